@@ -1,0 +1,7 @@
+# Thin names for scripts/dev.py, which sets everything up by itself. Extra arguments: make test ARGS="-k settle"
+PYTHON ?= python3
+ARGS ?=
+
+.PHONY: run demo test lint bench lock setup
+run demo test lint bench lock setup:
+	@$(PYTHON) scripts/dev.py $@ $(ARGS)

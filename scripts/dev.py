@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Set the project up in `.venv` when it needs it, then run one of its commands.
+
+    python3 scripts/dev.py demo     a swarm answers a question, and you watch its mail
+    python3 scripts/dev.py run      start the server (`mail server`)
+    python3 scripts/dev.py test     run the tests (pytest)
+    python3 scripts/dev.py lint     ruff, mypy --strict and the import contracts (--fix: repair first)
+    python3 scripts/dev.py bench    run the benchmarks
+    python3 scripts/dev.py lock     pin requirements/ anew (--upgrade: newest versions)
+    python3 scripts/dev.py setup    only set up
+
+Whatever follows the command is passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
+or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Python to use first.
+"""
+
+# Standard library only, and Python 3.8 syntax: an old Python has to get as far as saying that it is old.
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
+MINIMUM = (3, 12)
+NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
+
+COMMANDS: Dict[str, Sequence[str]] = {
+    "demo": (str(BIN / "mail"), "demo"),
+    "run": (str(BIN / "mail"), "server"),
+    "test": (str(VENV_PYTHON), "-m", "pytest"),
+    "bench": (str(VENV_PYTHON), "-m", "bench"),
+}
+NEEDS_ONLY_RUN = ("demo", "run")
+LINTERS: Sequence[Sequence[str]] = (
+    (str(BIN / "ruff"), "check"),
+    (str(BIN / "ruff"), "format", "--check"),
+    (str(BIN / "mypy"), "--strict", "src"),
+    (str(BIN / "lint-imports"), "--no-logo"),
+)
+
+
+class SetupError(Exception):
+    """The machine lacks something; the text says what to install."""
+
+
+# ------------------------------------------------------------------------------------------ find a Python
+
+
+def version_of(python: str) -> Optional[List[int]]:
+    """The (major, minor) of a Python, or None when it does not run: a pyenv shim may exist and only fail."""
+    probe = [python, "-c", "import sys; print(*sys.version_info[:2])"]
+    try:
+        done = subprocess.run(
+            probe, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True, cwd=str(ROOT)
+        )
+        return [int(part) for part in done.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def candidates() -> Iterator[str]:
+    """Pythons worth asking for their version: a named one, this one, those on PATH, those of pyenv."""
+    if os.environ.get("MAIL_DEV_PYTHON"):
+        yield os.environ["MAIL_DEV_PYTHON"]
+    yield sys.executable
+    for name in NAMES:
+        found = shutil.which(name)
+        if found:
+            yield found
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for minor in (14, 13, 12):
+        for home in sorted(pyenv.glob(f"versions/3.{minor}.*"), reverse=True):
+            yield str(home / "bin" / "python")
+
+
+def find_python() -> str:
+    """The first candidate that is new enough. Raises SetupError when there is none."""
+    for python in candidates():
+        version = version_of(python)
+        if version and tuple(version) >= MINIMUM:
+            return python
+    this = ".".join(map(str, sys.version_info[:2]))
+    raise SetupError(
+        f"MAIL needs Python 3.12 or later; this is {this} ({sys.executable}), and none was found on PATH "
+        "or in pyenv.\n"
+        "Install one, then run the same command again:\n"
+        "  Debian, Ubuntu   apt-get install python3.12 python3.12-venv\n"
+        "  Fedora           dnf install python3.12\n"
+        "  macOS            brew install python@3.12\n"
+        "  Windows          winget install Python.Python.3.12\n"
+        "  anywhere         pyenv install 3.12\n"
+        "or set MAIL_DEV_PYTHON to the path of one."
+    )
+
+
+# ---------------------------------------------------------------------------------------------- set it up
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal, apart from the command's own output."""
+    print("dev: " + text, file=sys.stderr, flush=True)
+
+
+def fingerprint(profile: str) -> str:
+    """What a set-up depends on: the pins, the project's metadata, and where the checkout lies."""
+    digest = hashlib.sha256(str(ROOT).encode())
+    for path in (REQUIREMENTS[profile], ROOT / "pyproject.toml"):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def stamp(profile: str) -> Path:
+    """Where a finished set-up leaves its fingerprint."""
+    return VENV / f".mail-{profile}"
+
+
+def is_current(profile: str) -> bool:
+    """Whether `.venv` holds what the profile needs; the dev requirements contain those of run."""
+    profiles = ("dev", "run") if profile == "run" else ("dev",)
+    return VENV_PYTHON.exists() and any(
+        stamp(name).is_file() and stamp(name).read_text() == fingerprint(name) for name in profiles
+    )
+
+
+def create_venv() -> None:
+    """Make `.venv`. A Python without ensurepip (Debian's, less python3-venv) gets it from virtualenv."""
+    python = find_python()
+    say(f"creating .venv with {python}")
+    command = [python, "-m", "venv", "--clear", str(VENV)]
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if made.returncode == 0:
+        return
+    say("that Python has no ensurepip; using virtualenv instead")
+    with tempfile.TemporaryDirectory() as folder:
+        # --target: leaves the system's packages alone, and so is allowed on "externally managed" ones.
+        code = subprocess.call([python, "-m", "pip", "install", "-qq", "--target", folder, "virtualenv"])
+        if code == 0:
+            command = [python, "-m", "virtualenv", "--quiet", "--clear", str(VENV)]
+            code = subprocess.call(command, env=dict(os.environ, PYTHONPATH=folder))
+    if code != 0:
+        raise SetupError(
+            f"{python} can create no virtual environment:\n{made.stdout.decode(errors='replace').strip()}\n"
+            "Install its venv module (Debian, Ubuntu: apt-get install python3-venv) or pip, then run the "
+            "same command again."
+        )
+
+
+def pip(*arguments: str) -> None:
+    """Run pip inside `.venv`. Raises SetupError when it fails."""
+    command = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
+    if subprocess.call(command, cwd=str(ROOT), stdin=subprocess.DEVNULL) != 0:
+        raise SetupError(f"pip {' '.join(arguments)} failed, see above. The same command tries again.")
+
+
+def set_up(profile: str) -> None:
+    """Bring `.venv` up to date, unless it is."""
+    if is_current(profile):
+        return
+    version = version_of(str(VENV_PYTHON))
+    if not version or tuple(version) < MINIMUM:
+        create_venv()
+    requirements, mark = REQUIREMENTS[profile].relative_to(ROOT).as_posix(), fingerprint(profile)
+    say(f"installing {requirements} and the project into .venv (only when they change)")
+    pip("install", "-qq", "--requirement", requirements)
+    pip("install", "-qq", "--no-deps", "--editable", ".")
+    stamp(profile).write_text(mark)
+
+
+# ------------------------------------------------------------------------------------------- run a command
+
+
+def become(command: Sequence[str]) -> int:
+    """Run the command in place of this process, so that signals and its exit code are its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.chdir(str(ROOT))
+    if os.name == "nt":
+        return subprocess.call(list(command))
+    return os.execv(command[0], list(command))
+
+
+def lint(arguments: Sequence[str]) -> int:
+    """Run every linter, whatever the ones before it said. `--fix` lets ruff repair what it can first."""
+    if "--fix" in arguments:
+        subprocess.call([str(BIN / "ruff"), "check", "--fix", "--quiet"], cwd=str(ROOT))
+        subprocess.call([str(BIN / "ruff"), "format", "--quiet"], cwd=str(ROOT))
+    failed = []
+    for linter in LINTERS:
+        name = " ".join([Path(linter[0]).name, *linter[1:]])
+        say(name)
+        if subprocess.call(list(linter), cwd=str(ROOT)) != 0:
+            failed.append(name)
+    say("failed: " + ", ".join(failed) if failed else "all linters passed")
+    return 1 if failed else 0
+
+
+def lock(arguments: Sequence[str]) -> int:
+    """Pin the requirements for every platform and Python we support; refuse pins that name a place."""
+    pip("install", "-qq", "uv")
+    shared = [str(BIN / "uv"), "pip", "compile", "pyproject.toml", "--quiet", "--universal", "--no-header"]
+    shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
+    run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
+    for extra in (
+        ["--output-file", run_txt],
+        ["--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
+    ):
+        code = subprocess.call(shared + extra, cwd=str(ROOT))
+        if code:
+            return code
+    for path in REQUIREMENTS.values():
+        for line in path.read_text().splitlines():
+            if "://" in line or line.startswith(("-", "/")) or " @ " in line:
+                raise SetupError(f"{path.name} names a place, not only packages: {line}")
+    say("requirements/ is up to date; it is installed with the next command")
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says. Returns the exit code."""
+    command, rest = (arguments[0] if arguments else "help"), list(arguments[1:])
+    if command in ("-h", "--help", "help"):
+        print(__doc__)
+        return 0 if arguments else 2
+    if command not in (*COMMANDS, "lint", "lock", "setup"):
+        print(f"dev: no command {command!r}\n\n{__doc__}", file=sys.stderr)
+        return 2
+    try:
+        set_up("run" if command in NEEDS_ONLY_RUN else "dev")
+        if command in COMMANDS:
+            return become([*COMMANDS[command], *rest])
+        if command == "lint":
+            return lint(rest)
+        if command == "lock":
+            return lock(rest)
+    except SetupError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""Agents and the swarm they form: what the engine needs to know of them, and nothing else."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from mail.core.actions import ActionCore
+from mail.core.address import EVERYONE
+from mail.core.tools import MAIL_TOOLS, AgentToolCall, ToolFormat
+from mail.errors import ConfigurationError
+
+History = list[dict[str, Any]]
+"""What an agent has read, said and been told, as provider messages (or Responses items), oldest first."""
+
+ToolChoice = str | dict[str, Any]
+
+AgentFunction = Callable[[History, ToolChoice], Awaitable[tuple[str | None, list[AgentToolCall]]]]
+"""One step of an agent: from its history and the tool choice to text and tool calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCore:
+    """An agent, ready to run.
+
+    Attributes:
+        actions: names of the swarm's actions that it may call.
+        comm_targets: agents it may write to, `agent@swarm` for remote ones; broadcasts are exempt.
+        enable_entrypoint: whether users may write to it.
+        can_complete_tasks: whether it may call `task_complete`, that is, supervises.
+        exclude_tools: MAIL tools it may not call.
+    """
+
+    function: AgentFunction
+    comm_targets: Sequence[str] = ()
+    actions: Sequence[str] = ()
+    enable_entrypoint: bool = False
+    enable_interswarm: bool = False
+    can_complete_tasks: bool = False
+    tool_format: ToolFormat = "completions"
+    exclude_tools: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmCore:
+    """A swarm, ready to run: who is in it, and what it says of itself.
+
+    Attributes:
+        breakpoint_tools: tools whose call pauses the task until the user gives their result.
+        task_message_limit: steps a task may take before its supervisor must finish it.
+        protocol: the text that the `help` tool gives for `get_full_protocol`.
+
+    Raises ConfigurationError when the parts don't fit together.
+    """
+
+    name: str
+    version: str
+    entrypoint: str
+    agents: Mapping[str, AgentCore]
+    actions: Mapping[str, ActionCore] = field(default_factory=dict)
+    breakpoint_tools: frozenset[str] = frozenset()
+    task_message_limit: int = 15
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    public: bool = False
+    protocol: str = ""
+
+    def __post_init__(self) -> None:
+        entrypoint = self.agents.get(self.entrypoint)
+        if entrypoint is None:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is no agent{_hint(self.entrypoint, self.agents)}"
+            )
+        if not entrypoint.enable_entrypoint:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: set enable_entrypoint on agent {self.entrypoint!r}"
+            )
+        if not any(agent.can_complete_tasks for agent in self.agents.values()):
+            raise ConfigurationError(f"swarm {self.name!r}: set can_complete_tasks on at least one agent")
+        if clash := MAIL_TOOLS.keys() & self.actions.keys():
+            raise ConfigurationError(
+                f"swarm {self.name!r}: actions can't take the names of MAIL tools: {sorted(clash)}"
+            )
+        if self.task_message_limit < 1:
+            raise ConfigurationError(f"swarm {self.name!r}: task_message_limit must be at least 1")
+        for name, agent in self.agents.items():
+            self._check_agent(name, agent)
+
+    def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
+        """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user."""
+        return tool in agent.actions and tool not in self.breakpoint_tools
+
+    def _check_agent(self, name: str, agent: AgentCore) -> None:
+        where = f"swarm {self.name!r}, agent {name!r}"
+        if name == EVERYONE or not name or "@" in name or "#" in name:
+            raise ConfigurationError(f"{where}: an agent's name is not 'all' and holds neither '@' nor '#'")
+        for target in agent.comm_targets:
+            local, _, swarm = target.partition("@")
+            if swarm in ("", self.name) and local not in self.agents:
+                raise ConfigurationError(
+                    f"{where}: comm_target {target!r} is no agent{_hint(local, self.agents)}"
+                )
+        for action in agent.actions:
+            if action not in self.actions:
+                raise ConfigurationError(
+                    f"{where}: {action!r} is no action of the swarm{_hint(action, self.actions)}"
+                )
+        if unknown := agent.exclude_tools - MAIL_TOOLS.keys():
+            raise ConfigurationError(f"{where}: exclude_tools names no MAIL tool: {sorted(unknown)}")
+
+
+def _hint(name: str, known: Mapping[str, object]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f". Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,84 @@
+"""What one commit does to a task, as data: decided by pure functions, applied by a store in one go."""
+
+from dataclasses import dataclass
+
+from mail.core.agents import History
+from mail.core.events import Event
+from mail.core.message import MAILMessage, Tier
+from mail.core.tasks import Checkpoint, Task, TaskKey
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """One message in one mailbox. Its place there is (tier, seq)."""
+
+    mailbox: str
+    tier: Tier
+    seq: int
+    message: MAILMessage
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRecord:
+    """What one turn appended to an agent's history; the agent's `n`-th record, counted from 1."""
+
+    agent: str
+    n: int
+    entries: History
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run the turns of one mailbox, until `expires` (seconds since the epoch)."""
+
+    token: str
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn that a worker has opened: the head of a mailbox, and all it needs to run it.
+
+    Attributes:
+        history: the records that the worker did not know yet, joined.
+        checkpoint: where an earlier, interrupted run of this very turn had come to.
+    """
+
+    task: Task
+    entry: InboxEntry
+    lease: Lease
+    history: History
+    checkpoint: Checkpoint | None
+
+    @property
+    def mailbox(self) -> str:
+        """The mailbox whose head this is."""
+        return self.entry.mailbox
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """Everything one commit writes; it applies as a whole or not at all.
+
+    Attributes:
+        task: the new state; its `version` is `expected_version` + 1.
+        expected_version: the version it was decided on; 0 where the task is new.
+        turn: the turn that ends with this commit and gives its lease back.
+        consumed: the message that leaves its mailbox.
+        deliveries: the messages that enter one.
+        response: the finishing message, where this commit ends a generation.
+    """
+
+    task: Task
+    expected_version: int
+    turn: Turn | None = None
+    consumed: InboxEntry | None = None
+    deliveries: tuple[InboxEntry, ...] = ()
+    history: tuple[HistoryRecord, ...] = ()
+    events: tuple[Event, ...] = ()
+    response: MAILMessage | None = None
+
+    @property
+    def key(self) -> TaskKey:
+        """The task it changes."""
+        return self.task.key

@@ -1,0 +1,188 @@
+"""A task under change: collects what a decision does, and seals it into one TaskChange.
+
+Order inside a commit: what agents did, then the messages that were sent, then the end of the task. A
+message has the seq of the event that announces it, so events and mail are numbered by one gapless count.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mail.core.address import EVERYONE, MAILAddress, create_agent_address, create_system_address
+from mail.core.agents import History, SwarmCore
+from mail.core.change import HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.events import Event, EventKind
+from mail.core.message import MAILBroadcast, MAILMessage, MAILPayload, MAILResponse, MessageType, tier_of
+from mail.core.stamp import Stamp
+from mail.core.tasks import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
+from mail.errors import Subject
+
+
+class Draft:
+    """The mutable side of one decision. Nothing leaves it but the sealed change."""
+
+    def __init__(self, task: Task, swarm: SwarmCore, stamp: Stamp, *, is_new: bool = False) -> None:
+        self.before = task
+        self.swarm = swarm
+        self.stamp = stamp
+        self.timestamp = stamp.now().isoformat()
+        self.status = task.status
+        self.updates: dict[str, Any] = {}
+        self._is_new = is_new
+        self._seq = task.seq
+        self._pending = dict(task.pending)
+        self._histories = dict(task.histories)
+        self._events: list[Event] = []
+        self._outgoing: list[tuple[MAILMessage, Sequence[str]]] = []
+        self._deliveries: list[InboxEntry] = []
+        self._records: list[HistoryRecord] = []
+        self._ending: tuple[MAILMessage, EventKind] | None = None
+        self._turn: Turn | None = None
+        self._consumed: InboxEntry | None = None
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        return self.before.task_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the task still runs after what was decided so far."""
+        return self.status is TaskStatus.RUNNING
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether any mailbox of the task will hold mail."""
+        return bool(self._outgoing) or any(any(counts) for counts in self._pending.values())
+
+    def end_turn(self, turn: Turn, *, consume: bool) -> None:
+        """This commit ends `turn`; its message leaves the mailbox where it has been processed."""
+        self._turn = turn
+        if consume:
+            self._consumed = turn.entry
+            self._count(turn.entry, -1)
+
+    def emit(self, kind: EventKind, text: str, **extra: Any) -> None:
+        """Add an event."""
+        self._append_event(kind, text, extra, None)
+
+    def send(self, message: MAILMessage, mailboxes: Sequence[str]) -> None:
+        """Put a message into mailboxes, with one event for all of them."""
+        self._outgoing.append((message, mailboxes))
+
+    def tell(self, agent: str, subject: Subject, body: str) -> None:
+        """Send an agent a message from the system."""
+        payload = MAILResponse(
+            task_id=self.task_id,
+            request_id=self.stamp.new_id(),
+            sender=create_system_address(self.swarm.name),
+            recipient=create_agent_address(agent),
+            subject=subject.value,
+            body=body,
+        )
+        self.send(self.envelope("response", payload), (agent,))
+
+    def announce(self, agent: str, subject: Subject, body: str) -> None:
+        """Send an agent a broadcast from the system: news that it did not ask for by a request."""
+        self.send(
+            self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
+            (agent,),
+        )
+
+    def remember(self, agent: str, entries: History) -> None:
+        """Append to an agent's history."""
+        n = self._histories.get(agent, 0) + 1
+        self._histories[agent] = n
+        self._records.append(HistoryRecord(agent, n, entries))
+
+    def move(self, transition: Transition) -> None:
+        """Let the task go through a transition of the lifecycle."""
+        self.status = LIFECYCLE[self.status, transition]
+
+    def finish(
+        self, sender: MAILAddress, subject: Subject, body: str, message: MAILMessage | None = None
+    ) -> None:
+        """End this generation with a finishing message; the caller has moved the status."""
+        message = message or self._broadcast("broadcast_complete", sender, EVERYONE, subject, body)
+        failed = self.status is TaskStatus.FAILED
+        self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
+
+    def fail(self, reason: str, subject: Subject = Subject.TASK_ERROR) -> None:
+        """End the task with an error."""
+        self.move(Transition.FAIL)
+        self.finish(create_system_address(self.swarm.name), subject, reason)
+
+    def envelope(self, kind: MessageType, payload: MAILPayload) -> MAILMessage:
+        """A message that is sent now."""
+        return MAILMessage(id=self.stamp.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload)
+
+    def seal(self) -> TaskChange:
+        """The change, complete."""
+        for message, mailboxes in self._outgoing:
+            self._deliver(message, mailboxes)
+        response = None
+        if self._ending is not None:
+            response, kind = self._ending
+            if self.status is TaskStatus.COMPLETED:
+                self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
+            self._append_event(kind, response.message.body, {}, None)
+        version = 0 if self._is_new else self.before.version
+        task = self.before.model_copy(
+            update={
+                **self.updates,
+                "status": self.status,
+                "seq": self._seq,
+                "version": version + 1,
+                "pending": self._pending,
+                "histories": self._histories,
+            }
+        )
+        return TaskChange(
+            task=task,
+            expected_version=version,
+            turn=self._turn,
+            consumed=self._consumed,
+            deliveries=tuple(self._deliveries),
+            history=tuple(self._records),
+            events=tuple(self._events),
+            response=response,
+        )
+
+    def _deliver(self, message: MAILMessage, mailboxes: Iterable[str]) -> None:
+        self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, message)
+        tier = tier_of(message)
+        for mailbox in mailboxes:
+            entry = InboxEntry(mailbox, tier, self._seq, message)
+            self._deliveries.append(entry)
+            self._count(entry, +1)
+
+    def _count(self, entry: InboxEntry, change: int) -> None:
+        counts = list(self._pending.get(entry.mailbox, NO_MAIL))
+        counts[entry.tier - 1] += change
+        if any(counts):
+            self._pending[entry.mailbox] = tuple(counts)
+        else:
+            self._pending.pop(entry.mailbox, None)
+
+    def _append_event(
+        self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None
+    ) -> None:
+        self._seq += 1
+        self._events.append(
+            Event(seq=self._seq, kind=kind, timestamp=self.timestamp, text=text, extra=extra, message=message)
+        )
+
+    def _broadcast(
+        self, kind: MessageType, sender: MAILAddress, recipient: str, subject: Subject, body: str
+    ) -> MAILMessage:
+        payload = MAILBroadcast(
+            task_id=self.task_id,
+            broadcast_id=self.stamp.new_id(),
+            sender=sender,
+            recipients=(create_agent_address(recipient),),
+            subject=subject.value,
+            body=body,
+        )
+        return self.envelope(kind, payload)
+
+
+SENDING = "sending message:"

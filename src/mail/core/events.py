@@ -1,0 +1,75 @@
+"""What happens in a task, as its owner can watch it: the timeline behind SSE and task records."""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from mail.core.message import MAILMessage
+from mail.core.prompt import render_message
+from mail.core.record import Record
+
+
+class EventKind(StrEnum):
+    """Every kind of event (WIRE, SSE)."""
+
+    NEW_MESSAGE = "new_message"
+    TOOL_CALL = "tool_call"
+    AWAIT_MESSAGE = "await_message"
+    ACTION_CALL = "action_call"
+    ACTION_COMPLETE = "action_complete"
+    ACTION_ERROR = "action_error"
+    TASK_COMPLETE_CALL = "task_complete_call"
+    TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
+    BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+    BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
+    INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
+    INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
+    INTERSWARM_ERROR = "interswarm_error"
+    AGENT_ERROR = "agent_error"
+    HELP_CALLED = "help_called"
+    BROADCAST_IGNORED = "broadcast_ignored"
+    BUILTIN_TOOL_CALL = "builtin_tool_call"
+    TASK_ERROR = "task_error"
+    TASK_COMPLETE = "task_complete"
+
+
+TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
+"""The kinds that end a generation of a task, and a stream with it."""
+
+
+class Event(Record):
+    """One line of a task's timeline.
+
+    Attributes:
+        seq: its place; gapless within the task, whoever caused it.
+        text: the description, or the answer where the event is terminal.
+        message: what was sent, where the event is about a message; its XML is rendered only when read.
+    """
+
+    seq: int
+    kind: EventKind
+    timestamp: str
+    text: str = ""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    message: MAILMessage | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a generation of the task ends here."""
+        return self.kind in TERMINAL
+
+    def data(self, task_id: str) -> dict[str, Any]:
+        """The JSON object that clients get (WIRE, SSE)."""
+        if self.is_terminal:
+            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
+        description, extra = self.text, self.extra
+        if self.message is not None:
+            description = f"{self.text}\n{render_message(self.message)}"
+            extra = {"full_message": self.message.model_dump(mode="json"), **extra}
+        return {
+            "timestamp": self.timestamp,
+            "description": description,
+            "task_id": task_id,
+            "extra_data": extra,
+        }

@@ -1,0 +1,26 @@
+"""How far a task may go before somebody must finish it."""
+
+from mail.core.record import Record
+
+TURNS_PER_STEP = 20
+"""Turns that system messages cause are no steps; this many turns for each allowed step end such a loop."""
+
+FAULTS_IN_A_ROW = 5
+"""An agent that errs this often without one good turn has failed; others are told, or the task ends."""
+
+OPEN_REQUESTS = 256
+"""Unanswered requests that a task remembers, so that its record stays small; the oldest go first."""
+
+
+class Limits(Record):
+    """The limits of one generation of a task.
+
+    Attributes:
+        steps: messages that agents may process, those of the system aside (WIRE, Turn rules).
+        turns: turns of any kind.
+        deadline: seconds since the epoch at which the task ends with an error, if any.
+    """
+
+    steps: int
+    turns: int
+    deadline: float | None = None

@@ -1,0 +1,157 @@
+"""What the engine needs from the outside, in its own words. Adapters live in `stores` and `queues`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.events import Event
+from mail.core.message import MAILMessage, Tier
+from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth."""
+
+    key: TaskKey
+    mailbox: str
+    tier: Tier
+
+
+class TurnQueue(Protocol):
+    """Wakes workers up."""
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        """Hand out the tokens: urgent tiers first, first in first out inside a tier."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Somebody else runs a turn of this mailbox; their commit will see its mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """There is no turn to run: no such task, it isn't running, or the mailbox is empty."""
+
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Some tasks of an instance, newest first; `cursor` asks for the next page, None on the last."""
+
+    tasks: list[Task]
+    cursor: str | None
+
+
+class Store(Protocol):
+    """Where tasks live. A commit is atomic and, once acknowledged, durable."""
+
+    async def load(self, key: TaskKey) -> Task | None:
+        """The task's current state."""
+        ...
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        """Lease a mailbox of a running task and read what its next turn needs.
+
+        `history_after` is the number of history records the caller already has. A lease that has
+        expired at `now` counts as none.
+        """
+        ...
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        """Remember how far the turn has come. Raises LeaseLost when the turn is not the caller's any more."""
+        ...
+
+    async def release(self, turn: Turn) -> None:
+        """Give the lease back without a commit; the mail stays."""
+        ...
+
+    async def commit(self, change: TaskChange) -> None:
+        """Apply the change as a whole.
+
+        Raises VersionConflict when the task is not at `expected_version`, LeaseLost when the turn's
+        lease is somebody else's by now; then nothing is written.
+        """
+        ...
+
+    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
+        """The agent's whole history in a task, oldest first."""
+        ...
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        """All mail that waits in the task's mailboxes, in (tier, seq) order."""
+        ...
+
+    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
+        """The events with a higher seq than `after`, in order."""
+        ...
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        """The finishing message of a generation, once it has ended."""
+        ...
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        """Return the task's seq as soon as it is past `after`, or `after` when the time is up."""
+        ...
+
+    async def list_tasks(
+        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make."""
+        ...
+
+    async def list_ready(self) -> list[Token]:
+        """A token for every mailbox with mail of every running task: what a restart or a sweep publishes."""
+        ...
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        """The running tasks whose deadline has passed."""
+        ...
+
+    async def count_active_instances(self) -> int:
+        """How many instances have a running task."""
+        ...
+
+
+CallerRole = Literal["admin", "user", "agent"]
+"""What a token lets its bearer be; an `agent` is another swarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A built-in token as it is kept: only the SHA-256 digest of its text, in hex."""
+
+    digest: str
+    role: CallerRole
+    id: str
+    created: str
+
+
+class ServerRecords(Protocol):
+    """What a server keeps besides tasks."""
+
+    async def add_token(self, record: TokenRecord) -> None:
+        """Keep a token."""
+        ...
+
+    async def find_token(self, digest: str) -> TokenRecord | None:
+        """The token with this digest."""
+        ...
+
+    async def has_tokens(self) -> bool:
+        """Whether any token was ever added."""
+        ...
+
+    async def health(self) -> str | None:
+        """The health status that an admin has set, if any."""
+        ...
+
+    async def set_health(self, status: str) -> None:
+        """Set the health status that other swarms see."""
+        ...

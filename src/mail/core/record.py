@@ -1,0 +1,32 @@
+"""The base of every value the engine keeps: frozen, closed to unknown fields, readable by subscript."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """A frozen value. It is validated where it enters the system and trusted from then on.
+
+    Fields can be read as attributes or, as programs written for MAIL's typed dictionaries do, by
+    subscript: ``response["message"]["body"]``. Subscripts are read-only.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __getitem__(self, field: str) -> Any:
+        if field in type(self).model_fields:
+            return getattr(self, field)
+        raise KeyError(field)
+
+    def __contains__(self, field: object) -> bool:
+        return field in type(self).model_fields
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """The field's value, or `default` where there is no such field, like `dict.get`."""
+        return self[field] if field in self else default
+
+    def keys(self) -> Iterator[str]:
+        """The names of the fields, so that `dict(record)` works."""
+        return iter(type(self).model_fields)

@@ -1,0 +1,290 @@
+"""The engine: the only place that performs what the pure functions decide.
+
+submit ── admit() ──► commit ──► publish          a person's message enters a task
+run_turn ─ open ─► agent, actions ─ settle() ─► commit ──► publish
+wait, stream ◄── read_events, read_response       whoever asked watches
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from mail.core.actions import ActionCore
+from mail.core.address import Principal
+from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.change import Lease, TaskChange, Turn
+from mail.core.events import Event
+from mail.core.histories import HistoryCache
+from mail.core.intake import Submission, admit
+from mail.core.message import MAILMessage
+from mail.core.ports import Idle, Leased, Store, Token, TurnQueue
+from mail.core.prompt import build_mail_xml
+from mail.core.stamp import Stamp
+from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey
+from mail.core.tools import AgentToolCall
+from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
+from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+
+logger = logging.getLogger(__name__)
+
+LEASE_MARGIN = 30.0
+"""Seconds by which a lease outlives the longest turn, so that a live worker never loses its mailbox."""
+
+LONG_POLL = 60.0
+"""Seconds for which the store is asked to wait at a time."""
+
+UNKNOWN_OUTCOME = (
+    "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
+    "Check whether it took effect before you call it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission: the task and generation that will answer it, and its events so far."""
+
+    key: TaskKey
+    generation: int
+    after: int
+
+
+class Runtime:
+    """Runs one swarm's tasks on a store and a queue.
+
+    `turn_seconds` bounds one turn of an agent with its actions; past it the agent counts as failed.
+    """
+
+    def __init__(
+        self, swarm: SwarmCore, store: Store, queue: TurnQueue, stamp: Stamp, *, turn_seconds: float = 840.0
+    ) -> None:
+        self.swarm = swarm
+        self.store = store
+        self.stamp = stamp
+        self._queue = queue
+        self._turn_seconds = turn_seconds
+        self._histories = HistoryCache()
+
+    async def submit(self, caller: Principal, submission: Submission) -> Submitted:
+        """Accept a person's message; when this returns, it is stored and will be worked on.
+
+        Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
+        """
+        if submission.task_id is None:
+            submission = submission.model_copy(update={"task_id": self.stamp.new_id()})
+        key = TaskKey(str(caller), submission.task_id or "")
+        while True:
+            task = await self.store.load(key)
+            change = admit(task, self.swarm, caller, submission, self.stamp)
+            try:
+                await self.store.commit(change)
+            except VersionConflict:
+                continue
+            break
+        await self._publish_ready(change.task)
+        return Submitted(key, change.task.generation, task.seq if task else 0)
+
+    async def run_turn(self, key: TaskKey, mailbox: str) -> None:
+        """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times."""
+        if mailbox not in self.swarm.agents:
+            logger.warning("task %s has mail for %r, which is no agent of this swarm", key.task_id, mailbox)
+            return
+        now = self._now()
+        lease = Lease(self.stamp.new_id(), now + self._turn_seconds + LEASE_MARGIN)
+        known = self._histories.count(key, mailbox)
+        turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        match turn:
+            case Leased():
+                return
+            case Idle(task):
+                if task is not None and task.is_running:
+                    await self._publish_ready(task)
+                return
+        try:
+            change = await self._take(turn)
+        except LeaseLost:
+            logger.warning("task %s: the lease of %s was lost; its turn is thrown away", key.task_id, mailbox)
+            return
+        except asyncio.CancelledError:
+            await self.store.release(turn)
+            raise
+        if change is not None:
+            await self._publish(change)
+
+    async def _take(self, turn: Turn) -> TaskChange | None:
+        """Run an open turn and commit it; None where it was given back because it may not run."""
+        if turn.task.is_overdue(self._now()):
+            return await self._commit(turn, lambda task: expire(task, self.swarm, turn, self.stamp))
+        if is_spent(turn.task, turn):
+            if turn.task.exhausted is not None:
+                await self.store.release(turn)
+                return None
+            events = await self.store.read_events(turn.task.key)
+            return await self._commit(turn, lambda task: exhaust(task, self.swarm, turn, events, self.stamp))
+        known = turn.task.histories.get(turn.mailbox, 0)
+        history = self._histories.extend(turn.task.key, turn.mailbox, known, turn.history)
+        output = await self._run(turn, history)
+        change = await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
+        for record in change.history if change else ():
+            self._histories.extend(turn.task.key, record.agent, record.n, record.entries)
+        return change
+
+    async def _run(self, turn: Turn, history: History) -> TurnOutput:
+        """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
+        agent = self.swarm.agents[turn.mailbox]
+        try:
+            async with asyncio.timeout(self._turn_seconds):
+                output = turn.checkpoint or await self._call(agent, turn, history)
+                return output if isinstance(output, AgentFailure) else await self._act(agent, turn, output)
+        except TimeoutError:
+            return AgentFailure(f"its turn took longer than {self._turn_seconds:g} seconds")
+
+    async def _call(self, agent: AgentCore, turn: Turn, history: History) -> Checkpoint | AgentFailure:
+        choice = (
+            {"type": "function", "function": {"name": "task_complete"}}
+            if turn.entry.seq == turn.task.exhausted
+            else "required"
+        )
+        try:
+            text, calls = await agent.function([*history, build_mail_xml(turn.entry.message)], choice)
+        except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
+            logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
+            return AgentFailure(f"{type(error).__name__}: {error}")
+        return Checkpoint(text=text, calls=tuple(calls), receipts=(None,) * len(calls))
+
+    async def _act(self, agent: AgentCore, turn: Turn, checkpoint: Checkpoint) -> Checkpoint:
+        """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
+        unfinished = [
+            index
+            for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
+            if self.swarm.runs_as_action(agent, call.tool_name)
+            and (receipt is None or receipt.state is Receipt.State.STARTED)
+        ]
+        for index in unfinished:
+            call = checkpoint.calls[index]
+            action = self.swarm.actions[call.tool_name]
+            if checkpoint.receipts[index] is not None and not action.idempotent:
+                receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
+            else:
+                checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED))
+                await self.store.save_checkpoint(turn, checkpoint)
+                receipt = await _run_action(action, call)
+            checkpoint = checkpoint.with_receipt(index, receipt)
+        if unfinished:
+            await self.store.save_checkpoint(turn, checkpoint)
+        return checkpoint
+
+    async def _commit(self, turn: Turn, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+        """Commit what `decide` makes of the task, deciding again as long as others commit first.
+
+        Where it decides for nothing, the turn is given back.
+        """
+        task = turn.task
+        while True:
+            change = decide(task)
+            if change is None:
+                await self.store.release(turn)
+                return None
+            try:
+                await self.store.commit(change)
+            except VersionConflict as conflict:
+                task = conflict.current or await self._load(task.key)
+                continue
+            return change
+
+    async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
+        """The finishing message of the generation that answers a submission; None when the time is up."""
+        until = None if seconds is None else self._now() + seconds
+        seen = submitted.after
+        while True:
+            response = await self.store.read_response(submitted.key, submitted.generation)
+            if response is not None:
+                return response
+            left = LONG_POLL if until is None else min(LONG_POLL, until - self._now())
+            if left <= 0:
+                return None
+            seen = await self.store.wait_for_change(submitted.key, after=seen, seconds=left)
+
+    async def watch(
+        self, key: TaskKey, *, after: int = 0, to_end_of_task: bool = False, heartbeat: float = 15.0
+    ) -> AsyncIterator[list[Event]]:
+        """The task's events past `after`, in batches as they happen; an empty batch is a heartbeat.
+
+        Ends with the first terminal event or, with `to_end_of_task`, when the task has stopped and every
+        event was given.
+        """
+        while True:
+            task = await self._load(key)
+            events = await self.store.read_events(key, after=after)
+            if not to_end_of_task:
+                events = _up_to_terminal(events)
+            if events:
+                yield events
+                after = events[-1].seq
+            if events and events[-1].is_terminal and not to_end_of_task:
+                return
+            if to_end_of_task and not task.is_running and after >= task.seq:
+                return
+            if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
+                yield []
+
+    async def recover(self) -> None:
+        """Publish a token for all mail that waits: after a restart, or when tokens may have been lost."""
+        await self._queue.publish(await self.store.list_ready())
+
+    async def expire_overdue(self) -> None:
+        """End the running tasks whose deadline has passed."""
+        for key in await self.store.list_overdue(self._now()):
+            task: Task | None = await self._load(key)
+            while task is not None:
+                change = expire(task, self.swarm, None, self.stamp)
+                if change is None:
+                    break
+                try:
+                    await self.store.commit(change)
+                    break
+                except VersionConflict as conflict:
+                    task = conflict.current or await self._load(key)
+
+    async def _publish(self, change: TaskChange) -> None:
+        """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
+        if not change.task.is_running:
+            return
+        touched = {entry.mailbox for entry in change.deliveries}
+        if change.turn is not None:
+            touched.add(change.turn.mailbox)
+        tokens = [Token(change.key, box, tier) for box, tier in change.task.ready() if box in touched]
+        await self._queue.publish(tokens)
+
+    async def _publish_ready(self, task: Task) -> None:
+        await self._queue.publish([Token(task.key, mailbox, tier) for mailbox, tier in task.ready()])
+
+    async def _load(self, key: TaskKey) -> Task:
+        task = await self.store.load(key)
+        if task is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return task
+
+    def _now(self) -> float:
+        return self.stamp.now().timestamp()
+
+
+def _up_to_terminal(events: list[Event]) -> list[Event]:
+    for position, event in enumerate(events):
+        if event.is_terminal:
+            return events[: position + 1]
+    return events
+
+
+async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
+    try:
+        content = await action.function(call.tool_args)
+    except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
+        logger.info("action %s failed", action.name, exc_info=True)
+        return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
+    if not isinstance(content, str):  # nothing else checks foreign code
+        wrong = type(content).__name__
+        return Receipt(
+            state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
+        )
+    return Receipt(state=Receipt.State.DONE, content=content)

@@ -1,0 +1,176 @@
+"""A task: its state, and the lifecycle that the state goes through.
+
+    submit ──► RUNNING ──complete──► COMPLETED ─┐
+                │  ▲ ├────fail──────► FAILED ───┤
+                │  │ └────pause─────► PAUSED ───┤
+                │  └──────────resume────────────┘
+                └─ each resume begins a new generation, with its own limits and its own answer
+
+Mail that is still in a mailbox when a task stops stays there: that is the stash, and resuming the task
+makes it deliverable again.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from mail.core.limits import Limits
+from mail.core.message import Tier
+from mail.core.record import Record
+from mail.core.tools import AgentToolCall, ToolFormat
+
+
+class TaskStatus(StrEnum):
+    """Where a task is in its life."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Transition(StrEnum):
+    """What can happen to a task as a whole."""
+
+    COMPLETE = "complete"
+    FAIL = "fail"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+LIFECYCLE: dict[tuple[TaskStatus, Transition], TaskStatus] = {
+    (TaskStatus.RUNNING, Transition.COMPLETE): TaskStatus.COMPLETED,
+    (TaskStatus.RUNNING, Transition.FAIL): TaskStatus.FAILED,
+    (TaskStatus.RUNNING, Transition.PAUSE): TaskStatus.PAUSED,
+    (TaskStatus.PAUSED, Transition.RESUME): TaskStatus.RUNNING,
+    (TaskStatus.COMPLETED, Transition.RESUME): TaskStatus.RUNNING,
+    (TaskStatus.FAILED, Transition.RESUME): TaskStatus.RUNNING,
+}
+"""The whole lifecycle; what isn't here doesn't happen."""
+
+
+class TaskKey(NamedTuple):
+    """Where a task lives: under its caller's instance, so that nobody can name another's."""
+
+    instance: str
+    task_id: str
+
+
+class OpenRequest(Record):
+    """A request between agents that has not been answered yet."""
+
+    request_id: str
+    sender: str
+    recipient: str
+
+
+class PausedCall(Record):
+    """A breakpoint tool call that waits for its result."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class Breakpoint(Record):
+    """Why a task is paused: `agent` waits for the user to give the results of `calls`."""
+
+    agent: str
+    tool_format: ToolFormat
+    calls: tuple[PausedCall, ...]
+
+
+class Receipt(Record):
+    """How far one action of a turn has come; the store holds it before the action starts and after it ends."""
+
+    class State(StrEnum):
+        """STARTED in the store of a turn that is run again means: nobody knows."""
+
+        STARTED = "started"
+        DONE = "done"
+        FAILED = "failed"
+
+    state: State
+    content: str = ""
+
+
+class Checkpoint(Record):
+    """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None)."""
+
+    text: str | None
+    calls: tuple[AgentToolCall, ...]
+    receipts: tuple[Receipt | None, ...]
+
+    def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
+        """The checkpoint once the call at `index` has got so far."""
+        receipts = (*self.receipts[:index], receipt, *self.receipts[index + 1 :])
+        return self.model_copy(update={"receipts": receipts})
+
+
+NO_MAIL = (0,) * len(Tier)
+
+
+class Task(Record):
+    """The state of a task: small, and the same size however long the task runs.
+
+    Attributes:
+        seq: the last sequence number given to an event; messages are numbered by their event.
+        version: how many commits made this state; every commit compares and raises it.
+        steps, turns: used up in this generation; see `Limits`.
+        pending: per mailbox, how many messages wait in each tier.
+        histories: per agent, how many history records it has.
+        faults: per agent, how many turns in a row were faulty.
+        nudges: how often this generation has stalled.
+        exhausted: the seq of the notice that the limit is reached, once it is.
+    """
+
+    instance: str
+    task_id: str
+    status: TaskStatus
+    owner: str
+    contributors: tuple[str, ...]
+    entrypoint: str
+    title: str | None = None
+    started: str
+    generation: int = 1
+    seq: int = 0
+    version: int = 0
+    steps: int = 0
+    turns: int = 0
+    limits: Limits
+    pending: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    histories: dict[str, int] = Field(default_factory=dict)
+    requests: tuple[OpenRequest, ...] = ()
+    faults: dict[str, int] = Field(default_factory=dict)
+    nudges: int = 0
+    exhausted: int | None = None
+    breakpoint: Breakpoint | None = None
+    remote_swarms: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> TaskKey:
+        """Where it lives."""
+        return TaskKey(self.instance, self.task_id)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether agents may take turns."""
+        return self.status is TaskStatus.RUNNING
+
+    def head_tier(self, mailbox: str) -> Tier | None:
+        """The tier of the most urgent message that waits in a mailbox; None when it is empty."""
+        counts = self.pending.get(mailbox, NO_MAIL)
+        return next((tier for tier, count in zip(Tier, counts, strict=True) if count), None)
+
+    def ready(self) -> Iterator[tuple[str, Tier]]:
+        """The mailboxes that hold mail, with the tier of their most urgent message."""
+        for mailbox in self.pending:
+            tier = self.head_tier(mailbox)
+            if tier is not None:
+                yield mailbox, tier
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the deadline, if any, has passed at `now` (seconds since the epoch)."""
+        return self.limits.deadline is not None and now >= self.limits.deadline

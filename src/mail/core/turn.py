@@ -1,0 +1,282 @@
+"""What a turn does to its task: `settle` and the other ends that a turn can come to. Pure functions.
+
+Rules first (WIRE, Turn rules; SPEC, section 5):
+
+- the calls of a turn are processed in order; each leaves a tool result in the agent's history;
+- a fault is told to the agent that caused it, as a system message, which also wakes it again;
+- an agent that keeps failing is reported to whoever wrote to it, or the task ends with an error;
+- after the step limit only the entrypoint gets one more turn, in which it must finish the task;
+- a running task without any mail would hang: it is nudged once, and then ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.change import TaskChange, Turn
+from mail.core.draft import Draft
+from mail.core.events import Event, EventKind
+from mail.core.limits import FAULTS_IN_A_ROW
+from mail.core.message import MAILMessage, parse_agent_address
+from mail.core.prompt import build_mail_xml, render_message
+from mail.core.stamp import Stamp
+from mail.core.tasks import Checkpoint, Receipt, Task
+from mail.core.tools import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
+from mail.core.verbs import Verbs
+from mail.errors import AgentFault, Subject, ToolCallFault
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailure:
+    """The agent function itself failed; `reason` is what is told to others."""
+
+    reason: str
+
+
+TurnOutput = Checkpoint | AgentFailure
+"""What running an agent has come to: its output with all actions run, or its failure."""
+
+
+def settle(task: Task, swarm: SwarmCore, turn: Turn, output: TurnOutput, stamp: Stamp) -> TaskChange:
+    """Decide what a turn does to the task as it is now, however it was when the turn began."""
+    settlement = _Settlement(task, swarm, turn, stamp)
+    match output:
+        case AgentFailure(reason):
+            settlement.agent_failed(reason)
+        case Checkpoint():
+            settlement.process(output)
+    return settlement.seal()
+
+
+def exhaust(
+    task: Task, swarm: SwarmCore, turn: Turn, events: Sequence[Event], stamp: Stamp
+) -> TaskChange | None:
+    """The step limit is reached: leave the mail where it is and tell the entrypoint to finish (WIRE, Turn rules).
+
+    `events` is the task's timeline; its messages are the transcript that the entrypoint gets. None where
+    the task has stopped meanwhile, or somebody else has noticed.
+    """
+    if not task.is_running or task.exhausted is not None:
+        return None
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=False)
+    transcript = "\n\n".join(render_message(event.message) for event in events if event.message is not None)
+    draft.tell(
+        task.entrypoint,
+        Subject.MAXIMUM_STEPS_REACHED,
+        f"This task has used up its {task.limits.steps} steps. Call task_complete now, with the best answer "
+        f"that this transcript allows:\n\n{transcript}",
+    )
+    draft.updates["exhausted"] = task.seq + 1
+    return draft.seal()
+
+
+def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:
+    """The task's deadline has passed: end it. None where it is over already, or has got a new deadline."""
+    if not task.is_running or not task.is_overdue(stamp.now().timestamp()):
+        return None
+    draft = Draft(task, swarm, stamp)
+    if turn is not None:
+        draft.end_turn(turn, consume=False)
+    draft.fail("The task did not finish within its time limit.", Subject.TASK_TIMEOUT)
+    return draft.seal()
+
+
+def is_spent(task: Task, turn: Turn) -> bool:
+    """Whether the task's limits forbid this turn; system messages use up turns but no steps."""
+    if task.exhausted is not None:
+        return turn.mailbox != task.entrypoint
+    if task.turns >= task.limits.turns:
+        return True
+    return task.steps >= task.limits.steps and is_step(turn.entry.message)
+
+
+def is_step(message: MAILMessage) -> bool:
+    """Whether processing the message counts against the step limit."""
+    return message.sender.address_type != "system"
+
+
+class _Settlement:
+    """One turn being settled."""
+
+    def __init__(self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> None:
+        self.task = task
+        self.swarm = swarm
+        self.turn = turn
+        self.name = turn.mailbox
+        self.agent: AgentCore = swarm.agents[self.name]
+        self.draft = Draft(task, swarm, stamp)
+        self.draft.end_turn(turn, consume=True)
+        self.draft.updates["turns"] = task.turns + 1
+        if is_step(turn.entry.message):
+            self.draft.updates["steps"] = task.steps + 1
+        self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message)
+        self._faults = 0
+        self._last_reasoning: str | None = None
+
+    def agent_failed(self, reason: str) -> None:
+        self.draft.emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+        self.draft.remember(self.name, [build_mail_xml(self.turn.entry.message)])
+        self._report_failure(reason)
+
+    def process(self, output: Checkpoint) -> None:
+        history: History = [build_mail_xml(self.turn.entry.message)]
+        for call in output.calls:
+            if call.turns != history[-len(call.turns) :]:
+                history += call.turns
+        breakpoints: list[AgentToolCall] = []
+        for call, receipt in zip(output.calls, output.receipts, strict=True):
+            self._emit_call(call)
+            if call.tool_name in self.swarm.breakpoint_tools and not self.verbs.is_finished:
+                breakpoints.append(call)
+                continue
+            result = self._perform(call, receipt)
+            if result is not None:
+                history.append(call.create_response_msg(result))
+        if not output.calls:
+            self._fault(ToolCallFault("every turn must call at least one tool"))
+        if breakpoints:
+            history += self._pause(breakpoints)
+        if not self.verbs.forgets:
+            self.draft.remember(self.name, history)
+        self._wake_after_actions(output)
+
+    def seal(self) -> TaskChange:
+        faults = {**self.task.faults, self.name: self.task.faults.get(self.name, 0) + 1}
+        if not self._faults:
+            del faults[self.name]
+        self.draft.updates["faults"] = faults
+        self.draft.updates["requests"] = self.verbs.requests
+        if self.draft.is_running:
+            self._keep_going(faults)
+        return self.draft.seal()
+
+    def _keep_going(self, faults: dict[str, int]) -> None:
+        """See to it that a task that still runs can come to an end."""
+        if self.turn.entry.seq == self.task.exhausted:
+            self.draft.fail(f"The task used up its {self.task.limits.steps} steps and was not finished.")
+            return
+        if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
+            del faults[self.name]
+            self._report_failure(f"{FAULTS_IN_A_ROW} faulty turns in a row")
+        if self.draft.is_running and not self.draft.has_mail:
+            self._nudge()
+
+    def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
+        """Process one call and return its tool result; None where the provider has given it already."""
+        if receipt is not None:
+            return self._report_action(call, receipt)
+        if call.tool_name in BUILTIN_TOOLS:
+            self.draft.emit(
+                EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}"
+            )
+            return None
+        if call.tool_name == TEXT_OUTPUT:
+            if not self.verbs.is_finished:
+                self._fault(
+                    ToolCallFault("text alone reaches nobody; write to an agent or call task_complete")
+                )
+            return None
+        try:
+            return f"SUCCESS: {self.verbs.perform(call)}"
+        except AgentFault as fault:
+            self._fault(fault)
+            return f"ERROR: {fault.detail}"
+
+    def _fault(self, fault: AgentFault) -> None:
+        self._faults += 1
+        self.draft.emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
+        if not self.verbs.is_finished:
+            self.draft.tell(self.name, fault.subject, fault.detail)
+
+    def _emit_call(self, call: AgentToolCall) -> None:
+        extra: dict[str, object] = {
+            "tool_name": call.tool_name,
+            "tool_args": call.tool_args,
+            "tool_call_id": call.tool_call_id,
+        }
+        reasoning = "\n\n".join(block for block in call.reasoning or () if block.strip())
+        if reasoning:
+            extra["reasoning"] = reasoning
+            self._last_reasoning = call.tool_call_id
+        elif self._last_reasoning is not None:
+            extra["reasoning_ref"] = self._last_reasoning
+        if call.preamble:
+            extra["preamble"] = call.preamble
+        self.draft.emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
+
+    def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
+        emit = self.draft.emit
+        emit(
+            EventKind.ACTION_CALL,
+            f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
+        )
+        if receipt.state is Receipt.State.DONE:
+            emit(EventKind.ACTION_COMPLETE, f"action complete (caller = {self.name}):\n{receipt.content}")
+            return f"SUCCESS: {receipt.content}"
+        emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}")
+        return f"ERROR: {receipt.content}"
+
+    def _wake_after_actions(self, output: Checkpoint) -> None:
+        """Wake the agent with what its actions brought, unless the task has stopped; its history has it anyway."""
+        if not self.draft.is_running:
+            return
+        acted = [
+            (call, receipt)
+            for call, receipt in zip(output.calls, output.receipts, strict=True)
+            if receipt is not None
+        ]
+        if not acted:
+            return
+        body = "\n".join(
+            f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}{receipt.content}"
+            for call, receipt in acted
+        )
+        if any(receipt.state is Receipt.State.DONE for _, receipt in acted):
+            self.draft.announce(self.name, Subject.ACTION_COMPLETE, body)
+        else:
+            self.draft.tell(self.name, Subject.ACTION_ERROR, body)
+
+    def _pause(self, calls: list[AgentToolCall]) -> History:
+        """Stop at breakpoint tools; returns tool results where the task can't pause any more."""
+        if self.draft.is_running:
+            for call in calls:
+                self.draft.emit(
+                    EventKind.BREAKPOINT_TOOL_CALL,
+                    f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
+                )
+            self.verbs.pause(calls)
+            return []
+        reason = "the task is paused at another breakpoint; call the tool again"
+        self._fault(ToolCallFault(reason))
+        return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
+
+    def _report_failure(self, reason: str) -> None:
+        """Tell whoever can act that this agent has failed; end the task where nobody is left."""
+        if not self.draft.is_running:
+            return
+        sender = self.turn.entry.message.sender
+        if sender.address_type == "agent" and sender.address != self.name:
+            told = parse_agent_address(sender.address)[0]
+        else:
+            told = self.task.entrypoint
+        text = f"agent '{self.name}' has failed: {reason}"
+        if told == self.name:
+            self.draft.fail(text)
+        else:
+            self.draft.tell(told, Subject.AGENT_ERROR, text)
+
+    def _nudge(self) -> None:
+        open_requests = "; ".join(
+            f"{request.sender} waits for {request.recipient}" for request in self.verbs.requests
+        )
+        if self.task.nudges:
+            self.draft.fail(f"The task stalled: no agent has mail. Unanswered: {open_requests or 'nothing'}.")
+            return
+        self.draft.updates["nudges"] = self.task.nudges + 1
+        self.draft.tell(
+            self.task.entrypoint,
+            Subject.RUNTIME_ERROR,
+            "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
+            f"{open_requests or 'none'}. Write to an agent, or call task_complete.",
+        )

@@ -1,0 +1,276 @@
+"""What each MAIL tool does when an agent calls it.
+
+`Verbs.perform` reads a call and runs the method for its tool; a method returns the text of the tool result,
+or raises the AgentFault that the agent is told.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from mail.core.address import create_agent_address
+from mail.core.agents import AgentCore
+from mail.core.draft import Draft
+from mail.core.events import EventKind
+from mail.core.guide import write_guide
+from mail.core.limits import OPEN_REQUESTS
+from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
+from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
+from mail.core.tools import (
+    AcknowledgeBroadcast,
+    AgentToolCall,
+    AwaitMessage,
+    DiscoverSwarms,
+    Help,
+    IgnoreBroadcast,
+    MAILTool,
+    SendBroadcast,
+    SendInterrupt,
+    SendInterswarmBroadcast,
+    SendRequest,
+    SendResponse,
+    TaskComplete,
+    read_call,
+    write_message,
+)
+from mail.errors import (
+    ImproperResponseToUser,
+    InvalidRecipient,
+    Subject,
+    ToolCallFault,
+    UnknownRecipient,
+    UnreachableSwarm,
+)
+
+
+class Verbs:
+    """The MAIL tools in the hands of one agent during one turn.
+
+    Attributes:
+        requests: the task's unanswered requests, as this turn leaves them.
+        forgets: whether the agent has dropped what it read in this turn.
+    """
+
+    def __init__(self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage) -> None:
+        self.draft = draft
+        self.name = name
+        self.agent = agent
+        self.incoming = incoming
+        self.requests = draft.before.requests
+        self.forgets = False
+        self._calls = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the task has ended, so that what agents send is dropped."""
+        return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
+
+    def perform(self, call: AgentToolCall) -> str:
+        """Do what the call says and return its result. Raises AgentFault."""
+        self._calls += 1
+        self.forgets = False
+        tool = read_call(call)
+        if tool.tool_name in self.agent.exclude_tools:
+            raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
+        return self._VERBS[type(tool)](self, tool)
+
+    def pause(self, calls: Sequence[AgentToolCall]) -> None:
+        """Pause the task until the user gives the results of these breakpoint tool calls."""
+        self.draft.updates["breakpoint"] = Breakpoint(
+            agent=self.name,
+            tool_format=calls[0].tool_format,
+            calls=tuple(
+                PausedCall(call_id=call.tool_call_id, name=call.tool_name, arguments=call.tool_args)
+                for call in calls
+            ),
+        )
+        body = json.dumps([_describe_paused(call) for call in calls])
+        self.draft.move(Transition.PAUSE)
+        self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
+
+    def _send_request(self, tool: SendRequest) -> str:
+        target = self._recipient(tool.target)
+        if self.is_finished:
+            return _DROPPED
+        message = write_message(tool, self.name, self.draft.task_id, self.draft.stamp)
+        assert isinstance(message.message, MAILRequest)
+        self.draft.send(message, (target,))
+        opened = OpenRequest(request_id=message.message.request_id, sender=self.name, recipient=target)
+        self.requests = (*self.requests, opened)[-OPEN_REQUESTS:]
+        return f"request sent to {target}"
+
+    def _send_response(self, tool: SendResponse) -> str:
+        target = self._recipient(tool.target)
+        answered = self._request_answered(target)
+        self.requests = tuple(request for request in self.requests if request is not answered)
+        if self.is_finished:
+            return _DROPPED
+        request_id = answered.request_id if answered else self._request_read_from(target)
+        self.draft.send(
+            write_message(tool, self.name, self.draft.task_id, self.draft.stamp, request_id), (target,)
+        )
+        return f"response sent to {target}"
+
+    def _send_interrupt(self, tool: SendInterrupt) -> str:
+        target = self._recipient(tool.target)
+        if self.is_finished:
+            return _DROPPED
+        self.draft.send(write_message(tool, self.name, self.draft.task_id, self.draft.stamp), (target,))
+        return f"interrupt sent to {target}"
+
+    def _send_broadcast(self, tool: SendBroadcast) -> str:
+        if self.is_finished:
+            return _DROPPED
+        others = [name for name in self.draft.swarm.agents if name != self.name]
+        if not others:
+            raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
+        self.draft.send(write_message(tool, self.name, self.draft.task_id, self.draft.stamp), others)
+        return f"broadcast sent to {', '.join(others)}"
+
+    def _send_interswarm_broadcast(self, tool: SendInterswarmBroadcast) -> str:
+        raise self._unreachable(", ".join(tool.target_swarms) or "any other swarm")
+
+    def _discover_swarms(self, tool: DiscoverSwarms) -> str:
+        raise self._unreachable(", ".join(tool.discovery_urls))
+
+    def _acknowledge_broadcast(self, tool: AcknowledgeBroadcast) -> str:
+        self._require_broadcast(tool)
+        return "broadcast acknowledged" + (f"; noted: {tool.note}" if tool.note else "")
+
+    def _ignore_broadcast(self, tool: IgnoreBroadcast) -> str:
+        self._require_broadcast(tool)
+        self.forgets = self._calls == 1
+        reason = f": {tool.reason}" if tool.reason else ""
+        self.draft.emit(EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}")
+        return "broadcast ignored"
+
+    def _await_message(self, tool: AwaitMessage) -> str:
+        waits = any(request.sender == self.name for request in self.requests)
+        if not waits and not self.draft.has_mail and not self.is_finished:
+            raise ToolCallFault(
+                "there is nothing to await: you have no unanswered request and no mail is on its way; "
+                "write to an agent or call task_complete"
+            )
+        reason = tool.reason or "no reason given"
+        self.draft.emit(
+            EventKind.AWAIT_MESSAGE,
+            f"agent '{self.name}' is awaiting a new message: {reason}",
+            reason=tool.reason,
+        )
+        return "waiting for mail"
+
+    def _help(self, tool: Help) -> str:
+        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help")
+        if not self.is_finished:
+            guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
+            self.draft.announce(self.name, Subject.HELP, guide)
+        return "help is on its way, as a message"
+
+    def _task_complete(self, tool: TaskComplete) -> str:
+        if not self.agent.can_complete_tasks:
+            raise ToolCallFault("only a supervisor can complete the task; answer whoever wrote to you")
+        draft = self.draft
+        if self.is_finished:
+            draft.emit(
+                EventKind.TASK_COMPLETE_CALL_DUPLICATE,
+                f"agent {self.name} called task_complete on a finished task",
+            )
+            return "the task is finished already"
+        if draft.status is TaskStatus.PAUSED:
+            raise ToolCallFault("the task is paused until the user answers; call task_complete again then")
+        draft.emit(
+            EventKind.TASK_COMPLETE_CALL,
+            f"agent {self.name} called task_complete, full response to follow",
+        )
+        message = write_message(tool, self.name, draft.task_id, draft.stamp)
+        draft.move(Transition.COMPLETE)
+        draft.finish(message.sender, Subject.TASK_COMPLETE, tool.finish_message, message)
+        return "task completed"
+
+    def _recipient(self, target: str) -> str:
+        """The local agent that `target` names. Raises the fault that tells why the sender can't write to it."""
+        draft = self.draft
+        name, swarm = parse_agent_address(target)
+        if swarm is not None and swarm != draft.swarm.name:
+            raise self._unreachable(swarm)
+        if name not in draft.swarm.agents:
+            if name in self._people():
+                raise ImproperResponseToUser(
+                    f"{name!r} is the user; users get their answer only when a supervisor calls task_complete"
+                )
+            known = ", ".join(draft.swarm.agents)
+            raise UnknownRecipient(f"there is no agent {name!r} in this swarm; its agents are {known}")
+        if not {name, f"{name}@{draft.swarm.name}"}.intersection(self.agent.comm_targets):
+            draft_targets = ", ".join(self.agent.comm_targets) or "nobody"
+            raise InvalidRecipient(f"you can't write to {name!r}; you can write to {draft_targets}")
+        return name
+
+    def _people(self) -> set[str]:
+        """The names by which an agent could mean the user."""
+        owner = self.draft.before.owner
+        people = {"user", owner, owner.partition(":")[2].partition("@")[0]}
+        if self.incoming.sender.address_type in ("user", "admin"):
+            people.add(self.incoming.sender.address)
+        return people
+
+    def _unreachable(self, swarm: str) -> UnreachableSwarm:
+        self.draft.emit(EventKind.INTERSWARM_ERROR, f"agent {self.name} can't reach {swarm}")
+        return UnreachableSwarm(f"{swarm} can't be reached: this server has no connection to other swarms")
+
+    def _require_broadcast(self, tool: MAILTool) -> None:
+        if self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
+            raise ToolCallFault(
+                f"{tool.tool_name} is only for broadcasts; this is a {self.incoming.msg_type}"
+            )
+
+    def _request_answered(self, target: str) -> OpenRequest | None:
+        """The request from `target` that a response answers: the one just read, else its oldest."""
+        mine = [
+            request
+            for request in self.requests
+            if request.sender == target and request.recipient == self.name
+        ]
+        read = self._request_read_from(target)
+        return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
+
+    def _request_read_from(self, target: str) -> str | None:
+        payload = self.incoming.message
+        if isinstance(payload, MAILRequest) and payload.sender == create_agent_address(target):
+            return payload.request_id
+        return None
+
+    _VERBS: ClassVar[dict[type[MAILTool], Callable[..., str]]] = {
+        SendRequest: _send_request,
+        SendResponse: _send_response,
+        SendInterrupt: _send_interrupt,
+        SendBroadcast: _send_broadcast,
+        SendInterswarmBroadcast: _send_interswarm_broadcast,
+        DiscoverSwarms: _discover_swarms,
+        AcknowledgeBroadcast: _acknowledge_broadcast,
+        IgnoreBroadcast: _ignore_broadcast,
+        AwaitMessage: _await_message,
+        Help: _help,
+        TaskComplete: _task_complete,
+    }
+
+
+_DROPPED = "the task is finished; the message was dropped"
+
+
+def _describe_paused(call: AgentToolCall) -> dict[str, str]:
+    """A paused call as clients get it, in the format of the API that made it (WIRE, HTTP)."""
+    arguments = json.dumps(call.tool_args)
+    if call.tool_format == "completions":
+        return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
+    item = next(
+        (item for item in call.responses if item.get("call_id") == call.tool_call_id),
+        {},
+    )
+    return {
+        "arguments": arguments,
+        "call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "type": "function_call",
+        "id": str(item.get("id") or call.tool_call_id),
+        "status": "completed",
+    }

@@ -1,0 +1,169 @@
+"""The error tree. Every error says what to change, and knows how it is shown.
+
+    MAILError                       500  ::runtime_error::
+    ├── BadRequest                  400  the caller must change the request
+    │   ├── UnknownEntrypoint
+    │   ├── NotPaused               a breakpoint result for a task that waits for none
+    │   └── BadBreakpointResult
+    ├── Unauthenticated             401
+    ├── Forbidden                   403
+    ├── TaskNotFound                404
+    ├── PayloadTooLarge             413
+    ├── AuthServiceUnavailable      503
+    ├── ConfigurationError          the operator must change a file, flag or variable
+    ├── AgentFault                  told to the agent that caused it, as a system message
+    │   ├── ToolCallFault           ::tool_call_error::
+    │   ├── UnknownRecipient        ::agent_error::
+    │   ├── InvalidRecipient        ::invalid_recipient::
+    │   ├── UnreachableSwarm        ::runtime_error::
+    │   └── ImproperResponseToUser  ::improper_response_to_user::
+    └── StoreError
+        ├── VersionConflict         another commit of the task came first
+        ├── LeaseLost               the turn belongs to somebody else now
+        └── StoreUnavailable        503  the database can't write now
+
+An HTTP front door maps an error by `http_status`; the engine maps an `AgentFault` by `subject`.
+"""
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class Subject(StrEnum):
+    """Subjects written by the runtime: labels for the reader, never read as control (WIRE, Messages)."""
+
+    TASK_COMPLETE = "::task_complete::"
+    BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
+    ACTION_COMPLETE = "::action_complete::"
+    ACTION_ERROR = "::action_error::"
+    TOOL_CALL_ERROR = "::tool_call_error::"
+    AGENT_ERROR = "::agent_error::"
+    INVALID_RECIPIENT = "::invalid_recipient::"
+    IMPROPER_RESPONSE_TO_USER = "::improper_response_to_user::"
+    MAXIMUM_STEPS_REACHED = "::maximum_steps_reached::"
+    RUNTIME_ERROR = "::runtime_error::"
+    TASK_ERROR = "::task_error::"
+    TASK_TIMEOUT = "::task_timeout::"
+    HELP = "::help::"
+    MANUAL_STEP = "::manual_step::"
+    INTERSWARM_TASK_COMPLETE = "::interswarm_task_complete::"
+
+
+class MAILError(Exception):
+    """Something went wrong in MAIL."""
+
+    http_status: ClassVar[int] = 500
+    subject: ClassVar[Subject] = Subject.RUNTIME_ERROR
+
+    def __init__(self, detail: str | None = None) -> None:
+        self.detail = detail or (type(self).__doc__ or "").split("\n")[0]
+        super().__init__(self.detail)
+
+
+class BadRequest(MAILError, ValueError):
+    """The request is not valid."""
+
+    http_status = 400
+
+
+class UnknownEntrypoint(BadRequest):
+    """The named entrypoint is no agent that takes messages from users."""
+
+
+class NotPaused(BadRequest):
+    """The task is not waiting for the result of a breakpoint tool."""
+
+
+class BadBreakpointResult(BadRequest):
+    """The breakpoint results don't match the tool calls that wait for them."""
+
+
+class Unauthenticated(MAILError):
+    """Send a valid API key as 'Authorization: Bearer <key>'."""
+
+    http_status = 401
+
+
+class Forbidden(MAILError):
+    """The caller's role may not use this endpoint."""
+
+    http_status = 403
+
+
+class TaskNotFound(MAILError):
+    """The caller has no task with this id."""
+
+    http_status = 404
+
+
+class PayloadTooLarge(MAILError):
+    """The request body is too large."""
+
+    http_status = 413
+
+
+class AuthServiceUnavailable(MAILError):
+    """The authentication service did not answer; try again later."""
+
+    http_status = 503
+
+
+class ConfigurationError(MAILError):
+    """The configuration is not valid."""
+
+
+class AgentFault(MAILError):
+    """An agent did something it must be told about."""
+
+
+class ToolCallFault(AgentFault):
+    """A tool call is not valid: unknown tool, wrong arguments, or not now."""
+
+    subject = Subject.TOOL_CALL_ERROR
+
+
+class UnknownRecipient(AgentFault):
+    """The recipient is no agent of this swarm."""
+
+    subject = Subject.AGENT_ERROR
+
+
+class InvalidRecipient(AgentFault):
+    """The recipient is not among the sender's comm_targets."""
+
+    subject = Subject.INVALID_RECIPIENT
+
+
+class UnreachableSwarm(AgentFault):
+    """Mail to this remote swarm can't be delivered."""
+
+
+class ImproperResponseToUser(AgentFault):
+    """Agents don't write to the user; they call task_complete."""
+
+    subject = Subject.IMPROPER_RESPONSE_TO_USER
+
+
+class StoreError(MAILError):
+    """The store refused a write."""
+
+
+class VersionConflict(StoreError):
+    """The task has moved on since it was read; read it again and decide again.
+
+    `current` is the task as it is now, where the store has it at hand.
+    """
+
+    def __init__(self, current: Any = None) -> None:
+        super().__init__()
+        self.current = current
+
+
+class LeaseLost(StoreError):
+    """The mailbox is leased to another worker; this turn's result must be thrown away."""
+
+
+class StoreUnavailable(StoreError):
+    """The store can't write at the moment; nothing was stored, try again later."""
+
+    http_status = 503

@@ -1,0 +1,1 @@
+"""What wakes workers up: one module per queue, all behind `mail.core.ports.TurnQueue`."""

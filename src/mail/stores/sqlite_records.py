@@ -1,0 +1,33 @@
+"""Tokens and settings in the embedded database."""
+
+from mail.core.ports import TokenRecord
+from mail.stores.sqlite_database import SQLiteDatabase
+
+
+class SQLiteRecords:
+    """`mail.core.ports.ServerRecords` on a `SQLiteDatabase`."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        self._sql = database.connection
+
+    async def add_token(self, record: TokenRecord) -> None:
+        self._sql.execute(
+            "INSERT OR REPLACE INTO tokens (digest, role, id, created) VALUES (?, ?, ?, ?)",
+            (record.digest, record.role, record.id, record.created),
+        )
+
+    async def find_token(self, digest: str) -> TokenRecord | None:
+        row = self._sql.execute(
+            "SELECT digest, role, id, created FROM tokens WHERE digest = ?", (digest,)
+        ).fetchone()
+        return None if row is None else TokenRecord(*row)
+
+    async def has_tokens(self) -> bool:
+        return self._sql.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+
+    async def health(self) -> str | None:
+        row = self._sql.execute("SELECT value FROM settings WHERE name = 'health'").fetchone()
+        return None if row is None else str(row[0])
+
+    async def set_health(self, status: str) -> None:
+        self._sql.execute("INSERT OR REPLACE INTO settings (name, value) VALUES ('health', ?)", (status,))
