@@ -1,1 +1,21 @@
-"""The MAIL protocol and engine: pure decisions, and one loop that performs them through ports."""
+"""The MAIL protocol and engine: pure decisions, and one loop that performs them through ports.
+
+`AgentCore` and `ActionCore` can be imported from here; they are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mail.core.actions import ActionCore
+    from mail.core.agents import AgentCore
+
+__all__ = ["ActionCore", "AgentCore"]
+
+_HOMES = {"ActionCore": "mail.core.actions", "AgentCore": "mail.core.agents"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mail.core' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,6 +1,7 @@
 """Who sends and who receives: message addresses, and the principals that own and share tasks."""
 
 import re
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 from pydantic import StringConstraints
@@ -26,6 +27,7 @@ class MAILAddress(Record):
     address: AddressText
 
 
+@lru_cache(maxsize=4096)
 def create_agent_address(address: str) -> MAILAddress:
     """The address of an agent: `weather`, `weather@other-swarm`, or `all`."""
     return MAILAddress(address_type="agent", address=address)
@@ -41,6 +43,7 @@ def create_admin_address(address: str) -> MAILAddress:
     return MAILAddress(address_type="admin", address=address)
 
 
+@lru_cache(maxsize=64)
 def create_system_address(address: str) -> MAILAddress:
     """The address of a runtime, by its swarm's name."""
     return MAILAddress(address_type="system", address=address)
@@ -58,7 +61,7 @@ def format_agent_address(agent: str, swarm: str | None = None) -> str:
 
 
 Role = Literal["admin", "user", "swarm"]
-_PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
+PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
 
 
 class Principal(Record):
@@ -74,7 +77,7 @@ class Principal(Record):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `role:id@swarm`. Raises BadRequest where it is anything else."""
-        found = _PRINCIPAL.fullmatch(text)
+        found = PRINCIPAL.fullmatch(text)
         if found is None:
             raise BadRequest(f"{text!r} is not of the form 'admin|user|swarm:<id>@<swarm>'")
         role, principal_id, swarm = found.groups()

@@ -86,6 +86,10 @@ class SwarmCore:
         for name, agent in self.agents.items():
             self._check_agent(name, agent)
 
+    def agent(self, name: str) -> AgentCore:
+        """The agent with this name; where a newer version of the swarm has lost it, one that always fails."""
+        return self.agents.get(name) or AgentCore(function=_gone)
+
     def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
         """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user."""
         return tool in agent.actions and tool not in self.breakpoint_tools
@@ -107,6 +111,10 @@ class SwarmCore:
                 )
         if unknown := agent.exclude_tools - MAIL_TOOLS.keys():
             raise ConfigurationError(f"{where}: exclude_tools names no MAIL tool: {sorted(unknown)}")
+
+
+async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+    raise LookupError("the swarm has no agent of this name any more")
 
 
 def _hint(name: str, known: Mapping[str, object]) -> str:

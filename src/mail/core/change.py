@@ -1,14 +1,16 @@
 """What one commit does to a task, as data: decided by pure functions, applied by a store in one go."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from mail.core.agents import History
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
+from mail.core.prompt import build_mail_xml
 from mail.core.tasks import Checkpoint, Task, TaskKey
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InboxEntry:
     """One message in one mailbox. Its place there is (tier, seq)."""
 
@@ -16,6 +18,11 @@ class InboxEntry:
     tier: Tier
     seq: int
     message: MAILMessage
+
+    @cached_property
+    def prompt(self) -> dict[str, str]:
+        """The user turn that brings the message to its reader's model."""
+        return build_mail_xml(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class TaskChange:
         turn: the turn that ends with this commit and gives its lease back.
         consumed: the message that leaves its mailbox.
         deliveries: the messages that enter one.
+        history: what the turn (or a resume) appends to its agent's history.
         response: the finishing message, where this commit ends a generation.
     """
 
@@ -74,7 +82,7 @@ class TaskChange:
     turn: Turn | None = None
     consumed: InboxEntry | None = None
     deliveries: tuple[InboxEntry, ...] = ()
-    history: tuple[HistoryRecord, ...] = ()
+    history: HistoryRecord | None = None
     events: tuple[Event, ...] = ()
     response: MAILMessage | None = None
 

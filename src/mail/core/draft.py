@@ -34,7 +34,7 @@ class Draft:
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str]]] = []
         self._deliveries: list[InboxEntry] = []
-        self._records: list[HistoryRecord] = []
+        self._record: HistoryRecord | None = None
         self._ending: tuple[MAILMessage, EventKind] | None = None
         self._turn: Turn | None = None
         self._consumed: InboxEntry | None = None
@@ -89,10 +89,10 @@ class Draft:
         )
 
     def remember(self, agent: str, entries: History) -> None:
-        """Append to an agent's history."""
+        """Append to an agent's history; a commit does so at most once, as it ends at most one turn."""
         n = self._histories.get(agent, 0) + 1
         self._histories[agent] = n
-        self._records.append(HistoryRecord(agent, n, entries))
+        self._record = HistoryRecord(agent, n, entries)
 
     def move(self, transition: Transition) -> None:
         """Let the task go through a transition of the lifecycle."""
@@ -142,7 +142,7 @@ class Draft:
             turn=self._turn,
             consumed=self._consumed,
             deliveries=tuple(self._deliveries),
-            history=tuple(self._records),
+            history=self._record,
             events=tuple(self._events),
             response=response,
         )

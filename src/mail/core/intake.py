@@ -83,6 +83,8 @@ def admit(
         if not task.is_running:
             _abandon_breakpoint(draft)
             _resume(draft, submission)
+        elif submission.steps or submission.timeout:
+            draft.updates["limits"] = _limits(swarm, submission, stamp)
         _deliver(draft, caller, submission)
     return draft.seal()
 

@@ -4,11 +4,20 @@ The documented helper functions for addresses and XML are importable from here a
 """
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, WrapValidator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from mail.core.address import (
     EVERYONE,
@@ -40,6 +49,7 @@ __all__ = [
     "MessageType",
     "Principal",
     "TaskId",
+    "Text",
     "Tier",
     "Timestamp",
     "build_body_xml",
@@ -59,11 +69,12 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)
 def _is_rfc_3339(text: str) -> str:
     if _RFC_3339.fullmatch(text) is None:
         raise ValueError("must be an RFC 3339 date and time with an offset, such as 2026-01-31T08:00:00Z")
-    datetime.fromisoformat(text)
+    if not 1 < datetime.fromisoformat(text).year < 9999:
+        raise ValueError("must be in the years 0002 to 9998, so that it has a form in UTC")
     return text
 
 
-Timestamp = Annotated[str, AfterValidator(_is_rfc_3339)]
+Timestamp = Annotated[str, AfterValidator(_is_rfc_3339), Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 text, kept as it was written, so that a message survives a round trip to the letter."""
 
 TaskId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f#]+$")]
@@ -75,7 +86,11 @@ Uuid = Annotated[
     StringConstraints(
         pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
     ),
+    Field(json_schema_extra={"format": "uuid"}),
 ]
+
+Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "string"})]
+"""Any text that has a form in UTF-8; a constraint, even one that always holds, makes pydantic check that."""
 
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
@@ -85,16 +100,16 @@ class _Letter(Record):
 
     task_id: TaskId
     sender: MAILAddress
-    subject: str
-    body: str
-    sender_swarm: str | None = None
+    subject: Text
+    body: Text
+    sender_swarm: Text | None = None
     routing_info: dict[str, Any] | None = None
 
 
 class _OneRecipient(_Letter):
     request_id: MessageId
     recipient: MAILAddress
-    recipient_swarm: str | None = None
+    recipient_swarm: Text | None = None
 
     @property
     def recipients(self) -> tuple[MAILAddress, ...]:
@@ -104,7 +119,7 @@ class _OneRecipient(_Letter):
 
 class _ManyRecipients(_Letter):
     recipients: tuple[MAILAddress, ...] = Field(min_length=1)
-    recipient_swarms: tuple[str, ...] | None = None
+    recipient_swarms: tuple[Text, ...] | None = None
 
 
 class MAILRequest(_OneRecipient):
@@ -153,8 +168,24 @@ ShapedPayload = Annotated[MAILPayload, WrapValidator(_shape_by_type)]
 """A payload whose shape is bound by the `msg_type` declared before it in the same record."""
 
 
+def bind_shape(field: str) -> Callable[[dict[str, Any]], None]:
+    """Say in the JSON Schema of a record what `_shape_by_type` checks: `msg_type` binds the shape of `field`."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        shapes = dict(zip(get_args(MAILPayload), schema["properties"][field].pop("anyOf"), strict=True))
+        schema["properties"][field]["type"] = "object"
+        schema["oneOf"] = [
+            {"properties": {"msg_type": {"const": kind}, field: shapes[payload]}}
+            for kind, payload in PAYLOAD_TYPES.items()
+        ]
+
+    return extend
+
+
 class MAILMessage(Record):
     """The envelope. `msg_type` decides the shape of `message`."""
+
+    model_config = ConfigDict(json_schema_extra=bind_shape("message"))
 
     id: Uuid
     timestamp: Timestamp

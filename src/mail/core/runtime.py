@@ -19,7 +19,6 @@ from mail.core.histories import HistoryCache
 from mail.core.intake import Submission, admit
 from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue
-from mail.core.prompt import build_mail_xml
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey
 from mail.core.tools import AgentToolCall
@@ -86,9 +85,6 @@ class Runtime:
 
     async def run_turn(self, key: TaskKey, mailbox: str) -> None:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times."""
-        if mailbox not in self.swarm.agents:
-            logger.warning("task %s has mail for %r, which is no agent of this swarm", key.task_id, mailbox)
-            return
         now = self._now()
         lease = Lease(self.stamp.new_id(), now + self._turn_seconds + LEASE_MARGIN)
         known = self._histories.count(key, mailbox)
@@ -123,15 +119,25 @@ class Runtime:
             return await self._commit(turn, lambda task: exhaust(task, self.swarm, turn, events, self.stamp))
         known = turn.task.histories.get(turn.mailbox, 0)
         history = self._histories.extend(turn.task.key, turn.mailbox, known, turn.history)
-        output = await self._run(turn, history)
-        change = await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
-        for record in change.history if change else ():
-            self._histories.extend(turn.task.key, record.agent, record.n, record.entries)
+        try:
+            change = await self._settle(turn, await self._run(turn, history))
+        except (
+            ValueError,
+            TypeError,
+            RecursionError,
+        ) as error:  # what JSON or UTF-8 can't hold can't be stored
+            logger.exception("task %s: the output of %s can't be stored", turn.task.task_id, turn.mailbox)
+            change = await self._settle(turn, AgentFailure(f"its output can't be stored: {error}"))
+        if change is not None and change.history is not None:
+            self._histories.extend(turn.task.key, turn.mailbox, change.history.n, change.history.entries)
         return change
+
+    async def _settle(self, turn: Turn, output: TurnOutput) -> TaskChange | None:
+        return await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
 
     async def _run(self, turn: Turn, history: History) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
-        agent = self.swarm.agents[turn.mailbox]
+        agent = self.swarm.agent(turn.mailbox)
         try:
             async with asyncio.timeout(self._turn_seconds):
                 output = turn.checkpoint or await self._call(agent, turn, history)
@@ -146,7 +152,7 @@ class Runtime:
             else "required"
         )
         try:
-            text, calls = await agent.function([*history, build_mail_xml(turn.entry.message)], choice)
+            text, calls = await agent.function([*history, turn.entry.prompt], choice)
         except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
             return AgentFailure(f"{type(error).__name__}: {error}")
@@ -230,11 +236,13 @@ class Runtime:
 
     async def recover(self) -> None:
         """Publish a token for all mail that waits: after a restart, or when tokens may have been lost."""
-        await self._queue.publish(await self.store.list_ready())
+        await self._queue.publish(
+            [token for token in await self.store.list_ready() if self._serves(token.key)]
+        )
 
     async def expire_overdue(self) -> None:
         """End the running tasks whose deadline has passed."""
-        for key in await self.store.list_overdue(self._now()):
+        for key in filter(self._serves, await self.store.list_overdue(self._now())):
             task: Task | None = await self._load(key)
             while task is not None:
                 change = expire(task, self.swarm, None, self.stamp)
@@ -258,6 +266,10 @@ class Runtime:
 
     async def _publish_ready(self, task: Task) -> None:
         await self._queue.publish([Token(task.key, mailbox, tier) for mailbox, tier in task.ready()])
+
+    def _serves(self, key: TaskKey) -> bool:
+        """Whether the task is of this swarm; a store may hold those of others."""
+        return Principal.parse(key.instance).swarm == self.swarm.name
 
     async def _load(self, key: TaskKey) -> Task:
         task = await self.store.load(key)

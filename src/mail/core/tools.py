@@ -391,11 +391,16 @@ def convert_call_to_mail_message(
     `request_id` is that of the request which a response answers; without one the message gets its own.
     Raises ToolCallFault for a tool that writes no message, or for bad arguments.
     """
-    return write_message(read_call(call), sender, task_id, stamp, request_id)
+    return write_message(read_call(call), sender, task_id, stamp, stamp.now().isoformat(), request_id)
 
 
 def write_message(
-    tool: MAILTool, sender: str, task_id: str, stamp: Stamp, request_id: str | None = None
+    tool: MAILTool,
+    sender: str,
+    task_id: str,
+    stamp: Stamp,
+    timestamp: str,
+    request_id: str | None = None,
 ) -> MAILMessage:
     """`convert_call_to_mail_message` for arguments that have been read already."""
     common: dict[str, Any] = {"task_id": task_id, "sender": create_agent_address(sender)}
@@ -452,4 +457,4 @@ def write_message(
             )
         case _:
             raise ToolCallFault(f"{tool.tool_name} writes no message")
-    return MAILMessage(id=stamp.new_id(), timestamp=stamp.now().isoformat(), msg_type=kind, message=payload)
+    return MAILMessage(id=stamp.new_id(), timestamp=timestamp, msg_type=kind, message=payload)

@@ -18,7 +18,7 @@ from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
 from mail.core.limits import FAULTS_IN_A_ROW
 from mail.core.message import MAILMessage, parse_agent_address
-from mail.core.prompt import build_mail_xml, render_message
+from mail.core.prompt import render_message
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
 from mail.core.tools import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
@@ -104,7 +104,7 @@ class _Settlement:
         self.swarm = swarm
         self.turn = turn
         self.name = turn.mailbox
-        self.agent: AgentCore = swarm.agents[self.name]
+        self.agent: AgentCore = swarm.agent(self.name)
         self.draft = Draft(task, swarm, stamp)
         self.draft.end_turn(turn, consume=True)
         self.draft.updates["turns"] = task.turns + 1
@@ -116,11 +116,11 @@ class _Settlement:
 
     def agent_failed(self, reason: str) -> None:
         self.draft.emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self.draft.remember(self.name, [build_mail_xml(self.turn.entry.message)])
+        self.draft.remember(self.name, [self.turn.entry.prompt])
         self._report_failure(reason)
 
     def process(self, output: Checkpoint) -> None:
-        history: History = [build_mail_xml(self.turn.entry.message)]
+        history: History = [self.turn.entry.prompt]
         for call in output.calls:
             if call.turns != history[-len(call.turns) :]:
                 history += call.turns

@@ -92,7 +92,7 @@ class Verbs:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
-        message = write_message(tool, self.name, self.draft.task_id, self.draft.stamp)
+        message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
         self.draft.send(message, (target,))
         opened = OpenRequest(request_id=message.message.request_id, sender=self.name, recipient=target)
@@ -106,16 +106,14 @@ class Verbs:
         if self.is_finished:
             return _DROPPED
         request_id = answered.request_id if answered else self._request_read_from(target)
-        self.draft.send(
-            write_message(tool, self.name, self.draft.task_id, self.draft.stamp, request_id), (target,)
-        )
+        self.draft.send(self._write(tool, request_id), (target,))
         return f"response sent to {target}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
-        self.draft.send(write_message(tool, self.name, self.draft.task_id, self.draft.stamp), (target,))
+        self.draft.send(self._write(tool), (target,))
         return f"interrupt sent to {target}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
@@ -124,7 +122,7 @@ class Verbs:
         others = [name for name in self.draft.swarm.agents if name != self.name]
         if not others:
             raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
-        self.draft.send(write_message(tool, self.name, self.draft.task_id, self.draft.stamp), others)
+        self.draft.send(self._write(tool), others)
         return f"broadcast sent to {', '.join(others)}"
 
     def _send_interswarm_broadcast(self, tool: SendInterswarmBroadcast) -> str:
@@ -182,10 +180,14 @@ class Verbs:
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",
         )
-        message = write_message(tool, self.name, draft.task_id, draft.stamp)
+        message = self._write(tool)
         draft.move(Transition.COMPLETE)
         draft.finish(message.sender, Subject.TASK_COMPLETE, tool.finish_message, message)
         return "task completed"
+
+    def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
+        draft = self.draft
+        return write_message(tool, self.name, draft.task_id, draft.stamp, draft.timestamp, request_id)
 
     def _recipient(self, target: str) -> str:
         """The local agent that `target` names. Raises the fault that tells why the sender can't write to it."""

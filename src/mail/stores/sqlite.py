@@ -1,13 +1,14 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
 Calls run on the event loop itself: a commit takes some tens of microseconds, less than handing it to a
-thread. As the process is the only one that runs turns, leases live in its memory and die with it, so a
+thread. As nobody else writes tasks, the state and inboxes of the tasks in use are kept in memory as well,
+and every write goes through to the file. Leases live in memory only: they die with the process, so that a
 restart after a crash waits for nothing.
 """
 
 import asyncio
 import sqlite3
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,9 +19,13 @@ from mail.core.ports import Idle, Leased, TaskPage, Token
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 from mail.stores.codec import decode_events, decode_history, encode_events, encode_history
-from mail.stores.sqlite_database import SQLiteDatabase
+from mail.stores.hot_task import HotTask
+from mail.stores.sqlite_database import SQLiteDatabase, commit_id
 
-Mailbox = tuple[int, str]
+HOT_TASKS = 1_000
+"""How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
+
+LAST_ROW = 2**63 - 1
 
 
 class SQLiteStore:
@@ -28,102 +33,83 @@ class SQLiteStore:
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
-        self._leases: dict[Mailbox, Lease] = {}
+        self._hot: OrderedDict[TaskKey, HotTask] = OrderedDict()
         self._watchers: defaultdict[TaskKey, list[asyncio.Future[int]]] = defaultdict(list)
 
     async def load(self, key: TaskKey) -> Task | None:
-        row = self._row(key)
-        return None if row is None else Task.model_validate_json(row[1])
+        hot = self._find(key)
+        return None if hot is None else hot.task
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        row = self._row(key)
-        if row is None:
+        hot = self._find(key)
+        if hot is None:
             return Idle(None)
-        task_row, state = row
-        held = self._leases.get((task_row, mailbox))
-        if held is not None and held.expires > now:
+        if hot.is_leased(mailbox, now):
             return Leased()
-        task = Task.model_validate_json(state)
-        if not task.is_running or mailbox not in task.pending:
-            return Idle(task)
-        tier, seq, message, checkpoint = self._sql.execute(
-            "SELECT tier, seq, message, checkpoint FROM inbox WHERE task = ? AND mailbox = ?"
-            " ORDER BY tier, seq LIMIT 1",
-            (task_row, mailbox),
-        ).fetchone()
+        entry = hot.head(mailbox)
+        if entry is None or not hot.task.is_running:
+            return Idle(hot.task)
         history = (
-            self._history(task_row, mailbox, history_after)
-            if task.histories.get(mailbox, 0) > history_after
+            self._history(hot.row, mailbox, history_after)
+            if hot.task.histories.get(mailbox, 0) > history_after
             else []
         )
-        self._leases[task_row, mailbox] = lease
-        return Turn(
-            task=task,
-            entry=InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message)),
-            lease=lease,
-            history=history,
-            checkpoint=None if checkpoint is None else Checkpoint.model_validate_json(checkpoint),
-        )
+        hot.leases[mailbox] = lease
+        return Turn(hot.task, entry, lease, history, hot.checkpoints.get(mailbox))
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        task_row = self._held(turn)
+        hot = self._held(turn)
         with self._transaction():
             self._sql.execute(
                 "UPDATE inbox SET checkpoint = ? WHERE task = ? AND mailbox = ? AND tier = ? AND seq = ?",
-                (checkpoint.model_dump_json(), task_row, turn.mailbox, turn.entry.tier, turn.entry.seq),
+                (checkpoint.model_dump_json(), hot.row, turn.mailbox, turn.entry.tier, turn.entry.seq),
             )
+        hot.checkpoints[turn.mailbox] = checkpoint
 
     async def release(self, turn: Turn) -> None:
-        task_row = self._task_row(turn.task.key)
-        if self._leases.get((task_row, turn.mailbox)) == turn.lease:
-            del self._leases[task_row, turn.mailbox]
+        hot = self._find(turn.task.key)
+        if hot is not None and hot.leases.get(turn.mailbox) == turn.lease:
+            del hot.leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
-        task_row = None if change.turn is None else self._held(change.turn)
-        state = change.task.model_dump_json()
+        hot = self._find(change.key) if change.turn is None else self._held(change.turn)
+        if (hot.task.version if hot else 0) != change.expected_version:
+            raise VersionConflict(hot and hot.task)
         with self._transaction():
-            task_row = self._write_task(change, state, task_row)
-            self._write_mail(change, task_row)
-        if change.turn is not None:
-            del self._leases[task_row, change.turn.mailbox]
+            row = self._write_task(change, hot)
+            self._write_mail(change, row)
+        if hot is None:
+            hot = self._keep(HotTask(row, change.task))
+        hot.apply(change)
         for watcher in self._watchers.pop(change.key, ()):
             if not watcher.done():
                 watcher.set_result(change.task.seq)
 
     async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
-        return self._history(self._task_row(key), agent, 0)
+        return self._history(self._get(key).row, agent, 0)
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        rows = self._sql.execute(
-            "SELECT mailbox, tier, seq, message FROM inbox WHERE task = ? ORDER BY tier, seq, mailbox",
-            (self._task_row(key),),
-        )
-        return [
-            InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
-            for mailbox, tier, seq, message in rows
-        ]
+        return self._get(key).all_mail()
 
     async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
+        row = self._get(key).row
         rows = self._sql.execute(
-            "SELECT batch FROM events WHERE task = ? AND last_seq > ? ORDER BY last_seq",
-            (self._task_row(key), after),
+            "SELECT events FROM commits WHERE id > ? AND id < ? ORDER BY id",
+            (commit_id(row, after), commit_id(row + 1, 0)),
         )
-        return [event for (batch,) in rows for event in decode_events(batch) if event.seq > after]
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         row = self._sql.execute(
             "SELECT message FROM responses WHERE task = ? AND generation = ?",
-            (self._task_row(key), generation),
+            (self._get(key).row, generation),
         ).fetchone()
         return None if row is None else MAILMessage.model_validate_json(row[0])
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
-        row = self._sql.execute(
-            "SELECT max(last_seq) FROM events WHERE task = ?", (self._task_row(key),)
-        ).fetchone()
-        seq = int(row[0] or 0)
+        seq = self._get(key).task.seq
         if seq > after:
             return seq
         watcher: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -174,100 +160,112 @@ class SQLiteStore:
         """All or nothing; translates what SQLite raises."""
         try:
             self._sql.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._sql.execute("ROLLBACK")
-                raise
+            yield
             self._sql.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the database refused a write: {error}") from error
+        finally:
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
-            raise StoreUnavailable(f"the database refused a write: {error}") from error
 
-    def _row(self, key: TaskKey) -> tuple[int, str] | None:
-        row: tuple[int, str] | None = self._sql.execute(
+    def _find(self, key: TaskKey) -> HotTask | None:
+        """The task in memory, read from the file where it isn't there yet; None where there is none."""
+        hot = self._hot.get(key)
+        if hot is not None:
+            self._hot.move_to_end(key)
+            return hot
+        found = self._sql.execute(
             "SELECT id, state FROM tasks WHERE instance = ? AND task_id = ?", key
         ).fetchone()
-        return row
+        if found is None:
+            return None
+        hot = HotTask(found[0], Task.model_validate_json(found[1]))
+        mail = self._sql.execute(
+            "SELECT mailbox, tier, seq, message, checkpoint FROM inbox WHERE task = ?", (hot.row,)
+        )
+        for mailbox, tier, seq, message, checkpoint in mail:
+            hot.put(InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message)))
+            if checkpoint is not None:
+                hot.checkpoints[mailbox] = Checkpoint.model_validate_json(checkpoint)
+        return self._keep(hot)
 
-    def _task_row(self, key: TaskKey) -> int:
-        row = self._sql.execute("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key).fetchone()
-        if row is None:
+    def _keep(self, hot: HotTask) -> HotTask:
+        self._hot[hot.task.key] = hot
+        if len(self._hot) > HOT_TASKS:
+            oldest = next(iter(self._hot))
+            if self._hot[oldest].leases:
+                self._hot.move_to_end(oldest)
+            else:
+                del self._hot[oldest]
+        return hot
+
+    def _get(self, key: TaskKey) -> HotTask:
+        hot = self._find(key)
+        if hot is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return int(row[0])
+        return hot
 
-    def _held(self, turn: Turn) -> int:
-        task_row = self._task_row(turn.task.key)
-        if self._leases.get((task_row, turn.mailbox)) != turn.lease:
+    def _held(self, turn: Turn) -> HotTask:
+        hot = self._get(turn.task.key)
+        if hot.leases.get(turn.mailbox) != turn.lease:
             raise LeaseLost
-        return task_row
+        return hot
 
-    def _history(self, task_row: int, agent: str, after: int) -> list[dict[str, object]]:
+    def _history(self, row: int, agent: str, after: int) -> list[dict[str, object]]:
         rows = self._sql.execute(
-            "SELECT entries FROM history WHERE task = ? AND agent = ? AND n > ? ORDER BY n",
-            (task_row, agent, after),
+            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? ORDER BY id",
+            (commit_id(row, 0), commit_id(row + 1, 0), agent, after),
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write_task(self, change: TaskChange, state: str, task_row: int | None) -> int:
-        """Write the task's new state if nobody else has; returns its row."""
+    def _write_task(self, change: TaskChange, hot: HotTask | None) -> int:
+        """Write the task's new state; returns its row."""
         task = change.task
-        if change.expected_version == 0:
-            try:
-                inserted = self._sql.execute(
-                    "INSERT INTO tasks (instance, task_id, status, deadline, version, state)"
-                    " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                    (*task.key, task.status, task.limits.deadline, task.version, state),
-                ).fetchone()
-            except sqlite3.IntegrityError:
-                raise VersionConflict(self._current(task.key)) from None
+        state = task.model_dump_json()
+        if hot is None:
+            inserted = self._sql.execute(
+                "INSERT INTO tasks (instance, task_id, status, deadline, version, state)"
+                " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                (*task.key, task.status, task.limits.deadline, task.version, state),
+            ).fetchone()
             return int(inserted[0])
-        task_row = self._task_row(task.key) if task_row is None else task_row
-        updated = self._sql.execute(
-            "UPDATE tasks SET version = ?, state = ? WHERE id = ? AND version = ?",
-            (task.version, state, task_row, change.expected_version),
-        )
-        if updated.rowcount == 0:
-            raise VersionConflict(self._current(task.key))
-        if change.response is not None or change.turn is None:  # only then status or deadline can have moved
+        if task.status is hot.task.status and task.limits == hot.task.limits:
             self._sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ? WHERE id = ?",
-                (task.status, task.limits.deadline, task_row),
+                "UPDATE tasks SET version = ?, state = ? WHERE id = ?", (task.version, state, hot.row)
             )
-        return task_row
+        else:
+            self._sql.execute(
+                "UPDATE tasks SET version = ?, state = ?, status = ?, deadline = ? WHERE id = ?",
+                (task.version, state, task.status, task.limits.deadline, hot.row),
+            )
+        return hot.row
 
-    def _write_mail(self, change: TaskChange, task_row: int) -> None:
+    def _write_mail(self, change: TaskChange, row: int) -> None:
+        sql = self._sql.execute
         if change.consumed is not None:
             gone = change.consumed
-            self._sql.execute(
+            sql(
                 "DELETE FROM inbox WHERE task = ? AND mailbox = ? AND tier = ? AND seq = ?",
-                (task_row, gone.mailbox, gone.tier, gone.seq),
+                (row, gone.mailbox, gone.tier, gone.seq),
             )
         for entry in change.deliveries:
-            self._sql.execute(
+            sql(
                 "INSERT INTO inbox (task, mailbox, tier, seq, message) VALUES (?, ?, ?, ?, ?)",
-                (task_row, entry.mailbox, entry.tier, entry.seq, entry.message.model_dump_json()),
+                (row, entry.mailbox, entry.tier, entry.seq, entry.message.model_dump_json()),
             )
-        for record in change.history:
-            self._sql.execute(
-                "INSERT INTO history (task, agent, n, entries) VALUES (?, ?, ?, ?)",
-                (task_row, record.agent, record.n, encode_history(record.entries)),
-            )
-        if change.events:
-            self._sql.execute(
-                "INSERT INTO events (task, last_seq, batch) VALUES (?, ?, ?)",
-                (task_row, change.events[-1].seq, encode_events(change.events)),
-            )
+        new = change.history
+        sql(
+            "INSERT INTO commits (id, agent, n, events, history) VALUES (?, ?, ?, ?, ?)",
+            (
+                commit_id(row, change.task.seq),
+                new and new.agent,
+                new and new.n,
+                encode_events(change.events),
+                new and encode_history(new.entries),
+            ),
+        )
         if change.response is not None:
-            self._sql.execute(
+            sql(
                 "INSERT INTO responses (task, generation, message) VALUES (?, ?, ?)",
-                (task_row, change.task.generation, change.response.model_dump_json()),
+                (row, change.task.generation, change.response.model_dump_json()),
             )
-
-    def _current(self, key: TaskKey) -> Task | None:
-        row = self._row(key)
-        return None if row is None else Task.model_validate_json(row[1])
-
-
-LAST_ROW = 2**63 - 1

@@ -10,6 +10,10 @@ from mail.errors import ConfigurationError
 IN_MEMORY = ":memory:"
 
 SCHEMA_VERSION = 1
+
+# What costs is the number of pages that a commit touches. So whatever a commit appends for good, its events
+# and its agent's new history, is one row at the end of its task's rows (see `commit_id`); in a WITHOUT ROWID
+# table most such rows would spill into pages of their own. Inboxes are small, so there it saves the index.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -32,38 +36,38 @@ CREATE TABLE inbox (
     checkpoint TEXT,
     PRIMARY KEY (task, mailbox, tier, seq)
 ) WITHOUT ROWID;
-CREATE TABLE history (
-    task INTEGER NOT NULL REFERENCES tasks,
-    agent TEXT NOT NULL,
-    n INTEGER NOT NULL,
-    entries TEXT NOT NULL,
-    PRIMARY KEY (task, agent, n)
-) WITHOUT ROWID;
-CREATE TABLE events (
-    task INTEGER NOT NULL REFERENCES tasks,
-    last_seq INTEGER NOT NULL,
-    batch TEXT NOT NULL,
-    PRIMARY KEY (task, last_seq)
-) WITHOUT ROWID;
+CREATE TABLE commits (
+    id INTEGER PRIMARY KEY,
+    agent TEXT,
+    n INTEGER,
+    events TEXT NOT NULL,
+    history TEXT
+);
 CREATE TABLE responses (
     task INTEGER NOT NULL REFERENCES tasks,
     generation INTEGER NOT NULL,
     message TEXT NOT NULL,
     PRIMARY KEY (task, generation)
-) WITHOUT ROWID;
+);
 CREATE TABLE tokens (
     digest TEXT PRIMARY KEY,
     role TEXT NOT NULL,
     id TEXT NOT NULL,
     created TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE settings (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
-) WITHOUT ROWID;
+);
 """
 
-TABLES = ("tasks", "inbox", "history", "events", "responses", "tokens", "settings")
+TABLES = ("tasks", "inbox", "commits", "responses", "tokens", "settings")
+
+
+def commit_id(task_row: int, seq: int) -> int:
+    """The row of the commit whose last event is `seq`: rows are in the order of their task, then of their seq."""
+    return task_row << 32 | seq
+
 
 Synchronous = Literal["normal", "full"]
 """`normal` survives the death of the process at any moment; `full` the loss of power as well, at a price."""

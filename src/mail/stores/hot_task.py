@@ -1,0 +1,57 @@
+"""A task in memory, for a store that is the only writer of its tasks."""
+
+from bisect import insort
+from collections import defaultdict
+from operator import attrgetter
+
+from mail.core.change import InboxEntry, Lease, TaskChange
+from mail.core.tasks import Checkpoint, Task
+
+_place = attrgetter("tier", "seq")
+
+
+class HotTask:
+    """What the file holds of a task and its inboxes, and who is at work on it.
+
+    Attributes:
+        row: the task's row in the file.
+        leases: per mailbox, the lease of the turn that is being run.
+        checkpoints: per mailbox, how far the unfinished turn of its head has come.
+    """
+
+    def __init__(self, row: int, task: Task) -> None:
+        self.row = row
+        self.task = task
+        self.leases: dict[str, Lease] = {}
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self._mail: defaultdict[str, list[InboxEntry]] = defaultdict(list)
+
+    def is_leased(self, mailbox: str, now: float) -> bool:
+        """Whether somebody's lease of the mailbox has not expired."""
+        lease = self.leases.get(mailbox)
+        return lease is not None and lease.expires > now
+
+    def head(self, mailbox: str) -> InboxEntry | None:
+        """The message that is next in a mailbox."""
+        mail = self._mail.get(mailbox)
+        return mail[0] if mail else None
+
+    def all_mail(self) -> list[InboxEntry]:
+        """Everything that waits, in the order of (tier, seq)."""
+        return sorted((entry for mail in self._mail.values() for entry in mail), key=_place)
+
+    def put(self, entry: InboxEntry) -> None:
+        """Put a message into its place."""
+        insort(self._mail[entry.mailbox], entry, key=_place)
+
+    def apply(self, change: TaskChange) -> None:
+        """Take over what has been committed to the file."""
+        self.task = change.task
+        if change.consumed is not None:
+            mailbox = change.consumed.mailbox
+            self._mail[mailbox].remove(change.consumed)
+            self.checkpoints.pop(mailbox, None)
+        for entry in change.deliveries:
+            self.put(entry)
+        if change.turn is not None:
+            del self.leases[change.turn.mailbox]
