@@ -1,0 +1,60 @@
+"""MAIL: swarms of agents that work by sending each other mail.
+
+The public names are loaded when they are first used, so that `import mail` itself costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mail.core.address import MAILAddress
+    from mail.core.interswarm import MAILInterswarmMessage
+    from mail.core.message import MAILBroadcast, MAILInterrupt, MAILMessage, MAILRequest, MAILResponse
+    from mail.core.tools import AgentToolCall
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "AgentToolCall",
+    "MAILAddress",
+    "MAILBroadcast",
+    "MAILInterrupt",
+    "MAILInterswarmMessage",
+    "MAILMessage",
+    "MAILRequest",
+    "MAILResponse",
+    "__version__",
+]
+
+PROTOCOL_VERSION = "1.3"
+"""The version of the MAIL protocol that this package speaks."""
+
+__version__: str
+"""The version of this package, read from its installed metadata."""
+
+_HOMES = {
+    "AgentToolCall": "mail.core.tools",
+    "MAILAddress": "mail.core.address",
+    "MAILBroadcast": "mail.core.message",
+    "MAILInterrupt": "mail.core.message",
+    "MAILInterswarmMessage": "mail.core.interswarm",
+    "MAILMessage": "mail.core.message",
+    "MAILRequest": "mail.core.message",
+    "MAILResponse": "mail.core.message",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("mail")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'mail' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

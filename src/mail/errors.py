@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 
 class Subject(StrEnum):
-    """Subjects written by the runtime: labels for the reader, never read as control (WIRE, Messages)."""
+    """Subjects written by the runtime: labels for the reader, never read as control (SPEC, section 5)."""
 
     TASK_COMPLETE = "::task_complete::"
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"

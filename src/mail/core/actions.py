@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mail.core.tools import ToolFormat, tool_declaration
+from mail.core.calls import ToolFormat
+from mail.core.tools import tool_declaration
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments, returns its result as text. Whatever it raises is told to the agent."""

@@ -65,7 +65,7 @@ PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
 
 
 class Principal(Record):
-    """An owner of, or a contributor to, a task: written `role:id@swarm` (WIRE, Messages).
+    """An owner of, or a contributor to, a task: written `role:id@swarm` (SPEC, section 2).
 
     A caller's principal is also its *instance*: every task is kept under exactly one.
     """

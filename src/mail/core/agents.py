@@ -7,7 +7,8 @@ from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.address import EVERYONE
-from mail.core.tools import MAIL_TOOLS, AgentToolCall, ToolFormat
+from mail.core.calls import AgentToolCall, ToolFormat
+from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
 
 History = list[dict[str, Any]]
@@ -66,6 +67,8 @@ class SwarmCore:
     protocol: str = ""
 
     def __post_init__(self) -> None:
+        if not self.name or {*":@#"} & {*self.name}:
+            raise ConfigurationError(f"swarm {self.name!r}: a swarm's name holds none of ':', '@' and '#'")
         entrypoint = self.agents.get(self.entrypoint)
         if entrypoint is None:
             raise ConfigurationError(
@@ -89,6 +92,11 @@ class SwarmCore:
     def agent(self, name: str) -> AgentCore:
         """The agent with this name; where a newer version of the swarm has lost it, one that always fails."""
         return self.agents.get(name) or AgentCore(function=_gone)
+
+    def finisher(self, entrypoint: str) -> str:
+        """Who must finish a task that came in at `entrypoint`: that agent if it can, else the first that can."""
+        supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
+        return entrypoint if entrypoint in supervisors else supervisors[0]
 
     def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
         """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user."""

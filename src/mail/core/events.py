@@ -1,17 +1,14 @@
 """What happens in a task, as its owner can watch it: the timeline behind SSE and task records."""
 
 from enum import StrEnum
-from typing import Any
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from mail.core.message import MAILMessage
 from mail.core.prompt import render_message
-from mail.core.record import Record
 
 
 class EventKind(StrEnum):
-    """Every kind of event (WIRE, SSE)."""
+    """Every kind of event (SPEC, section 9)."""
 
     NEW_MESSAGE = "new_message"
     TOOL_CALL = "tool_call"
@@ -25,7 +22,7 @@ class EventKind(StrEnum):
     BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
     INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
     INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
-    INTERSWARM_ERROR = "interswarm_error"
+    INTERSWARM_MESSAGE_ERROR = "interswarm_message_error"
     AGENT_ERROR = "agent_error"
     HELP_CALLED = "help_called"
     BROADCAST_IGNORED = "broadcast_ignored"
@@ -38,8 +35,8 @@ TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
 """The kinds that end a generation of a task, and a stream with it."""
 
 
-class Event(Record):
-    """One line of a task's timeline.
+class Event(NamedTuple):
+    """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
 
     Attributes:
         seq: its place; gapless within the task, whoever caused it.
@@ -51,7 +48,7 @@ class Event(Record):
     kind: EventKind
     timestamp: str
     text: str = ""
-    extra: dict[str, Any] = Field(default_factory=dict)
+    extra: dict[str, Any] = {}  # noqa: RUF012  # a tuple's field, and never written to
     message: MAILMessage | None = None
 
     @property
@@ -60,7 +57,7 @@ class Event(Record):
         return self.kind in TERMINAL
 
     def data(self, task_id: str) -> dict[str, Any]:
-        """The JSON object that clients get (WIRE, SSE)."""
+        """The JSON object that clients get (SPEC, section 9)."""
         if self.is_terminal:
             return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
         description, extra = self.text, self.extra

@@ -1,7 +1,7 @@
 """The text that the `help` tool sends to an agent."""
 
 from mail.core.agents import AgentCore, SwarmCore
-from mail.core.tools import MAIL_TOOLS, Help
+from mail.core.mail_tools import MAIL_TOOLS, Help
 
 SUMMARY = """\
 # MAIL in short

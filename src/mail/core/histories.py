@@ -21,10 +21,18 @@ class HistoryCache:
         """How many records are known."""
         return self._known.get((key, agent), (0, []))[0]
 
-    def extend(self, key: TaskKey, agent: str, n: int, entries: History) -> History:
-        """Take in the entries of all records after the known ones, up to the n-th; return the whole history."""
+    def extend(self, key: TaskKey, agent: str, after: int, n: int, entries: History) -> History | None:
+        """Take in the entries of all records after the `after`-th, up to the n-th; return the whole history.
+
+        None where the records up to `after` are not known (any more): then it must be read from the store.
+        """
         place = (key, agent)
-        history = self._known.pop(place, (0, []))[1]
+        known, history = self._known.pop(place, (0, []))
+        if known == n:
+            entries = []
+        elif known != after:
+            self._entries -= len(history)
+            return None
         history += entries
         self._known[place] = (n, history)
         self._entries += len(entries)

@@ -13,9 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
+from pydantic_core import from_json
 
 from mail.core.address import EVERYONE, MAILAddress, Principal, create_agent_address
 from mail.core.agents import History, SwarmCore
+from mail.core.calls import tool_result
 from mail.core.change import TaskChange
 from mail.core.draft import Draft
 from mail.core.events import EventKind
@@ -24,14 +26,13 @@ from mail.core.message import MAILBroadcast, MAILInterrupt, MAILPayload, MAILReq
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Breakpoint, PausedCall, Task, TaskStatus, Transition
-from mail.core.tools import tool_result
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
 
 TITLE_LENGTH = 80
 
 
 class ResumeFrom(StrEnum):
-    """From where a stopped task goes on (WIRE, HTTP)."""
+    """From where a stopped task goes on (SPEC, section 8)."""
 
     USER_RESPONSE = "user_response"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
@@ -83,8 +84,8 @@ def admit(
         if not task.is_running:
             _abandon_breakpoint(draft)
             _resume(draft, submission)
-        elif submission.steps or submission.timeout:
-            draft.updates["limits"] = _limits(swarm, submission, stamp)
+        else:
+            draft.updates["limits"] = _adjusted_limits(task.limits, submission, stamp)
         _deliver(draft, caller, submission)
     return draft.seal()
 
@@ -115,9 +116,18 @@ def _title(submission: Submission) -> str:
 
 
 def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
-    steps = submission.steps or swarm.task_message_limit
-    deadline = None if submission.timeout is None else stamp.now().timestamp() + submission.timeout
-    return Limits(steps=steps, turns=steps * TURNS_PER_STEP, deadline=deadline)
+    steps = swarm.task_message_limit
+    return _adjusted_limits(Limits(steps=steps, turns=steps * TURNS_PER_STEP), submission, stamp)
+
+
+def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Limits:
+    """The limits with what the submission says of them; more mail for a running task leaves the rest alone."""
+    changes: dict[str, Any] = {}
+    if submission.steps is not None:
+        changes |= {"steps": submission.steps, "turns": submission.steps * TURNS_PER_STEP}
+    if submission.timeout is not None:
+        changes["deadline"] = stamp.now().timestamp() + submission.timeout
+    return limits.model_copy(update=changes) if changes else limits
 
 
 def _resume(draft: Draft, submission: Submission) -> None:
@@ -201,7 +211,7 @@ def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
     """Match what the user gave with the calls that wait: call id to content.
 
     `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
-    (WIRE, HTTP). Raises BadBreakpointResult unless every waiting call gets exactly one result.
+    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
     """
     value = _parse(given)
     if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
@@ -241,13 +251,18 @@ def _parse(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return json.loads(given)
-    except (ValueError, RecursionError):
+        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses what can't be stored
+    except (ValueError, TypeError):  # TypeError: text that has no form in UTF-8
         return given
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content)
+    text = content if isinstance(content, str) else json.dumps(content)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadBreakpointResult(f"a result holds text that has no form in UTF-8: {error}") from error
+    return text
 
 
 def _ids(calls: tuple[PausedCall, ...]) -> str:

@@ -16,7 +16,7 @@ class Limits(Record):
     """The limits of one generation of a task.
 
     Attributes:
-        steps: messages that agents may process, those of the system aside (WIRE, Turn rules).
+        steps: messages that agents may process, those of the system aside (SPEC, section 5).
         turns: turns of any kind.
         deadline: seconds since the epoch at which the task ends with an error, if any.
     """

@@ -204,7 +204,7 @@ class MAILMessage(Record):
 
 
 class Tier(IntEnum):
-    """How urgent a message is; lower goes first, first in first out inside a tier (WIRE, Messages)."""
+    """How urgent a message is; lower goes first, first in first out inside a tier (SPEC, section 4)."""
 
     SYSTEM = 1
     PERSON = 2

@@ -96,6 +96,10 @@ class Store(Protocol):
         """The finishing message of a generation, once it has ended."""
         ...
 
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        """`read_response` as soon as there is one; None when the time is up."""
+        ...
+
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         """Return the task's seq as soon as it is past `after`, or `after` when the time is up."""
         ...

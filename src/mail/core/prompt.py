@@ -28,6 +28,8 @@ _NAME = re.compile(f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*")
 
 
 def _escape(text: str) -> str:
+    if _SPECIAL.search(text) is None:
+        return text
     return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], "\ufffd"), text)
 
 
@@ -45,7 +47,7 @@ def _utc(timestamp: str) -> str:
 def render_message(message: MAILMessage) -> str:
     """The `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
-    recipients = "\n".join(_address(recipient, "address") for recipient in payload.recipients)
+    recipients = "\n".join([_address(recipient, "address") for recipient in payload.recipients])
     return (
         "<incoming_message>\n"
         f"<timestamp>{_utc(message.timestamp)}</timestamp>\n"

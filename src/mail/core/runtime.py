@@ -7,12 +7,14 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from itertools import count
 
 from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.calls import AgentToolCall
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.histories import HistoryCache
@@ -21,9 +23,8 @@ from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey
-from mail.core.tools import AgentToolCall
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
-from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, StoreError, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Runtime:
         self._queue = queue
         self._turn_seconds = turn_seconds
         self._histories = HistoryCache()
+        self._name = stamp.new_id()
+        self._leases = count()
 
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a person's message; when this returns, it is stored and will be worked on.
@@ -86,7 +89,7 @@ class Runtime:
     async def run_turn(self, key: TaskKey, mailbox: str) -> None:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times."""
         now = self._now()
-        lease = Lease(self.stamp.new_id(), now + self._turn_seconds + LEASE_MARGIN)
+        lease = Lease(f"{self._name}/{next(self._leases)}", now + self._turn_seconds + LEASE_MARGIN)
         known = self._histories.count(key, mailbox)
         turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         match turn:
@@ -97,40 +100,49 @@ class Runtime:
                     await self._publish_ready(task)
                 return
         try:
-            change = await self._take(turn)
+            change = await self._take(turn, known)
         except LeaseLost:
             logger.warning("task %s: the lease of %s was lost; its turn is thrown away", key.task_id, mailbox)
             return
-        except asyncio.CancelledError:
+        except BaseException:
             await self.store.release(turn)
             raise
         if change is not None:
             await self._publish(change)
 
-    async def _take(self, turn: Turn) -> TaskChange | None:
-        """Run an open turn and commit it; None where it was given back because it may not run."""
+    async def _take(self, turn: Turn, known: int) -> TaskChange | None:
+        """Run an open turn and commit it; None where it was given back because it may not run.
+
+        `known` history records were at hand when it was opened.
+        """
         if turn.task.is_overdue(self._now()):
             return await self._commit(turn, lambda task: expire(task, self.swarm, turn, self.stamp))
-        if is_spent(turn.task, turn):
+        if is_spent(turn.task, self.swarm, turn):
             if turn.task.exhausted is not None:
                 await self.store.release(turn)
                 return None
             events = await self.store.read_events(turn.task.key)
             return await self._commit(turn, lambda task: exhaust(task, self.swarm, turn, events, self.stamp))
-        known = turn.task.histories.get(turn.mailbox, 0)
-        history = self._histories.extend(turn.task.key, turn.mailbox, known, turn.history)
+        history = await self._history(turn, known)
         try:
             change = await self._settle(turn, await self._run(turn, history))
-        except (
-            ValueError,
-            TypeError,
-            RecursionError,
-        ) as error:  # what JSON or UTF-8 can't hold can't be stored
+        except StoreError:
+            raise
+        except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
             logger.exception("task %s: the output of %s can't be stored", turn.task.task_id, turn.mailbox)
             change = await self._settle(turn, AgentFailure(f"its output can't be stored: {error}"))
         if change is not None and change.history is not None:
-            self._histories.extend(turn.task.key, turn.mailbox, change.history.n, change.history.entries)
+            new = change.history
+            self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
         return change
+
+    async def _history(self, turn: Turn, known: int) -> History:
+        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
+        history = self._histories.extend(key, mailbox, known, n, turn.history)
+        if history is None:  # what was known has been forgotten meanwhile
+            history = await self.store.read_history(key, mailbox)
+            self._histories.extend(key, mailbox, 0, n, history)
+        return history
 
     async def _settle(self, turn: Turn, output: TurnOutput) -> TaskChange | None:
         return await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
@@ -201,19 +213,15 @@ class Runtime:
     async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
         """The finishing message of the generation that answers a submission; None when the time is up."""
         until = None if seconds is None else self._now() + seconds
-        seen = submitted.after
         while True:
-            response = await self.store.read_response(submitted.key, submitted.generation)
-            if response is not None:
+            left = LONG_POLL if until is None else max(0.0, min(LONG_POLL, until - self._now()))
+            response = await self.store.wait_for_response(submitted.key, submitted.generation, seconds=left)
+            if response is not None or (until is not None and self._now() >= until):
                 return response
-            left = LONG_POLL if until is None else min(LONG_POLL, until - self._now())
-            if left <= 0:
-                return None
-            seen = await self.store.wait_for_change(submitted.key, after=seen, seconds=left)
 
     async def watch(
         self, key: TaskKey, *, after: int = 0, to_end_of_task: bool = False, heartbeat: float = 15.0
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncGenerator[list[Event]]:
         """The task's events past `after`, in batches as they happen; an empty batch is a heartbeat.
 
         Ends with the first terminal event or, with `to_end_of_task`, when the task has stopped and every
@@ -261,8 +269,8 @@ class Runtime:
         touched = {entry.mailbox for entry in change.deliveries}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
-        tokens = [Token(change.key, box, tier) for box, tier in change.task.ready() if box in touched]
-        await self._queue.publish(tokens)
+        tiers = {mailbox: change.task.head_tier(mailbox) for mailbox in touched}
+        await self._queue.publish([Token(change.key, box, tier) for box, tier in tiers.items() if tier])
 
     async def _publish_ready(self, task: Task) -> None:
         await self._queue.publish([Token(task.key, mailbox, tier) for mailbox, tier in task.ready()])

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.limits import Limits
 from mail.core.message import Tier
 from mail.core.record import Record
-from mail.core.tools import AgentToolCall, ToolFormat
 
 
 class TaskStatus(StrEnum):
@@ -110,6 +110,7 @@ class Checkpoint(Record):
 
 
 NO_MAIL = (0,) * len(Tier)
+_TIERS = tuple(Tier)
 
 
 class Task(Record):
@@ -161,8 +162,10 @@ class Task(Record):
 
     def head_tier(self, mailbox: str) -> Tier | None:
         """The tier of the most urgent message that waits in a mailbox; None when it is empty."""
-        counts = self.pending.get(mailbox, NO_MAIL)
-        return next((tier for tier, count in zip(Tier, counts, strict=True) if count), None)
+        for index, count in enumerate(self.pending.get(mailbox, NO_MAIL)):
+            if count:
+                return _TIERS[index]
+        return None
 
     def ready(self) -> Iterator[tuple[str, Tier]]:
         """The mailboxes that hold mail, with the tier of their most urgent message."""

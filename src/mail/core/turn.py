@@ -1,11 +1,11 @@
 """What a turn does to its task: `settle` and the other ends that a turn can come to. Pure functions.
 
-Rules first (WIRE, Turn rules; SPEC, section 5):
+Rules first (SPEC, section 5):
 
 - the calls of a turn are processed in order; each leaves a tool result in the agent's history;
 - a fault is told to the agent that caused it, as a system message, which also wakes it again;
 - an agent that keeps failing is reported to whoever wrote to it, or the task ends with an error;
-- after the step limit only the entrypoint gets one more turn, in which it must finish the task;
+- after the step limit only the entrypoint (or a supervisor, if it is none) gets one more turn, to finish;
 - a running task without any mail would hang: it is nudged once, and then ended.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.change import TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
@@ -21,7 +22,6 @@ from mail.core.message import MAILMessage, parse_agent_address
 from mail.core.prompt import render_message
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
-from mail.core.tools import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.verbs import Verbs
 from mail.errors import AgentFault, Subject, ToolCallFault
 
@@ -51,10 +51,10 @@ def settle(task: Task, swarm: SwarmCore, turn: Turn, output: TurnOutput, stamp: 
 def exhaust(
     task: Task, swarm: SwarmCore, turn: Turn, events: Sequence[Event], stamp: Stamp
 ) -> TaskChange | None:
-    """The step limit is reached: leave the mail where it is and tell the entrypoint to finish (WIRE, Turn rules).
+    """The step limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
 
-    `events` is the task's timeline; its messages are the transcript that the entrypoint gets. None where
-    the task has stopped meanwhile, or somebody else has noticed.
+    That is the entrypoint, if it can complete tasks. `events` is the task's timeline; its messages are the
+    transcript that the supervisor gets. None where the task has stopped meanwhile, or somebody else has noticed.
     """
     if not task.is_running or task.exhausted is not None:
         return None
@@ -62,7 +62,7 @@ def exhaust(
     draft.end_turn(turn, consume=False)
     transcript = "\n\n".join(render_message(event.message) for event in events if event.message is not None)
     draft.tell(
-        task.entrypoint,
+        swarm.finisher(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
         f"This task has used up its {task.limits.steps} steps. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
@@ -82,10 +82,10 @@ def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> Tas
     return draft.seal()
 
 
-def is_spent(task: Task, turn: Turn) -> bool:
+def is_spent(task: Task, swarm: SwarmCore, turn: Turn) -> bool:
     """Whether the task's limits forbid this turn; system messages use up turns but no steps."""
     if task.exhausted is not None:
-        return turn.mailbox != task.entrypoint
+        return turn.mailbox != swarm.finisher(task.entrypoint)
     if task.turns >= task.limits.turns:
         return True
     return task.steps >= task.limits.steps and is_step(turn.entry.message)
@@ -110,7 +110,8 @@ class _Settlement:
         self.draft.updates["turns"] = task.turns + 1
         if is_step(turn.entry.message):
             self.draft.updates["steps"] = task.steps + 1
-        self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message)
+        self.is_late = turn.task.generation != task.generation
+        self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._faults = 0
         self._last_reasoning: str | None = None
 
@@ -124,6 +125,7 @@ class _Settlement:
         for call in output.calls:
             if call.turns != history[-len(call.turns) :]:
                 history += call.turns
+        self.verbs.acts = any(receipt is not None for receipt in output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             self._emit_call(call)
@@ -137,7 +139,7 @@ class _Settlement:
             self._fault(ToolCallFault("every turn must call at least one tool"))
         if breakpoints:
             history += self._pause(breakpoints)
-        if not self.verbs.forgets:
+        if not (self.verbs.forgets and len(output.calls) == 1):
             self.draft.remember(self.name, history)
         self._wake_after_actions(output)
 
@@ -195,9 +197,9 @@ class _Settlement:
             "tool_args": call.tool_args,
             "tool_call_id": call.tool_call_id,
         }
-        reasoning = "\n\n".join(block for block in call.reasoning or () if block.strip())
+        reasoning = [block for block in call.reasoning or () if block.strip()]
         if reasoning:
-            extra["reasoning"] = reasoning
+            extra["reasoning"] = "\n\n".join(reasoning)
             self._last_reasoning = call.tool_call_id
         elif self._last_reasoning is not None:
             extra["reasoning_ref"] = self._last_reasoning
@@ -218,8 +220,11 @@ class _Settlement:
         return f"ERROR: {receipt.content}"
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
-        """Wake the agent with what its actions brought, unless the task has stopped; its history has it anyway."""
-        if not self.draft.is_running:
+        """Wake the agent with what its actions brought; its history has it anyway.
+
+        Not where the task has ended, nor where a breakpoint of this very turn will wake it.
+        """
+        if self.verbs.is_finished or "breakpoint" in self.draft.updates:
             return
         acted = [
             (call, receipt)
@@ -252,8 +257,11 @@ class _Settlement:
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
 
     def _report_failure(self, reason: str) -> None:
-        """Tell whoever can act that this agent has failed; end the task where nobody is left."""
-        if not self.draft.is_running:
+        """Tell whoever can act that this agent has failed; end the task where nobody is left.
+
+        A turn that began before the task was paused or resumed ends nothing: somebody has written, or will.
+        """
+        if self.verbs.is_finished:
             return
         sender = self.turn.entry.message.sender
         if sender.address_type == "agent" and sender.address != self.name:
@@ -261,7 +269,7 @@ class _Settlement:
         else:
             told = self.task.entrypoint
         text = f"agent '{self.name}' has failed: {reason}"
-        if told == self.name:
+        if told == self.name and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(told, Subject.AGENT_ERROR, text)

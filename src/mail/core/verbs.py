@@ -10,15 +10,13 @@ from typing import ClassVar
 
 from mail.core.address import create_agent_address
 from mail.core.agents import AgentCore
+from mail.core.calls import AgentToolCall
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.guide import write_guide
 from mail.core.limits import OPEN_REQUESTS
-from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
-from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
-from mail.core.tools import (
+from mail.core.mail_tools import (
     AcknowledgeBroadcast,
-    AgentToolCall,
     AwaitMessage,
     DiscoverSwarms,
     Help,
@@ -33,6 +31,8 @@ from mail.core.tools import (
     read_call,
     write_message,
 )
+from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
+from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -48,17 +48,22 @@ class Verbs:
 
     Attributes:
         requests: the task's unanswered requests, as this turn leaves them.
-        forgets: whether the agent has dropped what it read in this turn.
+        is_late: whether the task has been resumed since the turn began.
+        forgets: whether the agent's last call dropped the broadcast it has read.
+        acts: whether the turn ran actions, whose results will wake the agent.
     """
 
-    def __init__(self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage) -> None:
+    def __init__(
+        self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage, *, is_late: bool
+    ) -> None:
         self.draft = draft
         self.name = name
         self.agent = agent
         self.incoming = incoming
         self.requests = draft.before.requests
+        self.is_late = is_late
         self.forgets = False
-        self._calls = 0
+        self.acts = False
 
     @property
     def is_finished(self) -> bool:
@@ -67,7 +72,6 @@ class Verbs:
 
     def perform(self, call: AgentToolCall) -> str:
         """Do what the call says and return its result. Raises AgentFault."""
-        self._calls += 1
         self.forgets = False
         tool = read_call(call)
         if tool.tool_name in self.agent.exclude_tools:
@@ -137,13 +141,13 @@ class Verbs:
 
     def _ignore_broadcast(self, tool: IgnoreBroadcast) -> str:
         self._require_broadcast(tool)
-        self.forgets = self._calls == 1
+        self.forgets = True
         reason = f": {tool.reason}" if tool.reason else ""
         self.draft.emit(EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}")
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        waits = any(request.sender == self.name for request in self.requests)
+        waits = self.acts or any(request.sender == self.name for request in self.requests)
         if not waits and not self.draft.has_mail and not self.is_finished:
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
@@ -176,6 +180,10 @@ class Verbs:
             return "the task is finished already"
         if draft.status is TaskStatus.PAUSED:
             raise ToolCallFault("the task is paused until the user answers; call task_complete again then")
+        if self.is_late:
+            raise ToolCallFault(
+                "the user has written meanwhile; read that first, then call task_complete again"
+            )
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",
@@ -196,15 +204,16 @@ class Verbs:
         if swarm is not None and swarm != draft.swarm.name:
             raise self._unreachable(swarm)
         if name not in draft.swarm.agents:
-            if name in self._people():
+            if not self._people().isdisjoint((name, target)):
                 raise ImproperResponseToUser(
                     f"{name!r} is the user; users get their answer only when a supervisor calls task_complete"
                 )
             known = ", ".join(draft.swarm.agents)
             raise UnknownRecipient(f"there is no agent {name!r} in this swarm; its agents are {known}")
-        if not {name, f"{name}@{draft.swarm.name}"}.intersection(self.agent.comm_targets):
-            draft_targets = ", ".join(self.agent.comm_targets) or "nobody"
-            raise InvalidRecipient(f"you can't write to {name!r}; you can write to {draft_targets}")
+        targets = self.agent.comm_targets
+        if name not in targets and f"{name}@{draft.swarm.name}" not in targets:
+            known = ", ".join(targets) or "nobody"
+            raise InvalidRecipient(f"you can't write to {name!r}; you can write to {known}")
         return name
 
     def _people(self) -> set[str]:
@@ -216,7 +225,7 @@ class Verbs:
         return people
 
     def _unreachable(self, swarm: str) -> UnreachableSwarm:
-        self.draft.emit(EventKind.INTERSWARM_ERROR, f"agent {self.name} can't reach {swarm}")
+        self.draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't reach {swarm}")
         return UnreachableSwarm(f"{swarm} can't be reached: this server has no connection to other swarms")
 
     def _require_broadcast(self, tool: MAILTool) -> None:
@@ -260,7 +269,7 @@ _DROPPED = "the task is finished; the message was dropped"
 
 
 def _describe_paused(call: AgentToolCall) -> dict[str, str]:
-    """A paused call as clients get it, in the format of the API that made it (WIRE, HTTP)."""
+    """A paused call as clients get it, in the format of the API that made it (SPEC, section 8)."""
     arguments = json.dumps(call.tool_args)
     if call.tool_format == "completions":
         return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}

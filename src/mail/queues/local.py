@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at."""
 
+BREAK_SECONDS = 0.001
+"""How long turns that never wait may keep the event loop from everything else."""
+
 RETRY_SECONDS = 1.0
 """How long a mailbox rests after its turn could not be stored."""
 
@@ -30,40 +33,24 @@ class LocalQueue:
         self._heap: list[tuple[Tier, int, TaskKey, str]] = []
         self._order = count()
         self._waiting: set[tuple[Tier, TaskKey, str]] = set()
-        self._idle: list[asyncio.Future[None]] = []
+        self._filled = asyncio.Event()
 
     async def publish(self, tokens: Sequence[Token]) -> None:
         for token in tokens:
             place = (token.tier, token.key, token.mailbox)
-            if place in self._waiting:
-                continue
-            self._waiting.add(place)
-            heapq.heappush(self._heap, (token.tier, next(self._order), token.key, token.mailbox))
-            self._wake_one()
+            if place not in self._waiting:
+                self._waiting.add(place)
+                heapq.heappush(self._heap, (token.tier, next(self._order), token.key, token.mailbox))
+                self._filled.set()
 
     async def take(self) -> tuple[TaskKey, str]:
-        """The most urgent token; waits for one."""
+        """The most urgent token; waits for one. For one taker at a time."""
         while not self._heap:
-            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
-            try:
-                await idle
-            except asyncio.CancelledError:
-                if idle in self._idle:
-                    self._idle.remove(idle)
-                elif self._heap:
-                    self._wake_one()
-                raise
+            self._filled.clear()
+            await self._filled.wait()
         tier, _, key, mailbox = heapq.heappop(self._heap)
         self._waiting.discard((tier, key, mailbox))
         return key, mailbox
-
-    def _wake_one(self) -> None:
-        while self._idle:
-            idle = self._idle.pop()
-            if not idle.done():
-                idle.set_result(None)
-                return
 
 
 class LocalWorkers:
@@ -72,61 +59,64 @@ class LocalWorkers:
     def __init__(self, runtime: Runtime, queue: LocalQueue, *, concurrency: int = 64) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._concurrency = concurrency
-        self._tasks: list[asyncio.Task[None]] = []
-        self._busy = 0
-        self._stopping = False
-        self._drained = asyncio.Event()
+        self._free = asyncio.Semaphore(concurrency)
+        self._turns: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take up what an earlier process left, and begin to work."""
         await self._runtime.recover()
-        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
-        self._tasks.append(asyncio.create_task(self._sweep()))
+        self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._sweep())]
 
     async def stop(self, grace: float = 10.0) -> None:
         """Begin no new turn, let the running ones finish for `grace` seconds, and cancel the rest.
 
         A cancelled turn is lost, its mail is not: it is run again after the next start.
         """
-        self._stopping = True
-        if self._busy:
-            try:
-                await asyncio.wait_for(self._drained.wait(), grace)
-            except TimeoutError:
-                logger.warning("%d turns did not end within %g s; they will be run again", self._busy, grace)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._turns:
+            _, late = await asyncio.wait(self._turns, timeout=grace)
+            if late:
+                logger.warning("%d turns did not end within %g s; they will be run again", len(late), grace)
+            for turn in late:
+                turn.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
-    async def _work(self) -> None:
+    async def _dispatch(self) -> None:
+        """Start turns in the order of their urgency.
+
+        A turn is started eagerly: what it can do without waiting it does at once, without a detour through
+        the event loop, which gets its share all the same.
+        """
+        loop = asyncio.get_running_loop()
+        last_break = loop.time()
         while True:
+            await self._free.acquire()
             key, mailbox = await self._queue.take()
-            if self._stopping:
-                return
-            self._busy += 1
-            try:
-                await self._runtime.run_turn(key, mailbox)
-            except Exception:  # the outermost loop: one task's trouble must not stop the others
-                logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry, key, mailbox)
-            finally:
-                self._end_turn()
-            await asyncio.sleep(0)
+            turn = asyncio.Task(self._run(key, mailbox), loop=loop, eager_start=True)
+            if not turn.done():
+                self._turns.add(turn)
+                turn.add_done_callback(self._turns.discard)
+            if loop.time() - last_break > BREAK_SECONDS:
+                await asyncio.sleep(0)
+                last_break = loop.time()
 
-    def _end_turn(self) -> None:
-        self._busy -= 1
-        if self._stopping and not self._busy:
-            self._drained.set()
-
-    def _retry(self, key: TaskKey, mailbox: str) -> None:
-        if not self._stopping:
-            self._tasks.append(asyncio.create_task(self._queue.publish([Token(key, mailbox, Tier.AGENT)])))
+    async def _run(self, key: TaskKey, mailbox: str) -> None:
+        try:
+            await self._runtime.run_turn(key, mailbox)
+        except Exception:  # the outermost loop: one task's trouble must not stop the others
+            logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
+            await asyncio.sleep(RETRY_SECONDS)
+            await self._queue.publish([Token(key, mailbox, Tier.AGENT)])
+        finally:
+            self._free.release()
 
     async def _sweep(self) -> None:
         while True:
             try:
                 await self._runtime.expire_overdue()
-            except Exception:  # as in _work
+            except Exception:  # as in _run
                 logger.exception("deadlines could not be looked at")
             await asyncio.sleep(SWEEP_SECONDS)

@@ -11,7 +11,7 @@ _EVENTS = TypeAdapter(tuple[Event, ...])
 
 def encode_events(events: tuple[Event, ...]) -> bytes:
     """The batch of events of one commit."""
-    return _EVENTS.dump_json(events, exclude_defaults=True)
+    return _EVENTS.dump_json(events)
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:

@@ -16,14 +16,14 @@ class HotTask:
     Attributes:
         row: the task's row in the file.
         leases: per mailbox, the lease of the turn that is being run.
-        checkpoints: per mailbox, how far the unfinished turn of its head has come.
+        checkpoints: per mailbox and seq of a message, how far the unfinished turn that reads it has come.
     """
 
     def __init__(self, row: int, task: Task) -> None:
         self.row = row
         self.task = task
         self.leases: dict[str, Lease] = {}
-        self.checkpoints: dict[str, Checkpoint] = {}
+        self.checkpoints: dict[tuple[str, int], Checkpoint] = {}
         self._mail: defaultdict[str, list[InboxEntry]] = defaultdict(list)
 
     def is_leased(self, mailbox: str, now: float) -> bool:
@@ -50,7 +50,7 @@ class HotTask:
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
             self._mail[mailbox].remove(change.consumed)
-            self.checkpoints.pop(mailbox, None)
+            self.checkpoints.pop((mailbox, change.consumed.seq), None)
         for entry in change.deliveries:
             self.put(entry)
         if change.turn is not None:

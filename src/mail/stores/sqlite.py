@@ -6,9 +6,8 @@ and every write goes through to the file. Leases live in memory only: they die w
 restart after a crash waits for nothing.
 """
 
-import asyncio
 import sqlite3
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ from mail.core.message import MAILMessage, Tier
 from mail.core.ports import Idle, Leased, TaskPage, Token
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.stores.announcements import Announcements
 from mail.stores.codec import decode_events, decode_history, encode_events, encode_history
 from mail.stores.hot_task import HotTask
 from mail.stores.sqlite_database import SQLiteDatabase, commit_id
@@ -34,7 +34,8 @@ class SQLiteStore:
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
         self._hot: OrderedDict[TaskKey, HotTask] = OrderedDict()
-        self._watchers: defaultdict[TaskKey, list[asyncio.Future[int]]] = defaultdict(list)
+        self._changes = Announcements()
+        self._endings = Announcements()
 
     async def load(self, key: TaskKey) -> Task | None:
         hot = self._find(key)
@@ -57,7 +58,7 @@ class SQLiteStore:
             else []
         )
         hot.leases[mailbox] = lease
-        return Turn(hot.task, entry, lease, history, hot.checkpoints.get(mailbox))
+        return Turn(hot.task, entry, lease, history, hot.checkpoints.get((mailbox, entry.seq)))
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
@@ -66,7 +67,7 @@ class SQLiteStore:
                 "UPDATE inbox SET checkpoint = ? WHERE task = ? AND mailbox = ? AND tier = ? AND seq = ?",
                 (checkpoint.model_dump_json(), hot.row, turn.mailbox, turn.entry.tier, turn.entry.seq),
             )
-        hot.checkpoints[turn.mailbox] = checkpoint
+        hot.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
 
     async def release(self, turn: Turn) -> None:
         hot = self._find(turn.task.key)
@@ -83,9 +84,9 @@ class SQLiteStore:
         if hot is None:
             hot = self._keep(HotTask(row, change.task))
         hot.apply(change)
-        for watcher in self._watchers.pop(change.key, ()):
-            if not watcher.done():
-                watcher.set_result(change.task.seq)
+        self._changes.announce(change.key)
+        if change.response is not None:
+            self._endings.announce(change.key)
 
     async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
         return self._history(self._get(key).row, agent, 0)
@@ -108,22 +109,16 @@ class SQLiteStore:
         ).fetchone()
         return None if row is None else MAILMessage.model_validate_json(row[0])
 
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        task = self._get(key).task
+        if task.is_running and task.generation == generation:
+            await self._endings.wait(key, seconds)
+        return await self.read_response(key, generation)
+
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
-        seq = self._get(key).task.seq
-        if seq > after:
-            return seq
-        watcher: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._watchers[key].append(watcher)
-        try:
-            return await asyncio.wait_for(watcher, seconds)
-        except TimeoutError:
-            return after
-        finally:
-            waiting = self._watchers.get(key, [])
-            if watcher in waiting:
-                waiting.remove(watcher)
-                if not waiting:
-                    del self._watchers[key]
+        if self._get(key).task.seq <= after:
+            await self._changes.wait(key, seconds)
+        return max(after, self._get(key).task.seq)
 
     async def list_tasks(
         self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
@@ -181,13 +176,22 @@ class SQLiteStore:
             return None
         hot = HotTask(found[0], Task.model_validate_json(found[1]))
         mail = self._sql.execute(
-            "SELECT mailbox, tier, seq, message, checkpoint FROM inbox WHERE task = ?", (hot.row,)
+            "SELECT mailbox, tier, seq, checkpoint FROM inbox WHERE task = ?", (hot.row,)
         )
-        for mailbox, tier, seq, message, checkpoint in mail:
-            hot.put(InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message)))
+        for mailbox, tier, seq, checkpoint in mail.fetchall():
+            hot.put(InboxEntry(mailbox, Tier(tier), seq, self._message(hot.row, seq)))
             if checkpoint is not None:
-                hot.checkpoints[mailbox] = Checkpoint.model_validate_json(checkpoint)
+                hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
         return self._keep(hot)
+
+    def _message(self, row: int, seq: int) -> MAILMessage:
+        """The message that was sent with the event `seq`."""
+        (events,) = self._sql.execute(
+            "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
+        ).fetchone()
+        message = next(event.message for event in decode_events(events) if event.seq == seq)
+        assert message is not None
+        return message
 
     def _keep(self, hot: HotTask) -> HotTask:
         self._hot[hot.task.key] = hot
@@ -250,8 +254,8 @@ class SQLiteStore:
             )
         for entry in change.deliveries:
             sql(
-                "INSERT INTO inbox (task, mailbox, tier, seq, message) VALUES (?, ?, ?, ?, ?)",
-                (row, entry.mailbox, entry.tier, entry.seq, entry.message.model_dump_json()),
+                "INSERT INTO inbox (task, mailbox, tier, seq) VALUES (?, ?, ?, ?)",
+                (row, entry.mailbox, entry.tier, entry.seq),
             )
         new = change.history
         sql(

@@ -32,7 +32,6 @@ CREATE TABLE inbox (
     mailbox TEXT NOT NULL,
     tier INTEGER NOT NULL,
     seq INTEGER NOT NULL,
-    message TEXT NOT NULL,
     checkpoint TEXT,
     PRIMARY KEY (task, mailbox, tier, seq)
 ) WITHOUT ROWID;
@@ -88,7 +87,10 @@ class SQLiteDatabase:
             if own:
                 self._claim = _claim(self.path)
         try:
-            self.connection = sqlite3.connect(self.path, isolation_level=None, timeout=10.0)
+            # one thread uses it at a time, but not always the one that opened it: an embedding app may hand it on
+            self.connection = sqlite3.connect(
+                self.path, isolation_level=None, timeout=10.0, check_same_thread=False
+            )
             self.connection.execute("PRAGMA journal_mode = WAL")
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._migrate()
@@ -128,12 +130,13 @@ class SQLiteDatabase:
 
 def _claim(path: str) -> sqlite3.Connection:
     """Hold an exclusive lock beside the database for as long as the process lives."""
-    lock = sqlite3.connect(f"{path}.lock", isolation_level=None, timeout=0.0)
     try:
+        lock = sqlite3.connect(f"{path}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
-        lock.close()
-        raise ConfigurationError(
-            f"another server runs on {path}; stop it, or give this one a database of its own"
-        ) from error
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            raise ConfigurationError(
+                f"another server runs on {path}; stop it, or give this one a database of its own"
+            ) from error
+        raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from error
     return lock

@@ -1,0 +1,5 @@
+"""`python -m mail.cli`."""
+
+from mail.cli import main
+
+main()

@@ -1,0 +1,46 @@
+"""Puts the commands together, and shows errors as one line."""
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import typer
+
+from mail.cli import database, demo, ping, server, token, version
+from mail.errors import ConfigurationError, MAILError
+
+app = typer.Typer(
+    name="mail",
+    help="Run swarms of agents that work by sending each other mail.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("server")(server.server)
+app.command("demo")(demo.demo)
+app.command("ping")(ping.ping)
+app.command("version")(version.version)
+app.command("db-init")(database.db_init)
+app.add_typer(token.app, name="token")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns its exit code (see the package's docstring)."""
+    _never_fail_to_print(sys.stdout, sys.stderr)
+    try:
+        app(arguments, prog_name="mail")
+    except MAILError as error:
+        print(f"mail: {error.detail}", file=sys.stderr)  # noqa: T201
+        return 2 if isinstance(error, ConfigurationError) else 1
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    return 0
+
+
+def _never_fail_to_print(*streams: TextIO) -> None:
+    """A terminal that knows no '✓' gets a '?' instead of a traceback."""
+    for stream in streams:
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -1,0 +1,102 @@
+"""A task's events as people read them: one line each, in columns; coloured where the terminal can."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+_WHO = re.compile(r"agent '?([^\s']+)'? |.*?\(caller = ([^)]+)\):")
+"""Which agent an event is about. Events that aren't messages say so only at the start of their description."""
+
+_DEFAULT_SUBJECT = "New Message"
+
+_PIPED_WIDTH = 160
+
+_STYLES = {
+    "new_message": "bold cyan",
+    "tool_call": "dim",
+    "action_call": "yellow",
+    "action_complete": "yellow",
+    "task_complete_call": "green",
+    "task_complete": "bold green",
+    "agent_error": "red",
+    "action_error": "red",
+    "interswarm_message_error": "red",
+    "task_error": "bold red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event, `seconds` after the request was sent; `who` did it, to `whom` where it has a recipient."""
+
+    seconds: float
+    kind: str
+    who: str
+    whom: str
+    text: str
+
+    def columns(self) -> tuple[str, str, str, str]:
+        """Time, kind, who → whom, text; padded so that lines align."""
+        parties = f"{self.who} → {self.whom}" if self.whom else self.who
+        return f"{self.seconds * 1000:7.1f} ms", f"{self.kind:<20}", f"{parties:<27}", self.text
+
+
+def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
+    """Sum up an event as the server streams it (SPEC, section 9)."""
+    extra = data.get("extra_data") or {}
+    if "full_message" in extra:
+        payload = extra["full_message"]["message"]
+        recipients = payload.get("recipients") or [payload["recipient"]]
+        whom = ", ".join(recipient["address"] for recipient in recipients)
+        return Line(seconds, kind, payload["sender"]["address"], whom, _words(payload))
+    if "response" in data:
+        return Line(seconds, kind, "", "", _one_line(data["response"]))
+    description = str(data.get("description", ""))
+    found = _WHO.match(description)
+    who = (found[1] or found[2]) if found else ""
+    if "tool_name" in extra:
+        arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
+        return Line(seconds, kind, who, "", _one_line(f"{extra['tool_name']} {arguments}"))
+    return Line(seconds, kind, who, "", _one_line(description[found.end() if found else 0 :]))
+
+
+def printer(stream: TextIO) -> Callable[[Line], None]:
+    """What prints a line to `stream`: styled and cut to the width of a terminal, else plain."""
+    if stream.isatty():
+        return _rich_printer(stream)
+
+    def print_plain(line: Line) -> None:
+        text = "  ".join(line.columns())
+        stream.write(text if len(text) <= _PIPED_WIDTH else f"{text[: _PIPED_WIDTH - 1]}…")
+        stream.write("\n")
+        stream.flush()
+
+    return print_plain
+
+
+def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+
+    def print_styled(line: Line) -> None:
+        time, kind, parties, text = line.columns()
+        style = _STYLES.get(line.kind, "")
+        styled = Text.assemble(
+            (time, "dim"), "  ", (kind, style), "  ", (parties, "bold"), "  ", (text, style and "default")
+        )
+        console.print(styled, no_wrap=True, overflow="ellipsis", crop=True)
+
+    return print_styled
+
+
+def _words(payload: Mapping[str, Any]) -> str:
+    subject, body = _one_line(payload["subject"]), _one_line(payload["body"])
+    return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

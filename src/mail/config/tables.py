@@ -1,0 +1,64 @@
+"""The tables of `mail.toml` that hold plain values. Their defaults are the documented ones."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from mail.config.database import read_database
+
+
+class Table(BaseModel):
+    """A table of the file: frozen, of exact types, and closed to keys that nobody reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class SwarmConfig(Table):
+    """`[server.swarm]`: which swarm the server runs.
+
+    Attributes:
+        source: path of the swarms.json file that holds it.
+        registry: path of the file in which known swarms are kept; the key `registry_file` means the same.
+    """
+
+    name: str = Field(default="example-no-proxy", min_length=1)
+    source: str = Field(default="swarms.json", min_length=1)
+    registry: str = Field(default="registries/example-no-proxy.json", min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_other_name(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "registry_file" not in given:
+            return given
+        rest = {key: value for key, value in given.items() if key != "registry_file"}
+        return {**rest, "registry": given["registry_file"]}
+
+
+class SettingsConfig(Table):
+    """`[server.settings]`: how tasks are run.
+
+    Attributes:
+        task_message_limit: steps a task may take before its supervisor must finish it.
+        print_llm_streams: whether agents print what their model streams to the server's console.
+        turn_seconds: the longest turn of an agent, its actions included.
+        turn_concurrency: turns that run at once.
+        max_body_bytes: the largest HTTP request body that is accepted.
+    """
+
+    task_message_limit: int = Field(default=15, ge=1)
+    print_llm_streams: bool = True
+    turn_seconds: float = Field(default=840.0, gt=0)
+    turn_concurrency: int = Field(default=64, ge=1)
+    max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
+
+
+class StorageConfig(Table):
+    """`[server.storage]`: where tasks are kept.
+
+    Attributes:
+        database: path of the SQLite file, or `:memory:`. Given as a path, `sqlite:///path` or `none`.
+        synchronous: `normal` survives the death of the process, `full` the loss of power as well.
+    """
+
+    database: Annotated[str, AfterValidator(read_database)] = "mail.db"
+    synchronous: Literal["normal", "full"] = "normal"

@@ -1,0 +1,1 @@
+"""An action that knows the weather everywhere, without looking."""

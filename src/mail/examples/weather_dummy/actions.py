@@ -1,0 +1,33 @@
+"""The weather, made up: the same place and day always have the same weather, and nothing is looked up."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+CONDITIONS = ("sunny", "partly cloudy", "cloudy", "foggy", "rainy", "stormy", "snowy")
+MAX_DAYS_AHEAD = 14
+
+
+async def get_weather_forecast(args: dict[str, Any]) -> str:
+    """The forecast for a place, as a JSON object.
+
+    Args:
+        args: `location`; `days_ahead`, 0 for today, which is the default; `metric`, true by default.
+
+    Raises ValueError for arguments that make no sense; its text is told to the agent.
+    """
+    location, days_ahead, metric = args.get("location"), args.get("days_ahead", 0), args.get("metric", True)
+    if not isinstance(location, str) or not location.strip():
+        raise ValueError("location must be the name of a place")
+    if type(days_ahead) is not int or not 0 <= days_ahead <= MAX_DAYS_AHEAD:
+        raise ValueError(f"days_ahead must be a whole number from 0 to {MAX_DAYS_AHEAD}")
+    luck = sha256(f"{location.strip().casefold()}/{days_ahead}".encode(errors="replace")).digest()
+    celsius = luck[0] % 41 - 8
+    forecast = {
+        "location": location.strip(),
+        "days_ahead": days_ahead,
+        "condition": CONDITIONS[luck[1] % len(CONDITIONS)],
+        "temperature": celsius if metric else round(celsius * 9 / 5 + 32),
+        "unit": "°C" if metric else "°F",
+    }
+    return json.dumps(forecast, ensure_ascii=False)

@@ -1,0 +1,31 @@
+"""Who may use a route: `caller: AdminOrUser` in its signature checks that, and documents it."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+
+from mail.core.ports import CallerRole
+from mail.utils.auth import identify
+from mail.utils.callers import Caller
+
+
+class RoleGate(SecurityBase):
+    """FastAPI dependency: the caller, if it has one of the roles."""
+
+    def __init__(self, *roles: CallerRole) -> None:
+        self.roles = roles
+        self.model = HTTPBearer(description="An API key, as `Authorization: Bearer <key>`.")
+        self.scheme_name = "bearer"
+
+    def docs(self) -> dict[str, Any]:
+        """What OpenAPI says of it, as `openapi_extra` of a route that calls it instead of depending on it."""
+        return {"security": [{self.scheme_name: []}]}
+
+    async def __call__(self, request: Request) -> Caller:
+        return await identify(request, *self.roles)
+
+
+AdminOrUser = Annotated[Caller, Depends(RoleGate("admin", "user"))]
+Admin = Annotated[Caller, Depends(RoleGate("admin"))]

@@ -1,0 +1,62 @@
+"""The application: routes, errors and documentation around one `Service`."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+from starlette.types import StatelessLifespan
+
+from mail import PROTOCOL_VERSION
+from mail.http import message_routes, server_routes, task_routes
+from mail.http.docs import DESCRIPTION, TAGS
+from mail.http.errors import install_error_handlers
+from mail.http.schemas import GetTask, PostHealth, PostMessage, StreamEvent
+from mail.http.service import Service
+
+_REFERRED_TO = (PostMessage, PostHealth, GetTask, StreamEvent)
+_COMPONENT = "#/components/schemas/{model}"
+
+
+class MAILApp(FastAPI):
+    """FastAPI whose OpenAPI knows what `mail.http` reads and streams by itself, and no 422."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            schemas = document["components"]["schemas"]
+            _, extra = models_json_schema(
+                [(model, "validation") for model in _REFERRED_TO], ref_template=_COMPONENT
+            )
+            schemas.update(extra["$defs"])
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            document["components"]["schemas"] = dict(sorted(schemas.items()))
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
+def create_app(service: Service, *, lifespan: StatelessLifespan[FastAPI] | None = None) -> FastAPI:
+    """The app that serves a swarm. Its `lifespan` starts and stops whatever the service needs."""
+    app = MAILApp(
+        title="MAIL",
+        summary="Multi-Agent Interface Layer",
+        description=DESCRIPTION,
+        version=PROTOCOL_VERSION,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        openapi_tags=TAGS,
+        docs_url="/docs" if service.debug else None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.state.authenticator = service.authenticator
+    for routes in (message_routes, task_routes, server_routes):
+        app.include_router(routes.router)
+    install_error_handlers(app)
+    return app

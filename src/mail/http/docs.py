@@ -1,0 +1,39 @@
+"""What OpenAPI says beyond the routes' own signatures."""
+
+from typing import Any
+
+from mail.http.schemas import Problem, StreamEvent
+
+DESCRIPTION = """\
+A swarm of agents that work on your tasks by sending each other mail.
+
+Send a message with `POST /message` and wait for the answer, watch the events as they happen
+(`"stream": true`), or come back for it later (`Prefer: respond-async`, then `GET /task`).
+"""
+
+TAGS = [
+    {"name": "messages", "description": "Talk to the swarm."},
+    {"name": "tasks", "description": "Look at what became of your messages."},
+    {"name": "server", "description": "The server, and who you are to it."},
+]
+
+_MEANINGS = {
+    400: "The request is not valid; `detail` says what to change.",
+    401: "There is no API key, or it is not valid.",
+    403: "The key's role may not use this endpoint.",
+    404: "The caller has no such task.",
+    413: "The request body is too large.",
+    500: "Something went wrong inside the server.",
+    503: "The store or the authentication service is not available; try again later.",
+}
+
+PUBLIC = (500, 503)
+PROTECTED = (401, 403, *PUBLIC)
+
+EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": f"#/components/schemas/{StreamEvent.__name__}"}}}
+"""What each event of a stream is; OpenAPI 3.1 has no word of its own for that."""
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of a route, as its `responses`."""
+    return {status: {"model": Problem, "description": _MEANINGS[status]} for status in sorted(statuses)}

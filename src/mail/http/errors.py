@@ -1,0 +1,59 @@
+"""Every error as `{"detail": …}` with its status, in one place."""
+
+import logging
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from mail.errors import MAILError
+from mail.http.body import JSON
+from mail.utils.auth import CHALLENGE
+
+logger = logging.getLogger(__name__)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Let the app answer every error in MAIL's way."""
+    app.add_exception_handler(MAILError, _mail_error)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSON:
+    return JSON({"detail": detail}, status_code=status, headers=headers)
+
+
+async def _mail_error(request: Request, error: Exception) -> JSON:
+    assert isinstance(error, MAILError)
+    if error.http_status == 500:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return await _unexpected(request, error)
+    return _problem(error.http_status, error.detail, CHALLENGE if error.http_status == 401 else None)
+
+
+async def _invalid_parameters(_request: Request, error: Exception) -> JSON:
+    """Wrong query parameters and headers; bodies are checked in `mail.http.body`."""
+    assert isinstance(error, RequestValidationError)
+    problems = (
+        f"{' '.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
+    )
+    return _problem(400, f"the request is not valid: {'; '.join(problems)}")
+
+
+async def _http_error(request: Request, error: Exception) -> JSON:
+    """Starlette's own errors: no such route, or not this method."""
+    assert isinstance(error, HTTPException)
+    detail = error.detail
+    if error.status_code == 404:
+        detail = "there is no such endpoint; GET /openapi.json lists them all"
+    elif error.status_code == 405:
+        detail = f"this endpoint does not take {request.method}"
+    return _problem(error.status_code, detail, error.headers)
+
+
+async def _unexpected(_request: Request, _error: Exception) -> JSON:
+    """The traceback is for the log, which the server that runs this app writes."""
+    return _problem(500, "internal error")

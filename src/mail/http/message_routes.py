@@ -1,0 +1,111 @@
+"""`POST /message`: a person talks to the swarm."""
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from mail.core.message import MAILMessage
+from mail.core.runtime import Submitted
+from mail.http.access import RoleGate
+from mail.http.body import JSON, JSONBody
+from mail.http.docs import EVENT_STREAM, PROTECTED, problems
+from mail.http.prefer import Preference, read_preference
+from mail.http.records import answer_events
+from mail.http.schemas import Accepted, Answer, PostMessage
+from mail.http.service import Service, service_of
+from mail.http.sse import stream_events
+
+router = APIRouter(tags=["messages"])
+_gate = RoleGate("admin", "user")
+_body = JSONBody(PostMessage)
+
+_TASK_ID_HEADER: dict[str, Any] = {
+    "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}}
+}
+_ACCEPTED_HEADERS: dict[str, Any] = {
+    **_TASK_ID_HEADER,
+    "Location": {"description": "Where the task is.", "schema": {"type": "string"}},
+    "Preference-Applied": {"description": "What was preferred.", "schema": {"type": "string"}},
+}
+_PREFER: dict[str, Any] = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`respond-async` to be answered at once, `wait=N` to wait for N seconds at most; both then "
+    "answer 202 with where to look.",
+    "examples": {"at once": {"value": "respond-async"}, "in ten seconds": {"value": "wait=10"}},
+}
+
+
+@router.post(
+    "/message",
+    summary="Send the swarm a message",
+    response_model=Answer,
+    responses={
+        200: {
+            "description": "The answer or, with `stream`, a stream of events that ends with it.",
+            "content": EVENT_STREAM,
+            "headers": _TASK_ID_HEADER,
+        },
+        202: {
+            "description": "The message is stored; the answer was not awaited.",
+            "model": Accepted,
+            "headers": _ACCEPTED_HEADERS,
+        },
+        **problems(400, 404, 413, *PROTECTED),
+    },
+    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [_PREFER]},
+)
+async def post_message(request: Request) -> Response:
+    """Begin a task, write to a running one, or resume one that has stopped, and wait for the answer.
+
+    A client that goes away never cancels the task.
+    """
+    # Called here, not injected: on this, the hot path, resolving two dependencies takes FastAPI as long as
+    # everything else that it does for a request.
+    caller = await _gate(request)
+    body = await _body(request)
+    service = service_of(request)
+    submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
+    headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
+    if body.stream:
+        return stream_events(
+            service, submitted.key, after=submitted.after, to_end_of_task=False, headers=headers
+        )
+    preference = read_preference(request.headers.getlist("prefer"))
+    message = await _await_answer(service, submitted, preference)
+    if message is None:
+        return _accepted(request, submitted, preference, headers)
+    events = None
+    if body.show_events:
+        timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
+        events = answer_events(timeline, submitted.key.task_id)
+    return JSON({"response": message.message.body, "events": events}, headers=headers)
+
+
+async def _await_answer(service: Service, submitted: Submitted, preference: Preference) -> MAILMessage | None:
+    """The finishing message; None when the client doesn't want to wait for it any longer, or the server stops."""
+    if preference.patience == 0:
+        return None
+    try:
+        async with service.stopping.cuts_short():
+            return await service.runtime.wait(submitted, preference.patience)
+    except TimeoutError:
+        return None
+
+
+def _accepted(
+    request: Request, submitted: Submitted, preference: Preference, headers: dict[str, str]
+) -> JSON:
+    root = request.scope.get("root_path", "")
+    task_id = submitted.key.task_id
+    task = f"{root}/task?{urlencode({'task_id': task_id})}"
+    stream = f"{root}/task/stream?{urlencode({'task_id': task_id, 'last_event_id': submitted.after})}"
+    headers = {**headers, "Location": task}
+    if preference.applied:
+        headers["Preference-Applied"] = preference.applied
+    links = {"task": task, "stream": stream}
+    return JSON({"task_id": task_id, "links": links}, status_code=202, headers=headers)

@@ -1,0 +1,78 @@
+"""Tasks and their events, as clients read them (SPEC, section 8)."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from mail.core.change import InboxEntry
+from mail.core.events import Event
+from mail.core.ports import Store
+from mail.core.tasks import Task
+
+
+def event_entry(event: Event, task_id: str) -> dict[str, Any]:
+    """An event as it stands in the answer to a message."""
+    return {
+        "event": event.kind.value,
+        "id": str(event.seq),
+        "data": event.data(task_id),
+        "retry": None,
+        "comment": None,
+    }
+
+
+def answer_events(events: Iterable[Event], task_id: str) -> list[dict[str, Any]]:
+    """The events up to the one that ends the task's generation."""
+    entries = []
+    for event in events:
+        entries.append(event_entry(event, task_id))
+        if event.is_terminal:
+            break
+    return entries
+
+
+async def read_record(store: Store, task: Task) -> dict[str, Any]:
+    """The record of a task with all its events and the mail that waits.
+
+    Gives way to others first: a long timeline takes milliseconds to read.
+    """
+    await asyncio.sleep(0)
+    return task_record(task, await store.read_events(task.key), await store.read_inbox(task.key))
+
+
+def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]) -> dict[str, Any]:
+    """The record of a task; the fields from `status` on are additions of this server's."""
+    return {
+        "task_id": task.task_id,
+        "task_owner": task.owner,
+        "task_contributors": task.contributors,
+        "start_time": task.started,
+        "events": [_recorded_event(event, task.task_id) for event in events],
+        "is_running": task.is_running,
+        "task_message_queue": [_queued_message(entry) for entry in inbox],
+        "remote_swarms": task.remote_swarms,
+        "completed": not task.is_running,
+        "title": task.title,
+        "status": task.status.value,
+        "entrypoint": task.entrypoint,
+        "generation": task.generation,
+        "steps": task.steps,
+        "max_steps": task.limits.steps,
+        "pending_tool_calls": list(task.breakpoint.calls) if task.breakpoint else [],
+    }
+
+
+def _recorded_event(event: Event, task_id: str) -> dict[str, Any]:
+    entry = event_entry(event, task_id)
+    return {**entry, "data": to_json(entry["data"]).decode()}
+
+
+def _queued_message(entry: InboxEntry) -> dict[str, Any]:
+    return {
+        "mailbox": entry.mailbox,
+        "priority": int(entry.tier),
+        "seq": entry.seq,
+        "message": entry.message,
+    }

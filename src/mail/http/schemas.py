@@ -1,0 +1,246 @@
+"""What travels over HTTP: the bodies that clients send, and the shapes of the answers.
+
+Requests tolerate unknown fields, and `null` for any field that may be left out, as clients in use send both.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from mail.core.events import EventKind
+from mail.core.intake import ResumeFrom, Submission
+from mail.core.message import MAILMessage, TaskId
+from mail.core.ports import CallerRole
+from mail.core.tasks import TaskStatus
+
+HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+
+class MessageOptions(_Request):
+    """Further settings of a message; others are ignored."""
+
+    max_steps: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many steps the agents may take before the supervisor has to finish."""
+    timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
+    """Seconds after which the task ends with an error."""
+    breakpoint_tool_call_result: Any = None
+    """The results of the breakpoint tools that the task waits for: a JSON string, an object `{"content"}`,
+    a list `[{"call_id", "content"}]`, or plain text."""
+
+
+class PostMessage(_Request):
+    """A person's message to the swarm."""
+
+    body: str | None = None
+    """The text. It may only be empty when resuming from a breakpoint."""
+    subject: str | None = None
+    """The default is `New Message`."""
+    msg_type: Literal["request", "response", "broadcast", "interrupt"] | None = None
+    """The default is `request`."""
+    entrypoint: str | None = None
+    """The agent to write to; the default is the swarm's entrypoint, or the one that the task has had."""
+    show_events: bool | None = None
+    """Whether the answer holds the events."""
+    stream: bool | None = None
+    """Whether to answer with a stream of events."""
+    task_id: TaskId | None = None
+    """A new task's id, or the task to go on with; the default is a new task with an id of the server's."""
+    resume_from: ResumeFrom | None = None
+    """From where to go on with a task that has stopped."""
+    kwargs: MessageOptions | None = None
+    """Further settings."""
+
+    def submission(self) -> Submission:
+        """The message as the runtime takes it."""
+        options = self.kwargs or MessageOptions()
+        given = {
+            "subject": self.subject,
+            "msg_type": self.msg_type,
+            "entrypoint": self.entrypoint,
+            "task_id": self.task_id,
+            "resume_from": self.resume_from,
+            "steps": options.max_steps,
+            "timeout": options.timeout,
+            "breakpoint_tool_call_result": options.breakpoint_tool_call_result,
+        }
+        return Submission.model_validate(
+            {"body": self.body or "", **{name: value for name, value in given.items() if value is not None}}
+        )
+
+
+class PostHealth(_Request):
+    """A new health status."""
+
+    status: HealthText
+
+
+class GetTask(_Request):
+    """Which task, where the query doesn't say."""
+
+    task_id: TaskId | None = None
+
+
+class Problem(_Answer):
+    """What is wrong, and what to change."""
+
+    detail: str
+
+
+class SwarmInfo(_Answer):
+    """What a swarm says of itself."""
+
+    name: str
+    version: str
+    description: str
+    entrypoint: str
+    keywords: list[str]
+    public: bool
+
+
+class Root(_Answer):
+    """Which service this is."""
+
+    name: Literal["mail"]
+    status: Literal["running"]
+    protocol_version: str
+    swarm: SwarmInfo
+    uptime: float
+    """Seconds since the server started."""
+
+
+class Health(_Answer):
+    """How the swarm is."""
+
+    status: str
+    swarm_name: str
+    timestamp: str
+
+
+class SwarmState(_Answer):
+    """Whether the swarm takes messages."""
+
+    name: str
+    status: Literal["ready"]
+
+
+class Status(_Answer):
+    """How busy the server is, and the caller."""
+
+    swarm: SwarmState
+    active_users: int
+    """How many callers have a running task."""
+    user_mail_ready: bool
+    """Whether the caller has any task."""
+    user_task_running: bool
+    """Whether the caller has a running task."""
+
+
+class Whoami(_Answer):
+    """Who the caller is."""
+
+    id: str
+    role: CallerRole
+
+
+class _EventEntry(_Answer):
+    event: EventKind
+    id: str
+    retry: int | None
+    comment: str | None
+
+
+class AnswerEvent(_EventEntry):
+    """An event of the task."""
+
+    data: dict[str, Any]
+
+
+class RecordedEvent(_EventEntry):
+    """An event of the task; `data` is an object, as JSON text."""
+
+    data: str
+
+
+class StreamEvent(_Answer):
+    """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
+
+    event: EventKind | Literal["ping"]
+    id: str | None = None
+    """For `Last-Event-ID`; a ping has none."""
+    data: str
+    """A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping: `{timestamp,
+    task_id}`; the last event: `{timestamp, task_id, response}`."""
+
+
+class Answer(_Answer):
+    """What the swarm answers."""
+
+    response: str
+    """The finishing message; for a task that waits at a breakpoint, the waiting tool calls as JSON text."""
+    events: list[AnswerEvent] | None
+    """What has happened, where `show_events` asked for it."""
+
+
+class AcceptedLinks(_Answer):
+    """Where to look for the answer."""
+
+    task: str
+    stream: str
+
+
+class Accepted(_Answer):
+    """The message is stored and will be worked on."""
+
+    task_id: str
+    links: AcceptedLinks
+
+
+class QueuedMessage(_Answer):
+    """A message that waits in a mailbox."""
+
+    mailbox: str
+    priority: int
+    seq: int
+    message: MAILMessage
+
+
+class PendingToolCall(_Answer):
+    """A breakpoint tool call that waits for its result."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class TaskRecord(_Answer):
+    """All there is to know of a task."""
+
+    task_id: str
+    task_owner: str
+    task_contributors: list[str]
+    start_time: str
+    events: list[RecordedEvent]
+    is_running: bool
+    task_message_queue: list[QueuedMessage]
+    """The mail that waits; a stopped task keeps it until it is resumed."""
+    remote_swarms: list[str]
+    completed: bool
+    """Whether the task has stopped, for whatever reason; `status` tells which."""
+    title: str | None
+    status: TaskStatus
+    entrypoint: str
+    generation: int
+    """How often the task was begun or resumed."""
+    steps: int
+    """Steps taken in this generation."""
+    max_steps: int
+    pending_tool_calls: list[PendingToolCall]
+    """The breakpoint tool calls that a paused task waits for."""

@@ -1,0 +1,69 @@
+"""What the routes serve: handed in once by whoever wired it, and read by every request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from mail.core.ports import ServerRecords
+from mail.core.runtime import Runtime
+from mail.utils.callers import Authenticator
+
+
+class StopSignal:
+    """Cuts short what waits on behalf of clients, so that a stopping server needn't wait for it.
+
+    Only the waiting ends; tasks go on.
+    """
+
+    def __init__(self) -> None:
+        self._waits: set[asyncio.Timeout] = set()
+        self._is_set = False
+
+    def set(self) -> None:
+        """The server stops. Call it on the event loop that serves."""
+        self._is_set = True
+        for wait in self._waits:
+            wait.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def cuts_short(self) -> AsyncIterator[None]:
+        """Raises TimeoutError inside the block once the signal is set."""
+        if self._is_set:
+            raise TimeoutError
+        async with asyncio.timeout(None) as wait:
+            self._waits.add(wait)
+            try:
+                yield
+            finally:
+                self._waits.discard(wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A swarm's runtime, and how to serve it.
+
+    Attributes:
+        started: when the server started, in seconds since the epoch.
+        max_body_bytes: the largest request body that is read.
+        heartbeat: seconds of silence after which a stream sends a ping.
+        debug: whether to serve what only developers need.
+        stopping: to be set when the server begins to shut down, before it waits for open connections.
+    """
+
+    runtime: Runtime
+    records: ServerRecords
+    authenticator: Authenticator
+    started: float
+    max_body_bytes: int = 4 * 1024 * 1024
+    heartbeat: float = 15.0
+    debug: bool = False
+    stopping: StopSignal = field(default_factory=StopSignal)
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request is for."""
+    service: Service = request.app.state.service
+    return service

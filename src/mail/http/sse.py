@@ -1,0 +1,71 @@
+"""Server-Sent Events: a task's events as they happen (SPEC, section 9)."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from pydantic_core import to_json
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from mail.core.events import Event
+from mail.core.tasks import TaskKey
+from mail.http.service import Service
+
+HEADERS = {"Cache-Control": "no-cache"}
+
+NO_PINGS_OF_ITS_OWN = 10**9
+"""Seconds between the pings of sse-starlette: pings are events of ours, with data."""
+
+SHUTDOWN_GRACE = 5.0
+"""Seconds that sse-starlette leaves a stream to end by itself when the server stops, before it breaks it off."""
+
+
+def stream_events(
+    service: Service,
+    key: TaskKey,
+    *,
+    after: int,
+    to_end_of_task: bool,
+    headers: Mapping[str, str] | None = None,
+) -> EventSourceResponse:
+    """Stream the events past `after`, to the end of the task or of its current generation.
+
+    A client that goes away ends the stream, never the task.
+    """
+    return EventSourceResponse(
+        _frames(service, key, after, to_end_of_task),
+        headers={**HEADERS, **(headers or {})},
+        ping=NO_PINGS_OF_ITS_OWN,
+        shutdown_grace_period=SHUTDOWN_GRACE,
+    )
+
+
+async def _frames(
+    service: Service, key: TaskKey, after: int, to_end_of_task: bool
+) -> AsyncGenerator[ServerSentEvent]:
+    watch = service.runtime.watch(
+        key, after=after, to_end_of_task=to_end_of_task, heartbeat=service.heartbeat
+    )
+    async with aclosing(watch):
+        while True:
+            try:
+                async with service.stopping.cuts_short():
+                    events = await anext(watch, None)
+            except TimeoutError:
+                return
+            if events is None:
+                return
+            for event in events:
+                yield _frame(event, key.task_id)
+            if not events:
+                now = service.runtime.stamp.now().isoformat()
+                yield _encode("ping", {"timestamp": now, "task_id": key.task_id})
+
+
+def _frame(event: Event, task_id: str) -> ServerSentEvent:
+    return _encode(event.kind.value, event.data(task_id), str(event.seq))
+
+
+def _encode(event: str, data: dict[str, Any], seq: str | None = None) -> ServerSentEvent:
+    # ASCII, as clients that split lines by Python's rules take U+2028 and its like for line ends.
+    return ServerSentEvent(to_json(data, ensure_ascii=True).decode(), event=event, id=seq)

@@ -1,0 +1,138 @@
+"""A caller's tasks: to list, to look at, and to watch."""
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import Response
+from pydantic_core import to_json
+
+from mail.core.message import TaskId
+from mail.core.ports import TaskPage
+from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.errors import BadRequest, TaskNotFound
+from mail.http.access import AdminOrUser
+from mail.http.body import JSON, JSONBody
+from mail.http.docs import EVENT_STREAM, PROTECTED, problems
+from mail.http.records import read_record
+from mail.http.schemas import GetTask, TaskRecord
+from mail.http.service import Service, service_of
+from mail.http.sse import stream_events
+from mail.utils.callers import Caller
+
+MAX_PAGE = 1000
+"""Tasks that one page can hold: what a client that knows of no pages gets."""
+
+MAX_SEQ = 2**53
+"""Larger numbers are no longer exact in every client."""
+
+router = APIRouter(tags=["tasks"])
+_task_body = JSONBody(GetTask, optional=True)
+
+EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
+_PAGE_HEADERS: dict[str, Any] = {
+    "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
+    "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
+}
+
+
+@router.get(
+    "/tasks",
+    summary="List the caller's tasks",
+    response_model=dict[str, TaskRecord],
+    responses={
+        200: {"description": "Task records by task id, newest first.", "headers": _PAGE_HEADERS},
+        **problems(400, *PROTECTED),
+    },
+)
+async def get_tasks(
+    request: Request,
+    caller: AdminOrUser,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Tasks on a page.")] = MAX_PAGE,
+    cursor: Annotated[str | None, Query(description="Where the page before this one has ended.")] = None,
+    status: Annotated[TaskStatus | None, Query(description="Only tasks in this state.")] = None,
+) -> JSON:
+    """A page of the caller's tasks, newest first; without `limit`, the newest thousand."""
+    runtime = service_of(request).runtime
+    instance = str(caller.principal(runtime.swarm.name))
+    page = await runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
+    members = [
+        to_json(task.task_id) + b":" + to_json(await read_record(runtime.store, task)) for task in page.tasks
+    ]
+    return JSON(b"{" + b",".join(members) + b"}", headers=_page_headers(request, page, limit, status))
+
+
+@router.get(
+    "/task",
+    summary="Look at a task",
+    response_model=TaskRecord,
+    responses=problems(400, 404, 413, *PROTECTED),
+    openapi_extra=_task_body.docs(),
+)
+async def get_task(
+    request: Request,
+    caller: AdminOrUser,
+    body: Annotated[GetTask, Depends(_task_body)],
+    task_id: Annotated[TaskId | None, Query(description="The task; proxies may drop a body.")] = None,
+) -> JSON:
+    """The record of one of the caller's tasks, named in the query or in a JSON body."""
+    if task_id and body.task_id and task_id != body.task_id:
+        raise BadRequest("task_id in the query and in the body differ; send one")
+    wanted = task_id or body.task_id
+    if wanted is None:
+        raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
+    service = service_of(request)
+    return JSON(await read_record(service.runtime.store, await _load(service, caller, wanted)))
+
+
+@router.get(
+    "/task/stream",
+    summary="Watch a task",
+    response_class=Response,
+    responses={
+        200: {"description": "The events, to the end of the task.", "content": EVENT_STREAM},
+        204: {"description": "The task has stopped, and the caller has seen every event: don't reconnect."},
+        **problems(400, 404, *PROTECTED),
+    },
+)
+async def stream_task(
+    request: Request,
+    caller: AdminOrUser,
+    task_id: Annotated[TaskId, Query(description="The task.")],
+    last_event_id: EventId = None,
+    last_event_id_header: Annotated[
+        int | None,
+        Header(
+            alias="Last-Event-ID",
+            ge=0,
+            le=MAX_SEQ,
+            description="The last event seen; 0 or none: from the start.",
+        ),
+    ] = None,
+) -> Response:
+    """The task's events past the last one seen, as they happen."""
+    service = service_of(request)
+    task = await _load(service, caller, task_id)
+    after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
+    if after > task.seq:
+        raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
+    if after == task.seq and not task.is_running:
+        return Response(status_code=204)
+    return stream_events(service, task.key, after=after, to_end_of_task=True)
+
+
+async def _load(service: Service, caller: Caller, task_id: str) -> Task:
+    """The caller's task. Raises TaskNotFound, also for tasks of others."""
+    runtime = service.runtime
+    task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), task_id))
+    if task is None:
+        raise TaskNotFound(f"you have no task {task_id!r}")
+    return task
+
+
+def _page_headers(request: Request, page: TaskPage, limit: int, status: TaskStatus | None) -> dict[str, str]:
+    if page.cursor is None:
+        return {}
+    query = {"limit": str(limit), "cursor": page.cursor} | ({"status": status.value} if status else {})
+    root = request.scope.get("root_path", "")
+    return {"Link": f'<{root}/tasks?{urlencode(query)}>; rel="next"', "X-Next-Cursor": page.cursor}

@@ -1,0 +1,1 @@
+"""Helpers for users' own code and for the layers above the core."""

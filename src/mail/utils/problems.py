@@ -1,0 +1,40 @@
+"""What pydantic finds wrong with a file, in words for whoever wrote the file."""
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from mail.utils.hints import did_you_mean
+
+
+def describe(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line per problem: the key, and what to change. Values are not repeated; they may be secret."""
+    return "\n".join(
+        _problem(problem["type"], [str(part) for part in problem["loc"]], problem["msg"], model)
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+def _problem(kind: str, place: list[str], message: str, model: type[BaseModel]) -> str:
+    key = ".".join(place)
+    if kind == "extra_forbidden":
+        known = _keys(model, place[:-1])
+        hint = did_you_mean(place[-1], known) or f"; known keys are {', '.join(known)}"
+        return f"{key}: there is no such key{hint}"
+    if not key:
+        return message
+    return f"{key}: {message.removeprefix('Value error, ')}"
+
+
+def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that are known at `path`; numbers in it are places in lists."""
+    for part in path:
+        if not part.isdecimal():
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """The model that an annotation is, or is a list of."""
+    candidates = (annotation, *get_args(annotation))
+    return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))

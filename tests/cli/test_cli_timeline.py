@@ -1,0 +1,96 @@
+"""How a task's events are shown."""
+
+import io
+from typing import Any
+
+import pytest
+
+from mail.cli.timeline import Line, printer, read_line
+
+MESSAGE = {
+    "id": "9c7b5d0e-0f0e-4c57-9f3e-6f0f6b8b5c11",
+    "timestamp": "2026-01-31T08:00:00Z",
+    "msg_type": "request",
+    "message": {
+        "sender": {"address_type": "agent", "address": "supervisor"},
+        "recipient": {"address_type": "agent", "address": "weather"},
+        "subject": "Ask",
+        "body": "two\nlines",
+    },
+}
+
+
+def event(description: str = "", **extra: Any) -> dict[str, Any]:
+    return {
+        "timestamp": "2026-01-31T08:00:00Z",
+        "description": description,
+        "task_id": "t",
+        "extra_data": extra,
+    }
+
+
+def test_a_message_shows_who_writes_to_whom() -> None:
+    line = read_line("new_message", event(full_message=MESSAGE), 0.5)
+    assert line == Line(0.5, "new_message", "supervisor", "weather", "Ask | two lines")
+
+
+def test_several_recipients() -> None:
+    payload = {**MESSAGE["message"], "recipients": [{"address": "a"}, {"address": "b"}]}  # type: ignore[dict-item]
+    message = {**MESSAGE, "message": {key: payload[key] for key in payload if key != "recipient"}}
+    assert read_line("new_message", event(full_message=message), 0).whom == "a, b"
+
+
+def test_a_default_subject_is_left_out() -> None:
+    payload = {**MESSAGE["message"], "subject": "New Message"}  # type: ignore[dict-item]
+    assert (
+        read_line("new_message", event(full_message={**MESSAGE, "message": payload}), 0).text == "two lines"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "description", "who", "text"),
+    [
+        ("await_message", "agent 'a' is awaiting a new message: b", "a", "is awaiting a new message: b"),
+        (
+            "action_call",
+            "agent w executing action tool: t with args: {}",
+            "w",
+            "executing action tool: t with args: {}",
+        ),
+        ("action_complete", "action complete (caller = w):\n84", "w", "84"),
+        ("agent_error", "agent 'a' made an error: no", "a", "made an error: no"),
+        ("help_called", "something else", "", "something else"),
+    ],
+)
+def test_other_events_show_who_did_it(kind: str, description: str, who: str, text: str) -> None:
+    assert read_line(kind, event(description), 0) == Line(0, kind, who, "", text)
+
+
+def test_a_tool_call_shows_its_arguments() -> None:
+    data = event("agent a called send_request", tool_name="send_request", tool_args={"target": "b"})
+    line = read_line("tool_call", data, 0)
+    assert (line.who, line.text) == ("a", 'send_request {"target": "b"}')
+
+
+def test_the_end_shows_the_answer() -> None:
+    assert read_line("task_complete", {"timestamp": "", "task_id": "t", "response": "a\nb"}, 0).text == "a b"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    line = Line(0.0123, "new_message", "a", "b", "x" * 300)
+    piped, terminal = io.StringIO(), Terminal()
+    printer(piped)(line)
+    printer(terminal)(line)
+    assert piped.getvalue().startswith("   12.3 ms  new_message           a → b  ")
+    assert "\x1b[" not in piped.getvalue()
+    assert "\x1b[" in terminal.getvalue()
+    assert terminal.getvalue().count("\n") == 1
+    assert "…" in terminal.getvalue()

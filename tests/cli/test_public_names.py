@@ -1,0 +1,62 @@
+"""What can be imported from `mail` and `mail.core`, and what that costs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import mail
+import mail.core
+
+
+def test_public_names() -> None:
+    assert sorted(mail.__all__) == [
+        "AgentToolCall",
+        "MAILAddress",
+        "MAILBroadcast",
+        "MAILInterrupt",
+        "MAILInterswarmMessage",
+        "MAILMessage",
+        "MAILRequest",
+        "MAILResponse",
+        "PROTOCOL_VERSION",
+        "__version__",
+    ]
+    assert sorted(mail.core.__all__) == ["ActionCore", "AgentCore"]
+
+
+@pytest.mark.parametrize("package", [mail, mail.core])
+def test_every_public_name_is_there(package: object) -> None:
+    for name in package.__all__:  # type: ignore[attr-defined]
+        value = getattr(package, name)
+        assert isinstance(value, str) or value.__name__ == name
+    assert set(package.__all__) <= set(dir(package))  # type: ignore[attr-defined]
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="'mail' has no attribute 'MAILMesage'"):
+        _ = mail.MAILMesage  # type: ignore[attr-defined]
+    with pytest.raises(ImportError):
+        from mail.core import AgentCor  # type: ignore[attr-defined]  # noqa: F401
+
+
+def imported(statement: str) -> set[str]:
+    """The modules that a statement loads in a fresh interpreter."""
+    code = (
+        "import sys, json; before = set(sys.modules)\n"
+        f"{statement}\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_mail_loads_nothing_else() -> None:
+    free = imported("import importlib, json, typing")
+    assert imported("import json, mail, mail.core") - free == {"mail", "mail.core"}
+
+
+@pytest.mark.parametrize("heavy", ["fastapi", "httpx", "pydantic", "rich", "uvicorn", "sqlite3"])
+def test_commands_load_only_what_they_use(heavy: str) -> None:
+    assert heavy not in imported("import mail.cli.app")

@@ -1,0 +1,48 @@
+"""The adapters that the contract suites run over. A new store or queue adds one entry to a table here."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
+from support.changes import Maker
+
+from mail.core.ports import ServerRecords, Store
+
+
+@pytest.fixture(params=sorted(STORES))
+async def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreAdapter]:
+    """A database with nothing in it."""
+    made = STORES[request.param](tmp_path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=sorted(DURABLE))
+async def durable(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreAdapter]:
+    """A database that outlives its connection, with nothing in it."""
+    made = STORES[request.param](tmp_path)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(adapter: StoreAdapter) -> Store:
+    return adapter.store
+
+
+@pytest.fixture
+async def records(adapter: StoreAdapter) -> ServerRecords:
+    return adapter.records
+
+
+@pytest.fixture(params=sorted(QUEUES))
+async def queue(request: pytest.FixtureRequest) -> QueueAdapter:
+    return QUEUES[request.param]()
+
+
+@pytest.fixture
+def make() -> Maker:
+    return Maker()

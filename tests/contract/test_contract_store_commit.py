@@ -1,0 +1,296 @@
+"""Store: a commit is atomic, compares the version, and is durable once acknowledged."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.adapters import StoreAdapter
+from support.changes import ANN, BOB, Mail, Maker, checkpoint
+from support.contract import everything, open_turn
+
+from mail.core.message import Tier
+from mail.core.ports import Store
+from mail.core.tasks import TaskKey, TaskStatus, Transition
+from mail.errors import MAILError, TaskNotFound, VersionConflict
+
+KEY = TaskKey(ANN, "task-1")
+
+
+async def test_unknown_task_is_none(store: Store) -> None:
+    assert await store.load(KEY) is None
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.read_history(KEY, "alpha"),
+        lambda store: store.read_inbox(KEY),
+        lambda store: store.read_events(KEY),
+        lambda store: store.read_response(KEY, 1),
+        lambda store: store.wait_for_change(KEY, after=0, seconds=0),
+    ],
+)
+async def test_reading_of_an_unknown_task_says_so(store: Store, read: Any) -> None:
+    with pytest.raises(TaskNotFound):
+        await read(store)
+
+
+async def test_first_commit_creates_the_task_with_its_mail_and_events(store: Store, make: Maker) -> None:
+    change = make.begin(KEY, Mail("alpha", Tier.PERSON, "hello"))
+    await store.commit(change)
+    assert await store.load(KEY) == change.task
+    assert await store.read_inbox(KEY) == list(change.deliveries)
+    assert await store.read_events(KEY) == list(change.events)
+    assert await store.read_history(KEY, "alpha") == []
+    assert await store.read_response(KEY, 1) is None
+
+
+async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha", Tier.PERSON))
+    await store.commit(begun)
+    turn = await open_turn(store, KEY, "alpha", make)
+    change = make.change(
+        turn.task,
+        Mail("beta"),
+        Mail("gamma", Tier.INTERRUPT),
+        turn=turn,
+        history=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": None}],
+        transition=Transition.COMPLETE,
+    )
+    await store.commit(change)
+    assert await store.load(KEY) == change.task
+    assert {entry.mailbox for entry in await store.read_inbox(KEY)} == {"beta", "gamma"}
+    assert await store.read_events(KEY) == [*begun.events, *change.events]
+    assert await store.read_history(KEY, "alpha") == change.history.entries
+    assert await store.read_response(KEY, 1) == change.response
+
+
+async def test_first_commit_of_a_task_that_exists_conflicts(store: Store, make: Maker) -> None:
+    first = make.begin(KEY, title="first")
+    await store.commit(first)
+    with pytest.raises(VersionConflict) as conflict:
+        await store.commit(make.begin(KEY, title="second"))
+    assert conflict.value.current in (None, first.task)
+    assert await store.load(KEY) == first.task
+    assert await store.read_events(KEY) == list(first.events)
+
+
+async def test_commit_on_a_version_that_has_passed_conflicts_and_writes_nothing(
+    store: Store, make: Maker
+) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    winner = make.change(begun.task, Mail("beta", body="winner"), history=[{"n": 1}])
+    await store.commit(winner)
+    before = await everything(store, KEY)
+    loser = make.change(
+        begun.task, Mail("gamma", body="loser"), history=[{"n": 2}], transition=Transition.COMPLETE
+    )
+    with pytest.raises(VersionConflict) as conflict:
+        await store.commit(loser)
+    assert conflict.value.current in (None, winner.task)
+    assert await everything(store, KEY) == before
+
+
+async def test_commit_on_a_version_still_to_come_conflicts(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    unborn = make.change(begun.task).task
+    with pytest.raises(VersionConflict):
+        await store.commit(make.change(unborn))
+    assert await store.load(KEY) == begun.task
+
+
+async def test_change_of_a_task_that_does_not_exist_is_refused(store: Store, make: Maker) -> None:
+    unborn = make.begin(KEY).task
+    with pytest.raises((VersionConflict, TaskNotFound)):
+        await store.commit(make.change(unborn))
+    assert await store.load(KEY) is None
+
+
+async def test_conflict_of_a_turn_keeps_its_lease_so_that_it_can_decide_again(
+    store: Store, make: Maker
+) -> None:
+    await store.commit(make.begin(KEY))
+    turn = await open_turn(store, KEY, "alpha", make)
+    other = make.change(turn.task, Mail("beta"))
+    await store.commit(other)
+    with pytest.raises(VersionConflict):
+        await store.commit(make.change(turn.task, turn=turn))
+    again = make.change(other.task, turn=turn, history=[{"role": "user", "content": "hi"}])
+    await store.commit(again)
+    assert await store.load(KEY) == again.task
+    assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
+
+
+async def test_a_change_that_cannot_be_written_leaves_nothing_behind(store: Store, make: Maker) -> None:
+    """History that has no form in JSON is found out late in the commit, after mail and state."""
+    await store.commit(make.begin(KEY))
+    turn = await open_turn(store, KEY, "alpha", make)
+    before = await everything(store, KEY)
+    poisoned = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": object()}])
+    with pytest.raises((ValueError, TypeError, MAILError)):
+        await store.commit(poisoned)
+    assert await everything(store, KEY) == before
+    sound = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": "fine"}])
+    await store.commit(sound)
+    assert await store.load(KEY) == sound.task
+
+
+async def test_concurrent_commits_on_one_version_have_one_winner(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    changes = [make.change(begun.task, Mail("beta", body=f"number {n}")) for n in range(8)]
+    results = await asyncio.gather(*map(store.commit, changes), return_exceptions=True)
+    assert sum(result is None for result in results) == 1
+    assert sum(isinstance(result, VersionConflict) for result in results) == 7
+    winner = changes[results.index(None)]
+    assert await store.load(KEY) == winner.task
+    assert [entry.message for entry in await store.read_inbox(KEY)] == [
+        *(entry.message for entry in begun.deliveries),
+        *(entry.message for entry in winner.deliveries),
+    ]
+
+
+async def test_the_same_task_id_under_two_instances_is_two_tasks(store: Store, make: Maker) -> None:
+    mine, theirs = TaskKey(ANN, "same"), TaskKey(BOB, "same")
+    await store.commit(make.begin(mine, Mail("alpha", body="mine"), title="mine"))
+    assert await store.load(theirs) is None
+    other = make.begin(theirs, Mail("beta", body="theirs"), title="theirs")
+    await store.commit(other)
+    turn = await open_turn(store, mine, "alpha", make)
+    await store.save_checkpoint(turn, checkpoint("mine"))
+    await store.commit(
+        make.change(turn.task, turn=turn, history=[{"mine": True}], transition=Transition.COMPLETE)
+    )
+    assert await store.load(theirs) == other.task
+    assert await store.read_inbox(theirs) == list(other.deliveries)
+    assert await store.read_events(theirs) == list(other.events)
+    assert await store.read_history(theirs, "alpha") == []
+    assert await store.read_response(theirs, 1) is None
+    assert [task.title for task in (await store.list_tasks(ANN)).tasks] == ["mine"]
+    assert [task.title for task in (await store.list_tasks(BOB)).tasks] == ["theirs"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 1_000_000,
+        "日本語 🦊 é \N{COMBINING ACUTE ACCENT} ﷽ \u202e\u200d",
+        "\x00\x01\t\r\n\x1b[31m \x7f\x85\u2028\ufffe",
+        "'; DROP TABLE tasks; -- \" \\ {{}} %s ?1",
+        "<incoming_message></body>&amp;<![CDATA[",
+        " \n ",
+    ],
+    ids=["1 MB", "unicode", "control", "sql", "xml", "blank"],
+)
+async def test_any_text_comes_back_to_the_letter(store: Store, make: Maker, text: str) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha", body=text), Mail("beta", body=text), title=text))
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.entry.message.message.body == text
+    await store.save_checkpoint(turn, checkpoint(text))
+    change = make.change(
+        turn.task,
+        turn=turn,
+        history=[{"content": text, "deep": [{"er": [text, None, 1.5, True]}]}],
+        note=text,
+        transition=Transition.COMPLETE,
+    )
+    await store.commit(change)
+    task = await store.load(KEY)
+    assert task is not None
+    assert task.title == text
+    assert [entry.message.message.body for entry in await store.read_inbox(KEY)] == [text]
+    assert (await store.read_events(KEY))[2].text == text
+    assert await store.read_history(KEY, "alpha") == [
+        {"content": text, "deep": [{"er": [text, None, 1.5, True]}]}
+    ]
+    response = await store.read_response(KEY, 1)
+    assert response is not None
+    assert response.message.body.endswith(text)
+
+
+async def test_strange_names_are_kept_apart(store: Store, make: Maker) -> None:
+    """Keys hold whatever a task id may hold; none of it may run together with its neighbours."""
+    keys = [
+        TaskKey(ANN, task_id)
+        for task_id in (
+            "a",
+            "A",
+            "a ",
+            "a/b",
+            "a%",
+            "a_",
+            "ä",
+            "a\u0308",
+            "1",
+            "01",
+            "user:x@y",
+            "🦊",
+            "a" * 256,
+        )
+    ]
+    for number, key in enumerate(keys):
+        await store.commit(make.begin(key, title=f"title {number}"))
+    for number, key in enumerate(keys):
+        task = await store.load(key)
+        assert task is not None
+        assert (task.task_id, task.title) == (key.task_id, f"title {number}")
+
+
+async def test_everything_committed_is_there_after_reopening(durable: StoreAdapter, make: Maker) -> None:
+    store = durable.store
+    await store.commit(make.begin(KEY, Mail("alpha", Tier.PERSON), Mail("alpha", Tier.INTERRUPT)))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.commit(make.change(turn.task, Mail("beta"), turn=turn, history=[{"turn": 1}]))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.commit(
+        make.change(turn.task, turn=turn, history=[{"turn": 2}], transition=Transition.COMPLETE)
+    )
+    before = await everything(store, KEY)
+    store = await durable.reopen()
+    assert await everything(store, KEY) == before
+    assert [task.task_id for task in (await store.list_tasks(ANN)).tasks] == ["task-1"]
+
+
+async def test_work_goes_on_after_reopening(durable: StoreAdapter, make: Maker) -> None:
+    await durable.store.commit(make.begin(KEY))
+    for n in range(1, 4):
+        store = await durable.reopen()
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert len(await store.read_history(KEY, "alpha")) == n - 1
+        await store.commit(make.change(turn.task, Mail("alpha"), turn=turn, history=[{"turn": n}]))
+    store = await durable.reopen()
+    assert [event.seq for event in await store.read_events(KEY)] == list(range(1, 8))
+
+
+async def test_a_paused_task_resumes_with_what_was_left_in_its_mailboxes(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta", body="stashed")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    paused = make.change(turn.task, turn=turn, transition=Transition.PAUSE)
+    await store.commit(paused)
+    resumed = make.change(paused.task, Mail("alpha"), transition=Transition.RESUME)
+    await store.commit(resumed)
+    turn = await open_turn(store, KEY, "beta", make)
+    assert turn.entry.message.message.body == "stashed"
+    finished = make.change(turn.task, turn=turn, transition=Transition.COMPLETE)
+    await store.commit(finished)
+    assert await store.read_response(KEY, 1) == paused.response
+    assert await store.read_response(KEY, 2) == finished.response
+    assert await store.read_response(KEY, 3) is None
+    assert finished.task.status is TaskStatus.COMPLETED
+
+
+async def test_values_read_are_the_callers_own(store: Store, make: Maker) -> None:
+    """What a caller does to a list it was given must not change what the next reader gets."""
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.commit(make.change(turn.task, turn=turn, history=[{"content": ["kept"]}]))
+    (await store.read_inbox(KEY)).clear()
+    (await store.read_events(KEY)).clear()
+    history = await store.read_history(KEY, "alpha")
+    history[0]["content"] = "changed"
+    history.clear()
+    assert len(await store.read_inbox(KEY)) == 1
+    assert len(await store.read_events(KEY)) == 3
+    assert await store.read_history(KEY, "alpha") == [{"content": ["kept"]}]

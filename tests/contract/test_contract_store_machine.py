@@ -1,0 +1,322 @@
+"""Store: random sequences of everything that may happen to it, compared with a model in plain Python after each."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+from support.adapters import STORES, StoreAdapter
+from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
+
+import mail.stores.sqlite
+from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.events import Event
+from mail.core.message import MAILMessage, Tier
+from mail.core.ports import Idle, Leased, Token
+from mail.core.tasks import LIFECYCLE, Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+
+KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
+AGENTS = list(SWARM.agents)
+
+keys = st.sampled_from(KEYS)
+mailboxes = st.sampled_from(AGENTS)
+letters = st.lists(st.builds(Mail, mailboxes, st.sampled_from(list(Tier)), st.text(max_size=8)), max_size=4)
+some_letters = letters.filter(bool)
+transitions = st.none() | st.sampled_from(list(Transition))
+histories = st.none() | st.lists(st.fixed_dictionaries({"content": st.text(max_size=5)}), max_size=3)
+
+
+@dataclass
+class Model:
+    """A task as the store must show it."""
+
+    task: Task
+    inbox: list[InboxEntry] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    histories: dict[str, list[list[dict[str, object]]]] = field(default_factory=dict)
+    responses: dict[int, MAILMessage] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    checkpoints: dict[tuple[str, int], Checkpoint] = field(default_factory=dict)
+
+    def apply(self, change: TaskChange) -> None:
+        self.task = change.task
+        if change.consumed is not None:
+            self.inbox.remove(change.consumed)
+            self.checkpoints.pop((change.consumed.mailbox, change.consumed.seq), None)
+        self.inbox += change.deliveries
+        self.events += change.events
+        if change.history is not None:
+            self.histories.setdefault(change.history.agent, []).append(change.history.entries)
+        if change.response is not None:
+            self.responses[change.task.generation] = change.response
+        if change.turn is not None:
+            del self.leases[change.turn.mailbox]
+
+    def head(self, mailbox: str) -> InboxEntry | None:
+        mine = [entry for entry in self.inbox if entry.mailbox == mailbox]
+        return min(mine, key=lambda entry: (entry.tier, entry.seq), default=None)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Several workers, each with turns in hand that may be stale, and people who write at any time."""
+
+    make_adapter: ClassVar[Callable[[Path], StoreAdapter]]
+
+    turns: Bundle[Turn] = Bundle("turns")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.loop = asyncio.new_event_loop()
+        self.adapter = type(self).make_adapter(self.folder)
+        self.run(self.adapter.open())
+        self.make = Maker()
+        self.now = NOW
+        self.models: dict[TaskKey, Model] = {}
+        self.began: list[TaskKey] = []
+
+    def teardown(self) -> None:
+        self.run(self.adapter.close())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    def refused(self, change: TaskChange, *errors: type[Exception]) -> None:
+        with pytest.raises(errors) as refusal:
+            self.run(self.adapter.store.commit(change))
+        if isinstance(refusal.value, VersionConflict) and refusal.value.current is not None:
+            assert refusal.value.current == self.models[change.key].task
+
+    @rule(key=keys, mail=some_letters, lifetime=st.none() | st.integers(0, 100))
+    def begin(self, key: TaskKey, mail: list[Mail], lifetime: int | None) -> None:
+        deadline = None if lifetime is None else self.now + lifetime
+        change = self.make.begin(key, *mail, deadline=deadline)
+        if key in self.models:
+            self.refused(change, VersionConflict)
+            return
+        self.run(self.adapter.store.commit(change))
+        self.models[key] = Model(change.task)
+        self.models[key].apply(change)
+        self.began.append(key)
+
+    @rule(key=keys, mail=letters, transition=transitions, lifetime=st.none() | st.integers(0, 100))
+    def write(
+        self, key: TaskKey, mail: list[Mail], transition: Transition | None, lifetime: int | None
+    ) -> None:
+        """A person writes to the task, or something outside a turn ends it."""
+        model = self.models.get(key)
+        if model is None:
+            return
+        if (model.task.status, transition) not in LIFECYCLE:
+            transition = None
+        deadline = None if lifetime is None else self.now + lifetime
+        change = self.make.change(model.task, *mail, transition=transition, deadline=deadline)
+        self.run(self.adapter.store.commit(change))
+        model.apply(change)
+
+    @rule(
+        target=turns,
+        key=keys,
+        mailbox=mailboxes,
+        term=st.integers(1, 30),
+        known=st.integers(0, 3),
+    )
+    def open(self, key: TaskKey, mailbox: str, term: int, known: int) -> Any:
+        lease = self.make.lease(self.now + term)
+        model = self.models.get(key)
+        records = model.histories.get(mailbox, []) if model is not None else []
+        known = min(known, len(records))
+        opened = self.run(
+            self.adapter.store.open_turn(key, mailbox, lease, now=self.now, history_after=known)
+        )
+        if model is None:
+            assert opened == Idle(None)
+            return multiple()
+        held = model.leases.get(mailbox)
+        head = model.head(mailbox)
+        if held is not None and held.expires > self.now:
+            assert opened == Leased()
+            return multiple()
+        if head is None or not model.task.is_running:
+            assert opened == Idle(model.task)
+            return multiple()
+        history = [entry for record in records[known:] for entry in record]
+        saved = model.checkpoints.get((mailbox, head.seq))
+        assert opened == Turn(model.task, head, lease, history, saved)
+        model.leases[mailbox] = lease
+        return opened
+
+    def holds(self, turn: Turn) -> bool:
+        return self.models[turn.task.key].leases.get(turn.mailbox) == turn.lease
+
+    @rule(turn=turns, contents=st.lists(st.text(max_size=5), min_size=1, max_size=2), started=st.booleans())
+    def save_checkpoint(self, turn: Turn, contents: list[str], started: bool) -> None:
+        model = self.models[turn.task.key]
+        saved = checkpoint(*contents)
+        if started:
+            saved = saved.with_receipt(0, Receipt(state=Receipt.State.STARTED))
+        if self.holds(turn):
+            self.run(self.adapter.store.save_checkpoint(turn, saved))
+            model.checkpoints[turn.mailbox, turn.entry.seq] = saved
+            return
+        with pytest.raises(LeaseLost):
+            self.run(self.adapter.store.save_checkpoint(turn, saved))
+
+    @rule(turn=consumes(turns))
+    def release(self, turn: Turn) -> None:
+        self.run(self.adapter.store.release(turn))
+        if self.holds(turn):
+            del self.models[turn.task.key].leases[turn.mailbox]
+
+    @rule(turn=turns, mail=letters, consume=st.booleans(), history=histories, transition=transitions)
+    def commit(
+        self,
+        turn: Turn,
+        mail: list[Mail],
+        consume: bool,
+        history: list[dict[str, object]] | None,
+        transition: Transition | None,
+    ) -> None:
+        """A turn ends, decided on the task as it is now; that of a worker whose lease is lost must not."""
+        model = self.models[turn.task.key]
+        if transition is Transition.RESUME or (model.task.status, transition) not in LIFECYCLE:
+            transition = None
+        change = self.make.change(
+            model.task, *mail, turn=turn, consume=consume, history=history, transition=transition
+        )
+        if not self.holds(turn):
+            self.refused(change, LeaseLost)
+            return
+        self.run(self.adapter.store.commit(change))
+        model.apply(change)
+
+    @rule(turn=turns, mail=letters)
+    def commit_on_a_version_that_has_passed(self, turn: Turn, mail: list[Mail]) -> None:
+        model = self.models[turn.task.key]
+        if turn.task.version == model.task.version:
+            return
+        change = self.make.change(turn.task, *mail, turn=turn, history=[{"never": "seen"}])
+        self.refused(change, VersionConflict if self.holds(turn) else LeaseLost)
+
+    @rule(key=keys, mail=letters)
+    def commit_on_a_version_to_come(self, key: TaskKey, mail: list[Mail]) -> None:
+        model = self.models.get(key)
+        unborn = self.make.change(model.task).task if model else self.make.begin(key).task
+        self.refused(self.make.change(unborn, *mail), VersionConflict, TaskNotFound)
+
+    @rule(seconds=st.sampled_from([0.5, 10, 31]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.is_durable)
+    @rule()
+    def reopen(self) -> None:
+        self.run(self.adapter.reopen())
+        if not self.adapter.leases_outlive_process:
+            for model in self.models.values():
+                model.leases.clear()
+
+    is_durable: ClassVar[bool] = True
+
+    @invariant()
+    def shows_what_was_committed(self) -> None:
+        self.run(self.compare())
+
+    async def compare(self) -> None:
+        store = self.adapter.store
+        for key, model in self.models.items():
+            assert await store.load(key) == model.task
+            inbox = await store.read_inbox(key)
+            assert sorted(map(place, inbox)) == sorted(map(place, model.inbox))
+            assert [entry.tier for entry in inbox] == sorted(entry.tier for entry in inbox)
+            assert {place(entry): entry.message for entry in inbox} == {
+                place(entry): entry.message for entry in model.inbox
+            }
+            assert await store.read_events(key) == model.events
+            for agent in AGENTS:
+                expected = [entry for record in model.histories.get(agent, []) for entry in record]
+                assert await store.read_history(key, agent) == expected
+            for generation in range(model.task.generation + 2):
+                assert await store.read_response(key, generation) == model.responses.get(generation)
+        for key in set(KEYS) - set(self.models):
+            assert await store.load(key) is None
+        await self.compare_lists()
+
+    async def compare_lists(self) -> None:
+        store = self.adapter.store
+        running = {key: model for key, model in self.models.items() if model.task.is_running}
+        ready = await store.list_ready()
+        assert len(ready) == len(set(ready))
+        assert set(ready) == {
+            Token(key, mailbox, head.tier)
+            for key, model in running.items()
+            for mailbox in AGENTS
+            if (head := model.head(mailbox)) is not None
+        }
+        overdue = await store.list_overdue(self.now)
+        assert sorted(overdue) == sorted(
+            key for key, model in running.items() if model.task.is_overdue(self.now)
+        )
+        assert await store.count_active_instances() == len({key.instance for key in running})
+        for instance in (ANN, BOB):
+            newest = [self.models[key].task for key in reversed(self.began) if key.instance == instance]
+            assert (await store.list_tasks(instance)).tasks == newest
+            for status in TaskStatus:
+                listed = await store.list_tasks(instance, status=status)
+                assert listed.tasks == [task for task in newest if task.status is status]
+
+
+def place(entry: InboxEntry) -> tuple[str, int, int]:
+    return entry.mailbox, entry.tier, entry.seq
+
+
+class MemoryMachine(StoreMachine):
+    make_adapter = STORES["sqlite-memory"]
+    is_durable = False
+
+
+class FileMachine(StoreMachine):
+    make_adapter = STORES["sqlite-file"]
+
+
+class ForgetfulFileMachine(FileMachine):
+    """The embedded store with room for one task in memory, so that it keeps reading from its file."""
+
+    def __init__(self) -> None:
+        self._patch = patch.object(mail.stores.sqlite, "HOT_TASKS", 1)
+        self._patch.start()
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._patch.stop()
+
+
+often = settings(max_examples=60, stateful_step_count=40)
+
+MemoryMachine.TestCase.settings = often
+FileMachine.TestCase.settings = often
+ForgetfulFileMachine.TestCase.settings = often
+
+TestMemory = MemoryMachine.TestCase
+TestFile = FileMachine.TestCase
+TestForgetfulFile = ForgetfulFileMachine.TestCase

@@ -1,0 +1,408 @@
+"""Store: who may run the next turn of a mailbox, what it gets, and how far it had come."""
+
+import asyncio
+
+import pytest
+from support.adapters import StoreAdapter
+from support.changes import ANN, NOW, Mail, Maker, checkpoint
+from support.contract import everything, open_turn
+
+from mail.core.change import Turn
+from mail.core.message import Tier
+from mail.core.ports import Idle, Leased, Store
+from mail.core.tasks import Receipt, TaskKey, Transition
+from mail.errors import LeaseLost
+
+KEY = TaskKey(ANN, "task-1")
+
+
+async def test_open_turn_gives_the_task_the_head_and_the_lease(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha", Tier.PERSON, "hello"))
+    await store.commit(begun)
+    lease = make.lease()
+    turn = await store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0)
+    assert turn == Turn(begun.task, begun.deliveries[0], lease, [], None)
+
+
+async def test_nothing_to_open(store: Store, make: Maker) -> None:
+    lease = make.lease()
+    assert await store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0) == Idle(None)
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    assert await store.open_turn(KEY, "beta", lease, now=NOW, history_after=0) == Idle(begun.task)
+    assert await store.open_turn(KEY, "nobody", lease, now=NOW, history_after=0) == Idle(begun.task)
+
+
+@pytest.mark.parametrize("transition", [Transition.COMPLETE, Transition.FAIL, Transition.PAUSE])
+async def test_no_turn_opens_while_the_task_does_not_run(
+    store: Store, make: Maker, transition: Transition
+) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    stopped = make.change(begun.task, transition=transition)
+    await store.commit(stopped)
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Idle(stopped.task)
+    assert len(await store.read_inbox(KEY)) == 1
+    await store.commit(make.change(stopped.task, transition=Transition.RESUME))
+    await open_turn(store, KEY, "alpha", make)
+
+
+async def test_a_mailbox_that_is_leased_opens_for_nobody_else(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
+    await open_turn(store, KEY, "alpha", make)
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 59.9, history_after=0) == Leased()
+
+
+async def test_of_many_at_once_one_gets_the_lease(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    opened = await asyncio.gather(
+        *(store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) for _ in range(8))
+    )
+    assert sorted(type(each).__name__ for each in opened) == ["Leased"] * 7 + ["Turn"]
+
+
+async def test_mailboxes_are_leased_one_by_one(store: Store, make: Maker) -> None:
+    """Agents of one task work at the same time; so do those of other tasks."""
+    other = TaskKey(ANN, "task-2")
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    await store.commit(make.begin(other, Mail("alpha")))
+    for key, mailbox in ((KEY, "alpha"), (KEY, "beta"), (other, "alpha")):
+        turn = await open_turn(store, key, mailbox, make)
+        assert (turn.task.key, turn.mailbox) == (key, mailbox)
+
+
+async def test_commit_gives_the_lease_back(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha", body="first"), Mail("alpha", body="second")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.commit(make.change(turn.task, turn=turn))
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.entry.message.message.body == "second"
+
+
+async def test_commit_that_leaves_the_mail_gives_the_lease_back_too(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    await store.commit(make.change(turn.task, turn=turn, consume=False))
+    again = await open_turn(store, KEY, "alpha", make)
+    assert again.entry == turn.entry
+
+
+async def test_release_gives_the_lease_back_and_keeps_the_mail(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    before = await everything(store, KEY)
+    await store.release(turn)
+    assert await everything(store, KEY) == before
+    assert (await open_turn(store, KEY, "alpha", make)).entry == turn.entry
+
+
+async def test_commits_of_others_leave_the_lease_alone(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    await open_turn(store, KEY, "alpha", make)
+    beta = await open_turn(store, KEY, "beta", make)
+    await store.commit(make.change(beta.task, Mail("alpha", Tier.SYSTEM), turn=beta))
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+
+
+async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store: Store, make: Maker) -> None:
+    """A slow turn may outlast a generation; its mailbox stays its own until it commits."""
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    slow = await open_turn(store, KEY, "alpha", make)
+    stopped = make.change(slow.task, transition=Transition.COMPLETE)
+    await store.commit(stopped)
+    resumed = make.change(stopped.task, Mail("alpha"), transition=Transition.RESUME)
+    await store.commit(resumed)
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+    await store.commit(make.change(resumed.task, turn=slow))
+    assert (await open_turn(store, KEY, "alpha", make)).entry == resumed.deliveries[0]
+
+
+class TestExpiredLease:
+    """A lease that has run out while its holder still works, or is gone."""
+
+    async def test_it_counts_as_none(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        await open_turn(store, KEY, "alpha", make)
+        await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+
+    async def test_its_holder_may_still_finish_while_nobody_has_taken_over(
+        self, store: Store, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(slow, checkpoint("late"))
+        change = make.change(slow.task, turn=slow)
+        await store.commit(change)
+        assert await store.load(KEY) == change.task
+
+    async def test_whoever_took_over_fences_the_old_holder_off(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        before = await everything(store, KEY)
+        with pytest.raises(LeaseLost):
+            await store.save_checkpoint(slow, checkpoint("late"))
+        with pytest.raises(LeaseLost):
+            await store.commit(make.change(slow.task, Mail("beta"), turn=slow, history=[{"late": True}]))
+        assert await everything(store, KEY) == before
+        await store.commit(make.change(heir.task, turn=heir))
+
+    async def test_release_by_the_old_holder_does_not_free_the_heirs_lease(
+        self, store: Store, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        await store.release(slow)
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 61, history_after=0) == Leased()
+        await store.commit(make.change(heir.task, turn=heir))
+
+    async def test_the_old_holder_stays_out_after_the_heir_has_finished(
+        self, store: Store, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        finished = make.change(heir.task, turn=heir)
+        await store.commit(finished)
+        before = await everything(store, KEY)
+        with pytest.raises(LeaseLost):
+            await store.commit(make.change(finished.task, Mail("beta"), turn=slow))
+        with pytest.raises(LeaseLost):
+            await store.save_checkpoint(slow, checkpoint("late"))
+        await store.release(slow)
+        assert await everything(store, KEY) == before
+
+    async def test_a_lost_lease_is_noticed_before_a_lost_version(self, store: Store, make: Maker) -> None:
+        """Told of a conflict, the old holder would only decide again; it must give up."""
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        await store.commit(make.change(heir.task, turn=heir))
+        with pytest.raises(LeaseLost):
+            await store.commit(make.change(slow.task, turn=slow))
+
+
+class TestOrder:
+    """Inside a mailbox mail is read by (tier, seq)."""
+
+    async def test_the_most_urgent_tier_goes_first_and_the_oldest_inside_it(
+        self, store: Store, make: Maker
+    ) -> None:
+        tiers = [
+            Tier.AGENT,
+            Tier.BROADCAST,
+            Tier.PERSON,
+            Tier.AGENT,
+            Tier.SYSTEM,
+            Tier.INTERRUPT,
+            Tier.SYSTEM,
+        ]
+        await store.commit(
+            make.begin(KEY, *(Mail("alpha", tier, f"{tier.name} {n}") for n, tier in enumerate(tiers)))
+        )
+        read = []
+        for _ in tiers:
+            turn = await open_turn(store, KEY, "alpha", make)
+            read.append(turn.entry.message.message.body)
+            await store.commit(make.change(turn.task, turn=turn))
+        assert read == [
+            "SYSTEM 4", "SYSTEM 6", "PERSON 2", "INTERRUPT 5", "BROADCAST 1", "AGENT 0", "AGENT 3",
+        ]  # fmt: skip
+
+    async def test_seq_is_compared_as_a_number(self, store: Store, make: Maker) -> None:
+        begun = make.begin(KEY, *(Mail("alpha", body=str(n)) for n in range(1, 13)))
+        await store.commit(begun)
+        read = []
+        for _ in range(12):
+            turn = await open_turn(store, KEY, "alpha", make)
+            read.append(turn.entry.message.message.body)
+            await store.commit(make.change(turn.task, turn=turn))
+        assert read == [str(n) for n in range(1, 13)]
+
+    async def test_urgent_mail_overtakes_what_waits(self, store: Store, make: Maker) -> None:
+        begun = make.begin(KEY, Mail("alpha", Tier.AGENT, "chatter"))
+        await store.commit(begun)
+        await store.commit(make.change(begun.task, Mail("alpha", Tier.INTERRUPT, "urgent")))
+        assert (await open_turn(store, KEY, "alpha", make)).entry.message.message.body == "urgent"
+
+    async def test_commit_removes_the_message_of_the_turn_and_not_the_head(
+        self, store: Store, make: Maker
+    ) -> None:
+        """Something more urgent may come in while a turn runs; it isn't what the turn has read."""
+        await store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "read")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        came = make.change(turn.task, Mail("alpha", Tier.SYSTEM, "came in"))
+        await store.commit(came)
+        await store.commit(make.change(came.task, turn=turn))
+        assert [entry.message.message.body for entry in await store.read_inbox(KEY)] == ["came in"]
+
+    async def test_read_inbox_is_in_order_over_all_mailboxes(self, store: Store, make: Maker) -> None:
+        change = make.begin(
+            KEY, Mail("beta", Tier.AGENT), Mail("alpha", Tier.BROADCAST), Mail("gamma", Tier.SYSTEM),
+            Mail("alpha", Tier.AGENT), Mail("beta", Tier.SYSTEM),
+        )  # fmt: skip
+        await store.commit(change)
+        inbox = await store.read_inbox(KEY)
+        assert inbox == sorted(change.deliveries, key=lambda entry: (entry.tier, entry.seq))
+
+    async def test_one_message_in_many_mailboxes(self, store: Store, make: Maker) -> None:
+        """A broadcast has one seq, and a place in every mailbox."""
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        change = make.change(begun.task, Mail("alpha", Tier.BROADCAST, "to all"))
+        entry = change.deliveries[0]
+        copies = tuple(
+            type(entry)(mailbox, entry.tier, entry.seq, entry.message)
+            for mailbox in ("alpha", "beta", "gamma")
+        )
+        task = change.task.model_copy(
+            update={"pending": {**change.task.pending, "beta": (0, 0, 0, 1, 0), "gamma": (0, 0, 0, 1, 0)}}
+        )
+        await store.commit(type(change)(task, 1, deliveries=copies, events=change.events))
+        turn = await open_turn(store, KEY, "beta", make)
+        assert turn.entry == copies[1]
+        await store.commit(make.change(turn.task, turn=turn))
+        left = [entry.mailbox for entry in await store.read_inbox(KEY) if entry.seq == copies[0].seq]
+        assert sorted(left) == ["alpha", "gamma"]
+
+
+class TestCheckpoint:
+    """An unfinished turn is found again by whoever runs it next."""
+
+    async def test_it_comes_with_the_turn_that_is_opened_again(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert turn.checkpoint is None
+        await store.save_checkpoint(turn, checkpoint("a", "b"))
+        await store.release(turn)
+        again = await open_turn(store, KEY, "alpha", make)
+        assert again.checkpoint == checkpoint("a", "b")
+        assert again.entry == turn.entry
+
+    async def test_the_last_one_counts(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        started = checkpoint("a").with_receipt(0, Receipt(state=Receipt.State.STARTED))
+        await store.save_checkpoint(turn, started)
+        failed = started.with_receipt(0, Receipt(state=Receipt.State.FAILED, content="no"))
+        await store.save_checkpoint(turn, failed)
+        await store.release(turn)
+        assert (await open_turn(store, KEY, "alpha", make)).checkpoint == failed
+
+    async def test_it_outlives_an_expired_lease(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint("a"))
+        assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint("a")
+
+    async def test_it_goes_with_its_message(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint("first"))
+        await store.commit(make.change(turn.task, turn=turn))
+        assert (await open_turn(store, KEY, "alpha", make)).checkpoint is None
+
+    async def test_mail_that_overtakes_does_not_inherit_it(self, store: Store, make: Maker) -> None:
+        """The output was made for another message: used for this one, its actions would run for nothing, or twice."""
+        await store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "slow")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint("for slow"))
+        await store.release(turn)
+        await store.commit(make.change(turn.task, Mail("alpha", Tier.INTERRUPT, "urgent")))
+        urgent = await open_turn(store, KEY, "alpha", make)
+        assert urgent.entry.message.message.body == "urgent"
+        assert urgent.checkpoint is None
+        await store.commit(make.change(urgent.task, turn=urgent))
+        slow = await open_turn(store, KEY, "alpha", make)
+        assert slow.entry.message.message.body == "slow"
+        assert slow.checkpoint == checkpoint("for slow")
+
+    async def test_each_mailbox_has_its_own(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        turns = [await open_turn(store, KEY, name, make) for name in ("alpha", "beta")]
+        for turn in turns:
+            await store.save_checkpoint(turn, checkpoint(turn.mailbox))
+            await store.release(turn)
+        for name in ("alpha", "beta"):
+            assert (await open_turn(store, KEY, name, make)).checkpoint == checkpoint(name)
+
+    async def test_saving_it_is_no_change_of_the_task(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        before = await everything(store, KEY)
+        await store.save_checkpoint(turn, checkpoint("a"))
+        assert await everything(store, KEY) == before
+
+    async def test_it_survives_reopening(self, durable: StoreAdapter, make: Maker) -> None:
+        await durable.store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "slow")))
+        turn = await open_turn(durable.store, KEY, "alpha", make)
+        await durable.store.save_checkpoint(turn, checkpoint("kept"))
+        store = await durable.reopen()
+        again = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        assert again.checkpoint == checkpoint("kept")
+        assert again.entry == turn.entry
+
+    async def test_after_reopening_mail_that_overtakes_does_not_inherit_it(
+        self, durable: StoreAdapter, make: Maker
+    ) -> None:
+        await durable.store.commit(make.begin(KEY, Mail("alpha", Tier.AGENT, "slow")))
+        turn = await open_turn(durable.store, KEY, "alpha", make)
+        await durable.store.save_checkpoint(turn, checkpoint("for slow"))
+        await durable.store.commit(make.change(turn.task, Mail("alpha", Tier.INTERRUPT, "urgent")))
+        store = await durable.reopen()
+        urgent = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        assert (urgent.entry.message.message.body, urgent.checkpoint) == ("urgent", None)
+
+
+async def test_a_lease_dies_with_the_process_that_keeps_it_in_memory(
+    durable: StoreAdapter, make: Maker
+) -> None:
+    if durable.leases_outlive_process:
+        pytest.skip("leases are kept in the database")
+    await durable.store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_turn(durable.store, KEY, "alpha", make)
+    store = await durable.reopen()
+    with pytest.raises(LeaseLost):
+        await store.commit(make.change(turn.task, turn=turn))
+    await open_turn(store, KEY, "alpha", make)
+
+
+class TestHistoryAfter:
+    """A worker says how many records it knows and gets the rest."""
+
+    @pytest.mark.parametrize("known", range(5))
+    async def test_records_past_the_known_ones(self, store: Store, make: Maker, known: int) -> None:
+        await store.commit(make.begin(KEY, *(Mail("alpha") for _ in range(5))))
+        for n in range(4):
+            turn = await open_turn(store, KEY, "alpha", make, history_after=n)
+            await store.commit(make.change(turn.task, turn=turn, history=[{"n": n, "of": 2}, {"n": n}]))
+        turn = await open_turn(store, KEY, "alpha", make, history_after=known)
+        assert turn.history == [entry for n in range(known, 4) for entry in ({"n": n, "of": 2}, {"n": n})]
+        assert turn.task.histories == {"alpha": 4}
+
+    async def test_histories_of_agents_are_apart(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("alpha")))
+        for name in ("alpha", "beta"):
+            turn = await open_turn(store, KEY, name, make)
+            await store.commit(make.change(turn.task, turn=turn, history=[{"by": name}]))
+        assert (await open_turn(store, KEY, "alpha", make)).history == [{"by": "alpha"}]
+        assert await store.read_history(KEY, "beta") == [{"by": "beta"}]
+        assert await store.read_history(KEY, "gamma") == []
+
+    async def test_a_turn_may_leave_no_history(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.commit(make.change(turn.task, turn=turn))
+        assert (await open_turn(store, KEY, "alpha", make)).history == []
+
+    async def test_many_records_keep_their_order(self, store: Store, make: Maker) -> None:
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        task = begun.task
+        for n in range(30):
+            change = make.change(task, history=[{"n": n}], agent="beta")
+            await store.commit(change)
+            task = change.task
+        assert await store.read_history(KEY, "beta") == [{"n": n} for n in range(30)]

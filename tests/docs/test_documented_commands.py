@@ -1,0 +1,255 @@
+"""Every command that the documents show is run, and prints what they say it prints.
+
+A document is a session, from top to bottom. Its `sh` blocks are run in a fresh folder; a `text` or `json` block right
+after one is expected of it: each of its lines is printed, where `…` stands for anything. A block after "Save it as
+`name`" becomes a file. A server that a document starts runs in the background, on a free port.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.server_process import PATIENCE, ServerProcess, environment
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SAVE_AS = re.compile(r"[Ss]ave it as\s+`([\w.]+)`:\s*\Z")
+_VARIES = [
+    (re.compile(r"\d+\.\d ms"), "… ms"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "…"),
+    (re.compile(r" +"), " "),
+]
+
+DEV = ["python3", "scripts/dev.py"]
+NOT_RUN_HERE = {"test", "setup"}
+"""Commands of scripts/dev.py that have brought us here."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and the file that it becomes, if it is said to."""
+
+    language: str
+    text: str
+    file: str | None
+
+
+def read_blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        name = _SAVE_AS.search(text[: found.start()])
+        yield Block(found[1], found[2], name[1] if name else None)
+
+
+def read_commands(block: str) -> list[str]:
+    """The commands of a block, less comments; one that is continued in the next line is one."""
+    commands: list[str] = []
+    for line in block.splitlines():
+        if commands and not _is_whole(commands[-1]):
+            commands[-1] += "\n" + line
+        elif line.strip():
+            commands.append(line)
+    return commands
+
+
+def _is_whole(command: str) -> bool:
+    if command.endswith("\\"):
+        return False
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return False
+    return True
+
+
+class Session:
+    """The terminals of somebody who does what a document says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server: ServerProcess | None = None
+        self.output = ""
+        self.variables: dict[str, str] = {}
+        self.extra: list[subprocess.Popen[bytes]] = []
+        scripts = folder / ".bin"
+        scripts.mkdir()
+        for name, module in [("mail", "mail.cli"), ("uvicorn", "uvicorn")]:
+            (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+            (scripts / name).chmod(0o755)
+        (folder / "mail.toml").write_text(
+            '[server]\nhost = "127.0.0.1"\n'
+        )  # nothing shall listen to the world
+
+    def close(self) -> None:
+        for process in self.extra:
+            process.kill()
+            process.wait(PATIENCE)
+        if self.server is not None:
+            self.server.kill()
+
+    def do(self, command: str) -> None:
+        words = shlex.split(command, comments=True)
+        if words[:2] == DEV:
+            assert words[2] in (ROOT / "scripts" / "dev.py").read_text(encoding="utf-8")
+            if words[2] in NOT_RUN_HERE or words[2:] == ["bench"]:
+                return
+            words = ["mail", {"run": "server"}.get(words[2], words[2]), *words[3:]]
+            command = shlex.join(words)
+        if words[:2] == ["mail", "server"]:
+            self._start(words[2:])
+        elif words[0] == "uvicorn":
+            self._start_uvicorn(words[1:])
+        elif words[0] == "export":
+            self._export(words[1].partition("=")[0])
+        elif words[:2] == ["kill", "-9"]:
+            assert self.server is not None
+            assert os.path.expandvars(words[2].replace("$SERVER", self.variables["SERVER"])) == str(
+                self.server.process.pid
+            )
+            self.server.kill()
+        elif words[0] != ".":
+            self._run(command)
+
+    def _start(self, flags: list[str]) -> None:
+        """Start a server in place of the one that runs, as one terminal would; it keeps its tokens."""
+        tokens: dict[str, str] = {}
+        if self.server is not None:
+            tokens = self.server.tokens
+            if self.server.process.poll() is None:
+                assert self.server.stop() == 0
+        kept = [flag for n, flag in enumerate(flags) if "--port" not in (flag, flags[n - 1])]
+        self.server = ServerProcess(self.folder, *kept)
+        self.server.start()
+        self.server.tokens = {**tokens, **self.server.tokens}
+        self.output += self.server.output
+
+    def _start_uvicorn(self, arguments: list[str]) -> None:
+        assert self.server is not None
+        self.server.stop()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        arguments[arguments.index("--port") + 1] = str(port)
+        self.extra.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "uvicorn", *arguments],
+                cwd=self.folder,
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        self.server.url = f"http://127.0.0.1:{port}"
+        self._run(f"curl -s --retry 50 --retry-connrefused --retry-delay 1 {self.server.url}/health")
+
+    def _export(self, name: str) -> None:
+        assert self.server is not None
+        self.variables[name] = {"TOKEN": self.server.tokens["user"], "SERVER": str(self.server.process.pid)}[
+            name
+        ]
+
+    def _run(self, command: str) -> None:
+        if self.server is not None:
+            command = command.replace("http://localhost:8000", self.server.url)
+        path = f"{self.folder / '.bin'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=environment({**self.variables, "PATH": path}),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert '"detail"' not in done.stdout, f"{command}\n{done.stdout}"
+        self.output += done.stdout + "\n"
+
+
+def expect(expected: str, output: str) -> None:
+    """Every expected line was printed."""
+    printed = [_without_what_varies(line) for line in output.splitlines()]
+    for line in expected.splitlines():
+        parts = [re.escape(part) for part in _without_what_varies(line).split("…")]
+        pattern = re.compile(".*".join(parts))
+        assert any(pattern.fullmatch(one) for one in printed), f"not printed: {line}\n\n{output}"
+
+
+def _without_what_varies(line: str) -> str:
+    for pattern, instead in _VARIES:
+        line = pattern.sub(instead, line.strip())
+    return line
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    if shutil.which("curl") is None or shutil.which("bash") is None:
+        pytest.skip("the documents use bash and curl")
+    session = Session(tmp_path)
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_works_as_shown(document: Path, session: Session) -> None:
+    for block in read_blocks(document):
+        if block.file is not None:
+            (session.folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "sh":
+            session.output = ""
+            for command in read_commands(block.text):
+                session.do(command)
+        elif block.language in ("text", "json"):
+            expect(block.text, session.output)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path) if path else document
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+
+
+def test_every_key_of_the_configuration_is_documented() -> None:
+    import tomllib
+
+    from mail.config import MailConfig
+    from mail.config.models import AS_GIVEN
+
+    blocks = [block for block in read_blocks(ROOT / "docs" / "configuration.md") if block.language == "toml"]
+    documented = tomllib.loads(blocks[0].text)
+    defaults = MailConfig.model_validate({"server": {}, "client": {}}, context=AS_GIVEN)
+    assert documented == defaults.model_dump()
+
+
+def test_every_flag_of_every_command_is_documented() -> None:
+    import typer
+
+    from mail.cli.app import app
+
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    root = typer.main.get_command(app)
+    commands = {name: command for name, command in root.commands.items() if name != "token"}  # type: ignore[attr-defined]
+    commands |= {f"token {name}": command for name, command in root.commands["token"].commands.items()}  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        assert f"mail {name}" in text
+        for parameter in command.params:
+            for flag in parameter.opts:
+                if flag.startswith("--"):
+                    assert flag in text, f"mail {name} {flag}"

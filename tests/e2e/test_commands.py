@@ -1,0 +1,163 @@
+"""The commands besides `mail server`, each in a process of its own."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from support.server_process import ServerProcess, run_mail
+
+TWO_WORKERS = [  # what `mail demo` asks by default: the order of SPEC, section 9, with a second worker side by side
+    *["new_message", "tool_call", "tool_call", "tool_call", "await_message", "new_message", "new_message"],
+    *["tool_call", "action_call", "action_complete", "new_message", "tool_call", "new_message"] * 2,
+    *["tool_call", "await_message", "tool_call", "task_complete_call", "new_message", "task_complete"],
+]
+ONE_WORKER = [
+    *["new_message", "tool_call", "tool_call", "await_message", "new_message", "tool_call", "action_call"],
+    *["action_complete", "new_message", "tool_call", "new_message", "tool_call", "task_complete_call"],
+    *["new_message", "task_complete"],
+]
+KINDS = {*TWO_WORKERS, "breakpoint_tool_call"}
+
+
+def timeline(output: str) -> list[str]:
+    """The kinds of the events that a demo has shown, in order."""
+    columns = [line.split() for line in output.splitlines()]
+    return [words[2] for words in columns if words[1:2] == ["ms"] and words[2] in KINDS]
+
+
+def test_version(tmp_path: Path) -> None:
+    done = run_mail("version", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["MAIL implementation 1.3.0", "MAIL protocol 1.3"]
+    as_json = run_mail("version", "--json", cwd=tmp_path)
+    assert json.loads(as_json.stdout) == {"implementation": "1.3.0", "protocol": "1.3"}
+
+
+def test_ping_a_server(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        done = run_mail("ping", server.url, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "✓ example-no-proxy is healthy\n")
+        as_json = json.loads(run_mail("ping", f"{server.url}/", "--json", cwd=tmp_path).stdout)
+        assert as_json["reachable"] is True
+        assert as_json["swarm_name"] == "example-no-proxy"
+        with server.client("admin") as client:
+            client.post("/health", json={"status": "draining"})
+        assert run_mail("ping", server.url, cwd=tmp_path).stdout == "✓ example-no-proxy is draining\n"
+
+
+def test_ping_nobody(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    done = run_mail("ping", url, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, f"✗ Cannot connect to {url}\n")
+    as_json = run_mail("ping", url, "--json", "--timeout", "1", cwd=tmp_path)
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stdout)["reachable"] is False
+
+
+def test_ping_a_server_that_keeps_silent(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = run_mail("ping", url, "--timeout", "0.2", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, f"✗ Cannot connect to {url}\n")
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "swarm://connect", "http://", "http://[::1"])
+def test_ping_refuses_what_is_no_url(tmp_path: Path, url: str) -> None:
+    done = run_mail("ping", url, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "names no server" in done.stderr
+
+
+def test_db_init_can_be_repeated_while_a_server_runs(tmp_path: Path) -> None:
+    first = run_mail("db-init", cwd=tmp_path)
+    assert first.returncode == 0
+    assert "tasks        OK" in first.stdout
+    assert run_mail("db-init", "--database", "sqlite:///mail.db", cwd=tmp_path).stdout == first.stdout
+    with ServerProcess(tmp_path) as server:
+        assert server.tokens, "empty tables are as good as none"
+        assert run_mail("db-init", cwd=tmp_path).stdout == first.stdout
+
+
+def test_token_of_a_running_server_works_at_once(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        done = run_mail("token", "create", "--role", "admin", "--id", "alice", cwd=tmp_path)
+        assert done.returncode == 0
+        server.tokens["admin"] = done.stdout.strip()
+        with server.client("admin") as client:
+            assert client.get("/whoami").json() == {"id": "alice", "role": "admin"}
+
+
+def test_tokens_made_beforehand_are_enough(tmp_path: Path) -> None:
+    token = run_mail("token", "create", "--role", "user", "--id", "bob", cwd=tmp_path).stdout.strip()
+    with ServerProcess(tmp_path, "--host", "127.0.0.1") as server:
+        assert server.tokens == {}
+        server.tokens["user"] = token
+        assert server.ask("1+1") == "1+1 = 2."
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--role", "user", "--id", "a:b"],
+        ["--role", "user", "--id", "a@b"],
+        ["--role", "user", "--id", ""],
+        ["--role", "root", "--id", "a"],
+        ["--role", "user"],
+        ["--role", "user", "--id", "a", "--database", "none"],
+    ],
+)
+def test_token_create_refuses(tmp_path: Path, arguments: list[str]) -> None:
+    done = run_mail("token", "create", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "mail.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["serv"], "server"),
+        (["server", "--prt", "1"], "--port"),
+        (["server", "--print-llm-streams", "maybe"], "true"),
+        (["token", "remove"], "remove"),
+        (["ping"], "URL"),
+        ([], "Usage"),
+    ],
+)
+def test_wrong_command_lines(tmp_path: Path, arguments: list[str], told: str) -> None:
+    done = run_mail(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stdout + done.stderr
+
+
+def test_demo_shows_the_events_in_order(tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_text("this is not TOML", encoding="utf-8")  # the demo is nobody's server
+    done = run_mail("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kinds = timeline(done.stdout)
+    assert sorted(kinds) == sorted(TWO_WORKERS)
+    assert kinds[:7] == TWO_WORKERS[:7]
+    assert kinds[-4:] == TWO_WORKERS[-4:]
+    assert "Answer: The weather in Tokyo" in done.stdout
+    assert "12*(3+4) = 84." in done.stdout
+    assert "mail server" in done.stdout.partition("Answer: ")[2]
+    assert list(tmp_path.iterdir()) == [tmp_path / "mail.toml"], "it leaves nothing behind"
+
+
+def test_demo_of_one_worker_is_in_wires_order(tmp_path: Path) -> None:
+    done = run_mail("demo", "weather in Paris", cwd=tmp_path)
+    assert timeline(done.stdout) == ONE_WORKER
+
+
+def test_demo_of_a_breakpoint(tmp_path: Path) -> None:
+    done = run_mail("demo", "ask a human: may I?", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "breakpoint_tool_call" in timeline(done.stdout)
+    assert "ask_human" in done.stdout.partition("Answer: ")[2]
+
+
+def test_demo_without_a_message(tmp_path: Path) -> None:
+    assert run_mail("demo", " ", cwd=tmp_path).returncode == 2

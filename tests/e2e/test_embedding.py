@@ -1,0 +1,105 @@
+"""The server inside a program of one's own, on its event loop."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mail.bootstrap import LocalSystem, create_tables, local, open_records
+from mail.config import ServerConfig, StorageConfig
+from mail.config.models import AS_GIVEN
+from mail.errors import ConfigurationError
+from mail.server import create_app, serving
+from mail.utils.callers import Caller
+from mail.utils.tokens import issue_token
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
+    monkeypatch.chdir(tmp_path)
+    defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
+    return defaults.with_overrides(database=str(tmp_path / "mail.db"))
+
+
+def system_of(config: ServerConfig, **environ: str) -> LocalSystem:
+    return local(config, environ=environ)
+
+
+async def test_serving_answers_and_stops(config: ServerConfig) -> None:
+    system = system_of(config)
+    headers = {"Authorization": f"Bearer {await issue_token(system.records, Caller('user', 'ann'))}"}
+    async with serving(system) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
+        answer = await client.post("/message", json={"body": "6*7"})
+        assert answer.json()["response"] == "6*7 = 42."
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(httpx.ConnectError):
+            await client.get(url)
+    await system_of(config).stop()  # the database is free again
+
+
+async def test_serving_after_a_failure_inside(config: ServerConfig) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with serving(system_of(config)):
+            raise ZeroDivisionError
+    await system_of(config).stop()
+
+
+async def test_the_application_starts_and_stops_its_workers(
+    config: ServerConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = create_app(config)
+    async with app.router.lifespan_context(app):
+        token = capsys.readouterr().out.partition("user   ")[2].split()[0]
+        headers = {"Authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://mail", headers=headers) as client:
+            assert (await client.post("/message", json={"body": "6*7"})).json()["response"] == "6*7 = 42."
+    await system_of(config).stop()
+
+
+async def test_stopping_twice_is_fine(config: ServerConfig) -> None:
+    system = system_of(config)
+    await system.start()
+    await system.stop()
+    await system.stop()
+
+
+async def test_agents_can_read_the_protocol(config: ServerConfig) -> None:
+    system = system_of(config)
+    specification = Path(__file__).parent.parent.parent / "spec" / "SPEC.md"
+    assert system.swarm.protocol == specification.read_text(encoding="utf-8")
+    await system.stop()
+
+
+async def test_settings_reach_the_swarm(config: ServerConfig) -> None:
+    settings = config.settings.model_copy(update={"task_message_limit": 7})
+    system = system_of(config.model_copy(update={"settings": settings}))
+    assert system.swarm.task_message_limit == 7
+    await system.stop()
+
+
+async def test_external_authentication_needs_both_endpoints(config: ServerConfig) -> None:
+    with pytest.raises(ConfigurationError, match="TOKEN_INFO_ENDPOINT is not"):
+        system_of(config, AUTH_ENDPOINT="http://auth/login")
+    both = {"AUTH_ENDPOINT": "http://auth/login", "TOKEN_INFO_ENDPOINT": "http://auth/check"}
+    system = system_of(config, **both)
+    assert not system.issues_tokens
+    await system.stop()
+
+
+async def test_tables_and_records_beside_a_server(config: ServerConfig) -> None:
+    system = system_of(config)
+    assert "tasks" in create_tables(config.storage)
+    with open_records(config.storage) as records:
+        await issue_token(records, Caller("admin", "root"))
+    assert await system.records.has_tokens()
+    await system.stop()
+
+
+def test_an_unusable_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="can't be used as a database"):
+        create_tables(StorageConfig(database=str(tmp_path / "file" / "mail.db")))
+    (tmp_path / "text").write_text("this is no database, whatever its name may be" * 100)
+    with pytest.raises(ConfigurationError, match="can't be used as a database"):
+        create_tables(StorageConfig(database=str(tmp_path / "text")))

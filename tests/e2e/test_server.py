@@ -1,0 +1,246 @@
+"""`mail server` in a process of its own, over real HTTP."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.server_process import ServerProcess, environment, eventually, run_mail
+
+TWO_AGENTS_AND_ONE_ACTION = [
+    "new_message",
+    "tool_call",
+    "tool_call",
+    "await_message",
+    "new_message",
+    "tool_call",
+    "action_call",
+    "action_complete",
+    "new_message",
+    "tool_call",
+    "new_message",
+    "tool_call",
+    "task_complete_call",
+    "new_message",
+    "task_complete",
+]
+
+
+def test_first_run_prints_a_token_per_role_once(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        assert set(server.tokens) == {"admin", "user", "agent"}
+        for role in ("admin", "user"):
+            with server.client(role) as client:
+                assert client.get("/whoami").json() == {"id": role, "role": role}
+        assert server.stop() == 0
+        server.start()
+        assert "mail_" not in server.output
+        assert server.ask("12*(3+4)") == "12*(3+4) = 84."
+
+
+def test_first_run_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:  # without a mail.toml the host is 0.0.0.0
+        assert server.url.startswith("http://127.0.0.1:")
+        assert "--host" in server.output
+        server.stop()
+        server.start()
+        assert server.url.startswith("http://localhost:")
+    (tmp_path / "mail.db").unlink()
+    with ServerProcess(tmp_path, "--host", "0.0.0.0") as server:
+        assert server.tokens
+        assert server.url.startswith("http://localhost:")
+
+
+def test_streams_what_wire_says(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server, server.client() as client:
+        request = {"body": "weather in Tokyo", "stream": True}
+        with client.stream("POST", "/message", json=request) as response:
+            lines = list(response.iter_lines())
+    kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert kinds == TWO_AGENTS_AND_ONE_ACTION
+    ids = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+    assert ids == list(range(1, len(kinds) + 1))
+
+
+def test_breakpoint_pauses_and_resumes(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        paused = json.loads(server.ask("ask a human: may I?", task_id="t"))
+        assert [call["name"] for call in paused] == ["ask_human"]
+        result = {"breakpoint_tool_call_result": json.dumps({"content": "you may"})}
+        answer = server.ask("", task_id="t", resume_from="breakpoint_tool_call", kwargs=result)
+        assert answer == "you may"
+
+
+def test_what_was_accepted_survives_kill_minus_9(slow_folder: Path) -> None:
+    turns = slow_folder / "turns.txt"
+    with ServerProcess(slow_folder, "--swarm-name", "slow") as server:
+        accepted = server.post("work", task_id="t", headers={"Prefer": "respond-async"})
+        assert accepted.status_code == 202
+        eventually(turns.exists, "the worker is in the middle of its turn")
+        server.kill()
+        (slow_folder / "go").touch()
+        server.start()
+        eventually(lambda: server.task("t")["completed"], "the restarted server finishes the task by itself")
+        assert turns.read_text().splitlines() == ["turn", "turn"]
+        events = [event["event"] for event in server.task("t")["events"]]
+        assert events.count("task_complete") == 1
+        assert events.count("new_message") == 4
+
+
+@pytest.mark.parametrize("number", [2, 15], ids=["SIGINT", "SIGTERM"])
+def test_stops_gracefully(slow_folder: Path, number: int) -> None:
+    """Streams end, whoever waits is told where to look, a turn that can't end is run again after a start."""
+    env = {"PYTHONUNBUFFERED": "1"}
+    with ServerProcess(slow_folder, "--swarm-name", "slow", env=env) as server, server.client() as client:
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", WAIT_FOR_ANSWER, server.url, server.tokens["user"]],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        eventually((slow_folder / "turns.txt").exists, "the worker is in the middle of its turn")
+        with client.stream("GET", "/task/stream", params={"task_id": "t"}) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(number)
+            assert "event: task_complete" not in list(lines)
+        answered = json.loads(waiting.communicate(timeout=30)[0])
+        assert answered["status"] == 202
+        assert answered["body"]["task_id"] == "t"
+        (slow_folder / "go").touch()  # within its grace the turn can end, and is stored
+        assert server.process.wait(30) == 0
+        assert "Traceback" not in server.errors
+        server.start()
+        eventually(lambda: server.task("t")["completed"], "the task is finished after the restart")
+        assert (slow_folder / "turns.txt").read_text().splitlines() == ["turn"]
+
+
+WAIT_FOR_ANSWER = """
+import json, sys, httpx
+url, token = sys.argv[1:]
+headers = {"Authorization": f"Bearer {token}"}
+answer = httpx.post(f"{url}/message", json={"body": "work", "task_id": "t"}, headers=headers, timeout=60)
+print(json.dumps({"status": answer.status_code, "body": answer.json()}))
+"""
+
+
+def test_exports_what_it_runs_with(slow_folder: Path) -> None:
+    (slow_folder / "go").touch()
+    toml = '[server.swarm]\nname = "slow"\nregistry = "kept/here/slow.json"\n'
+    (slow_folder / "other.toml").write_text(toml)
+    with ServerProcess(slow_folder, "--config", "other.toml") as server:
+        assert json.loads(server.ask("work")) == {
+            "SWARM_NAME": "slow",
+            "SWARM_SOURCE": "swarms.json",
+            "SWARM_REGISTRY_FILE": "kept/here/slow.json",
+            "BASE_URL": server.url,
+            "MAIL_CONFIG_PATH": "other.toml",
+        }
+        assert (slow_folder / "kept" / "here").is_dir()
+
+
+def test_runs_as_a_module(tmp_path: Path) -> None:
+    class AsModule(ServerProcess):
+        command = (sys.executable, "-m", "mail.server")
+
+    with AsModule(tmp_path) as server:
+        assert httpx.get(f"{server.url}/health").json()["status"] == "healthy"
+        assert server.stop() == 0
+
+
+def test_runs_under_a_uvicorn_of_ones_own(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "--factory", "mail.server:create_app", "--port", str(port)]
+    with (tmp_path / "stdout.txt").open("wb") as stdout:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=stdout, stderr=subprocess.STDOUT
+        )
+    try:
+        eventually(
+            lambda: run_mail("ping", f"http://127.0.0.1:{port}", cwd=tmp_path).returncode == 0, "it runs"
+        )
+    finally:
+        process.terminate()
+        process.wait(30)
+    assert "mail_user_" in (tmp_path / "stdout.txt").read_text()
+
+
+def test_reload_starts_anew_when_code_changes(slow_folder: Path) -> None:
+    (slow_folder / "go").touch()
+    with ServerProcess(slow_folder, "--swarm-name", "slow", "--reload") as server:
+        eventually(lambda: "mail_user_" in server.output, "the first process runs")
+        server.tokens["user"] = server.output.partition("user   ")[2].split()[0]
+        assert "SWARM_NAME" in server.ask("work")
+        agents = slow_folder / "slow_agents.py"
+        agents.write_text(agents.read_text().replace('"body": seen', '"body": "changed"'))
+        eventually(lambda: _answer(server) == "changed", "the next process runs the new code")
+        assert server.stop() == 0
+
+
+def _answer(server: ServerProcess) -> Any:
+    try:
+        return server.ask("work")
+    except httpx.TransportError:
+        return None
+
+
+# ---------------------------------------------------------------------------------------- starts that fail
+
+
+def refused(cwd: Path, *flags: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit code of a server that can't start, and what it says: one line on stderr."""
+    done = run_mail("server", *flags, cwd=cwd, env=env)
+    assert done.stdout == ""
+    assert done.stderr.startswith("mail: ")
+    assert done.stderr.count("\n") == 1
+    return done.returncode, done.stderr
+
+
+def test_second_server_on_a_database_is_refused(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        code, told = refused(tmp_path, "--port", "0")
+        assert code == 2
+        assert "another server runs on mail.db" in told
+        assert server.ask("1+1") == "1+1 = 2."
+
+
+def test_taken_port_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, told = refused(tmp_path, "--port", str(taken.getsockname()[1]))
+    assert code == 1
+    assert "in use" in told
+    assert "--port" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--config", "none.toml"], "none.toml"),
+        (["--swarm-name", "nobody"], "nobody"),
+        (["--swarm-source", "none.json"], "none.json"),
+        (["--database", "postgresql://x"], "PostgreSQL"),
+        (["--database", "/dev/null/mail.db"], "mail.db"),
+    ],
+)
+def test_wrong_configuration_is_told(tmp_path: Path, flags: list[str], named: str) -> None:
+    code, told = refused(tmp_path, "--port", "0", *flags)
+    assert code == 2
+    assert named in told
+
+
+@pytest.mark.parametrize("given", ["AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT"])
+def test_half_an_authentication_service_is_told(tmp_path: Path, given: str) -> None:
+    code, told = refused(tmp_path, env={given: "http://localhost/auth"})
+    assert code == 2
+    assert "AUTH_ENDPOINT" in told
+    assert "TOKEN_INFO_ENDPOINT" in told
+
+
+def test_unknown_log_level_is_told(tmp_path: Path) -> None:
+    code, told = refused(tmp_path, env={"MAIL_LOG_LEVEL": "loud"})
+    assert code == 2
+    assert "MAIL_LOG_LEVEL" in told

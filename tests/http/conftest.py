@@ -1,0 +1,29 @@
+"""What the HTTP tests share.
+
+This folder must never get an `__init__.py`: as a package on pytest's path it would hide the library's `http`.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.agents import Call, View, complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.core.agents import SwarmCore
+
+
+def echo(view: View) -> list[Call]:
+    """Answer with what was said last."""
+    return [complete(f"you said: {view.mail.body}")]
+
+
+def echo_swarm() -> SwarmCore:
+    return build_swarm({"supervisor": echo}, description="It echoes.", keywords=("echo",), public=True)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HTTPServer]:
+    """One agent that repeats what it is told."""
+    async with HTTPServer(echo_swarm()) as server:
+        yield server

@@ -1,0 +1,150 @@
+"""Breakpoint tools: the task pauses until the user gives their results."""
+
+import json
+from typing import Any
+
+import pytest
+from support.agents import call, complete, tool_results
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.core.agents import SwarmCore
+from mail.core.tools import ToolFormat
+
+RESUME = "breakpoint_tool_call"
+
+
+def asking_swarm(calls: int = 1, tool_format: ToolFormat = "completions") -> SwarmCore:
+    """Asks the user by breakpoint tools, then answers with the results as its history has them."""
+
+    def supervise(view):
+        results = tool_results(view.history)
+        if results:
+            return [complete(" | ".join(results))]
+        return [call("ask_user", n=n) for n in range(calls)]
+
+    return build_swarm(
+        {"supervisor": supervise}, breakpoint_tools=frozenset({"ask_user"}), tool_format=tool_format
+    )
+
+
+async def pause(server: HTTPServer, task_id: str = "t") -> list[dict[str, Any]]:
+    answer = await server.ask(task_id=task_id)
+    calls: list[dict[str, Any]] = json.loads(answer["response"])
+    return calls
+
+
+async def test_the_pause_in_completions_style() -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        [waiting] = await pause(server)
+        assert waiting.keys() == {"arguments", "name", "id"}
+        assert (waiting["name"], json.loads(waiting["arguments"])) == ("ask_user", {"n": 0})
+        record = await server.task("t")
+        assert (record["completed"], record["is_running"], record["status"]) == (True, False, "paused")
+        [pending] = record["pending_tool_calls"]
+        assert pending == {"call_id": waiting["id"], "name": "ask_user", "arguments": {"n": 0}}
+
+
+async def test_the_pause_in_responses_style() -> None:
+    async with HTTPServer(asking_swarm(tool_format="responses")) as server:
+        [waiting] = await pause(server)
+        assert waiting.keys() == {"arguments", "call_id", "name", "type", "id", "status"}
+        assert (waiting["type"], waiting["status"]) == ("function_call", "completed")
+
+
+async def test_a_paused_stream_ends_at_once() -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        frames = await server.stream()
+        assert [frame.event for frame in frames] == [
+            "new_message", "tool_call", "breakpoint_tool_call", "task_complete",
+        ]  # fmt: skip
+        assert json.loads(frames[-1].data["response"])[0]["name"] == "ask_user"
+        assert (
+            frames[2].data["description"]
+            == "agent supervisor used breakpoint tools ask_user with args: {'n': 0}"
+        )
+
+
+@pytest.mark.parametrize("tool_format", ["completions", "responses"])
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ('{"content": "blue"}', "blue"),
+        ({"content": "blue"}, "blue"),
+        ([{"content": "blue"}], "blue"),
+        ('[{"content": "blue"}]', "blue"),
+        ("blue", "blue"),
+        ('"blue"', "blue"),
+        ("{broken", "{broken"),
+        (7, "7"),
+        ({"content": {"a": [1]}}, '{"a": [1]}'),
+        ({"colour": "blue"}, '{"colour": "blue"}'),
+    ],
+)
+async def test_every_form_of_a_result(tool_format: ToolFormat, result: object, content: str) -> None:
+    async with HTTPServer(asking_swarm(tool_format=tool_format)) as server:
+        await pause(server)
+        answer = await server.ask(
+            body="", task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": result}
+        )
+        assert answer["response"] == content
+
+
+@pytest.mark.parametrize("encode", [json.dumps, lambda value: value])
+@pytest.mark.parametrize("tool_format", ["completions", "responses"])
+async def test_results_of_several_calls(tool_format: ToolFormat, encode: Any) -> None:
+    async with HTTPServer(asking_swarm(2, tool_format)) as server:
+        ids = [waiting.get("call_id", waiting["id"]) for waiting in await pause(server)]
+        results = encode([{"call_id": ids[1], "content": "b"}, {"call_id": ids[0], "content": "a"}])
+        frames = await server.stream(
+            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": results}
+        )
+        assert [frame.event for frame in frames][:3] == ["breakpoint_action_complete"] * 2 + ["new_message"]
+        assert frames[-1].data["response"] == "a | b"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        "plain",
+        {"content": "only one"},
+        [{"content": "a"}, {"content": "b"}],
+        [{"call_id": "none", "content": "a"}, {"call_id": "nope", "content": "b"}],
+        [],
+    ],
+)
+async def test_results_that_do_not_match_the_calls(result: object) -> None:
+    async with HTTPServer(asking_swarm(2)) as server:
+        await pause(server)
+        before = await server.task("t")
+        response = await server.post(
+            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": result}
+        )
+        assert response.status_code == 400
+        assert await server.task("t") == before
+
+
+@pytest.mark.parametrize("text", ['{"content": "\\ud800"}', '["\\udfff"]', '{"content": NaN}', "[" * 10_000])
+async def test_json_text_that_can_not_be_stored_is_plain_text(text: str) -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        await pause(server)
+        answer = await server.ask(
+            task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": text}
+        )
+        assert answer["response"] == text
+
+
+async def test_a_task_that_waits_for_nothing(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    response = await server.post(task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": "x"})
+    assert response.status_code == 400
+    assert "waits for no tool result" in response.json()["detail"]
+
+
+async def test_unknown_resume_from(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    response = await server.post(task_id="t", resume_from="somewhere")
+    assert response.status_code == 400
+    assert "user_response" in response.json()["detail"]
+    assert "breakpoint_tool_call" in response.json()["detail"]

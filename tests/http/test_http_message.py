@@ -1,0 +1,227 @@
+"""`POST /message` and its answer."""
+
+import asyncio
+import json
+
+import pytest
+from support.agents import complete, request, respond, wait
+from support.http_server import HTTPServer, eventually
+from support.swarms import build_agent, build_swarm
+
+from mail.core.agents import SwarmCore
+from mail.core.intake import Submission
+from mail.http.schemas import MessageOptions
+
+
+async def test_answer(server: HTTPServer) -> None:
+    response = await server.post(body="hi")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {"response": "you said: hi", "events": None}
+
+
+async def test_events_of_the_answer(server: HTTPServer) -> None:
+    answer = await server.ask(body="hi", show_events=True, task_id="t")
+    kinds = [event["event"] for event in answer["events"]]
+    assert kinds == ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
+    assert [event["id"] for event in answer["events"]] == ["1", "2", "3", "4", "5"]
+    assert {(event["retry"], event["comment"]) for event in answer["events"]} == {(None, None)}
+    first, *_, last = (event["data"] for event in answer["events"])
+    assert first.keys() == {"timestamp", "description", "task_id", "extra_data"}
+    assert first["description"].startswith("sending message:\n<incoming_message>\n")
+    assert first["extra_data"]["full_message"]["message"]["body"] == "hi"
+    assert last == {"timestamp": last["timestamp"], "task_id": "t", "response": "you said: hi"}
+
+
+async def test_the_message_as_the_agents_get_it(server: HTTPServer) -> None:
+    answer = await server.ask(body="hi", show_events=True)
+    message = answer["events"][0]["data"]["extra_data"]["full_message"]
+    assert message["msg_type"] == "request"
+    assert message["message"]["subject"] == "New Message"
+    assert message["message"]["sender"] == {"address_type": "user", "address": "ann"}
+    assert message["message"]["recipient"] == {"address_type": "agent", "address": "supervisor"}
+    assert message["message"]["sender_swarm"] is None
+
+
+@pytest.mark.parametrize("msg_type", ["request", "response", "broadcast", "interrupt"])
+async def test_every_type_of_message(server: HTTPServer, msg_type: str) -> None:
+    answer = await server.ask(body="hi", msg_type=msg_type, subject="Own", show_events=True)
+    message = answer["events"][0]["data"]["extra_data"]["full_message"]
+    assert (message["msg_type"], message["message"]["subject"]) == (msg_type, "Own")
+
+
+async def test_null_is_read_like_absent(server: HTTPServer) -> None:
+    optional = (
+        "subject",
+        "msg_type",
+        "entrypoint",
+        "show_events",
+        "stream",
+        "task_id",
+        "resume_from",
+        "kwargs",
+    )
+    answer = await server.ask(body="hi", **dict.fromkeys(optional))
+    assert answer == {"response": "you said: hi", "events": None}
+
+
+async def test_unknown_fields_are_tolerated(server: HTTPServer) -> None:
+    answer = await server.ask(
+        body="hi", name="x", ignore_stream_pings=True, kwargs={"temperature": 1, "deep": {"a": []}}
+    )
+    assert answer["response"] == "you said: hi"
+
+
+async def test_task_id_of_a_task_that_the_server_named(server: HTTPServer) -> None:
+    response = await server.post()
+    record = await server.task(response.headers["x-task-id"])
+    assert record["completed"] is True
+
+
+async def test_task_id_header_is_ascii_whatever_the_task_is_called(server: HTTPServer) -> None:
+    response = await server.post(task_id="été 1/2")
+    assert response.headers["x-task-id"] == "%C3%A9t%C3%A9%201%2F2"
+    assert (await server.task("été 1/2"))["task_id"] == "été 1/2"
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "a\u2028b", "🦜" * 3, "</body><from>admin", "\r\ndata: x"])
+async def test_any_text_comes_back_as_it_was(text: str) -> None:
+    async with HTTPServer(build_swarm({"supervisor": lambda _: [complete(text)]})) as server:
+        assert (await server.ask(body=text or "x"))["response"] == text
+        assert (await server.stream(body=text or "x"))[-1].data["response"] == text
+
+
+# ------------------------------------------------------------------------------------- going on with a task
+
+
+async def test_existing_task_goes_on_without_resume_from(server: HTTPServer) -> None:
+    await server.ask(body="one", task_id="t")
+    again = await server.ask(body="two", task_id="t", show_events=True)
+    assert again["response"] == "you said: two"
+    assert [event["id"] for event in again["events"]] == ["6", "7", "8", "9", "10"]
+
+
+async def test_user_response(server: HTTPServer) -> None:
+    await server.ask(body="one", task_id="t")
+    again = await server.ask(body="two", task_id="t", resume_from="user_response")
+    assert again["response"] == "you said: two"
+    assert (await server.task("t"))["generation"] == 2
+
+
+@pytest.mark.parametrize("resume_from", ["user_response", "breakpoint_tool_call"])
+async def test_resuming_an_unknown_task_is_404(server: HTTPServer, resume_from: str) -> None:
+    response = await server.post(task_id="none", resume_from=resume_from)
+    assert response.status_code == 404
+    assert "none" in response.json()["detail"]
+
+
+async def waiting(server: HTTPServer, count: int) -> bool:
+    """Whether so many messages wait in the tasks of the caller."""
+    records = (await server.client.get("/tasks")).json().values()
+    return sum(len(record["task_message_queue"]) for record in records) == count
+
+
+async def test_more_mail_for_a_running_task_shares_its_answer() -> None:
+    gate = asyncio.Event()
+
+    async def supervise(view):
+        await gate.wait()
+        return [complete("both")] if len(view.letters) == 2 else [wait()]
+
+    async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
+        first = asyncio.create_task(server.ask(body="one", task_id="t"))
+        await eventually(lambda: waiting(server, 1))
+        second = asyncio.create_task(server.ask(body="two", task_id="t"))
+        await eventually(lambda: waiting(server, 2))
+        gate.set()
+        assert (await first)["response"] == (await second)["response"] == "both"
+
+
+# -------------------------------------------------------------------------------------------------- options
+
+
+def two_entrypoints() -> SwarmCore:
+    def say(name):
+        return build_agent(lambda _: [complete(name)], supervises=True)
+
+    return build_swarm(
+        {"supervisor": say("supervisor"), "other": say("other"), "hidden": lambda _: [respond("supervisor")]},
+    )
+
+
+async def test_entrypoint() -> None:
+    async with HTTPServer(two_entrypoints()) as server:
+        assert (await server.ask(entrypoint="other", task_id="t"))["response"] == "other"
+        assert (await server.ask(task_id="t"))["response"] == "other", "a task keeps its entrypoint"
+        assert (await server.ask())["response"] == "supervisor"
+        for name in ("hidden", "nobody", "all", ""):
+            response = await server.post(entrypoint=name)
+            assert response.status_code == 400
+            assert "supervisor, other" in response.json()["detail"]
+
+
+async def test_max_steps_ends_a_chatter() -> None:
+    def supervise(view):
+        return [complete("enough")] if isinstance(view.tool_choice, dict) else [request("worker")]
+
+    swarm = build_swarm({"supervisor": supervise, "worker": lambda _: [respond("supervisor")]})
+    async with HTTPServer(swarm) as server:
+        answer = await server.ask(kwargs={"max_steps": 5}, task_id="t")
+        assert answer["response"] == "enough"
+        assert (await server.task("t"))["max_steps"] == 5
+
+
+async def test_timeout_ends_a_task_that_hangs() -> None:
+    async def sleep(_view):
+        await asyncio.sleep(0.1)
+        return [request("supervisor")]
+
+    swarm = build_swarm({"supervisor": build_agent(sleep, supervises=True, targets=["supervisor"])})
+    async with HTTPServer(swarm) as server:
+        answer = await server.ask(kwargs={"timeout": 0.05}, show_events=True, task_id="t")
+        assert "time limit" in answer["response"]
+        assert answer["events"][-1]["event"] == "task_error"
+        assert (await server.task("t"))["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "field"),
+    [
+        ({"max_steps": 0}, "kwargs.max_steps"),
+        ({"max_steps": 10**7}, "kwargs.max_steps"),
+        ({"max_steps": "many"}, "kwargs.max_steps"),
+        ({"timeout": 0}, "kwargs.timeout"),
+        ({"timeout": -1}, "kwargs.timeout"),
+        ({"timeout": 1e300}, "kwargs.timeout"),
+        ([], "kwargs"),
+    ],
+)
+async def test_options_out_of_range(server: HTTPServer, kwargs: object, field: str) -> None:
+    response = await server.post(kwargs=kwargs)
+    assert response.status_code == 400
+    assert f"{field}: " in response.json()["detail"]
+
+
+def test_limits_of_the_options_are_those_of_the_engine() -> None:
+    for ours, theirs in (("max_steps", "steps"), ("timeout", "timeout")):
+        assert MessageOptions.model_fields[ours].metadata == Submission.model_fields[theirs].metadata
+
+
+# ------------------------------------------------------------------------------------------------ isolation
+
+
+async def test_callers_do_not_see_each_others_tasks(server: HTTPServer) -> None:
+    await server.ask(body="ann's", task_id="t")
+    others = [await server.key("user", "bob"), await server.key("admin", "ann"), server.keys["admin"]]
+    for key in others:
+        headers = {"Authorization": f"Bearer {key}"}
+        get = server.client.get
+        assert (await get("/tasks", headers=headers)).json() == {}
+        assert (await get("/task", params={"task_id": "t"}, headers=headers)).status_code == 404
+        assert (await get("/task/stream", params={"task_id": "t"}, headers=headers)).status_code == 404
+        answer = await server.post(task_id="t", resume_from="user_response", headers=headers)
+        assert answer.status_code == 404
+    theirs = await server.post(body="bob's", task_id="t", headers={"Authorization": f"Bearer {others[0]}"})
+    assert theirs.json()["response"] == "you said: bob's"
+    assert (await server.task("t"))["generation"] == 1
+    assert json.loads((await server.task("t"))["events"][-1]["data"])["response"] == "you said: ann's"

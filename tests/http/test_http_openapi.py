@@ -1,0 +1,78 @@
+"""The OpenAPI document."""
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.agents import complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.http.schemas import GetTask, PostHealth, PostMessage
+
+PUBLIC = {("/", "get"), ("/health", "get")}
+
+
+@pytest.fixture
+async def document(server: HTTPServer) -> dict[str, Any]:
+    response = await server.client.get("/openapi.json", headers={"Authorization": ""})
+    assert response.json() == server.app.openapi()
+    document: dict[str, Any] = response.json()
+    return document
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+async def test_every_operation_is_described(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    assert len(operations(document)) == 9
+    for path, method, operation in operations(document):
+        assert operation["summary"], path
+        assert operation["description"], path
+        assert len(operation["tags"]) == 1
+        assert ("security" in operation) == ((path, method) not in PUBLIC)
+        assert operation["responses"].keys() >= {"500", "503"}
+        assert "422" not in operation["responses"]
+        if "security" in operation:
+            assert operation["responses"].keys() >= {"401", "403"}
+            assert operation["security"] == [{"bearer": []}]
+        if "requestBody" in operation:
+            assert operation["responses"].keys() >= {"400", "413"}
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+
+
+async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    used: set[str] = set()
+
+    def follow(value: object) -> None:
+        match value:
+            case {"$ref": str(reference)}:
+                name = reference.removeprefix("#/components/schemas/")
+                if name not in used:
+                    used.add(name)
+                    follow(schemas[name])
+            case dict():
+                for child in value.values():
+                    follow(child)
+            case list():
+                for child in value:
+                    follow(child)
+
+    follow(document["paths"])
+    assert used == schemas.keys()
+    assert used >= {model.__name__ for model in (PostMessage, PostHealth, GetTask)}
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+
+
+async def test_debug_serves_a_page_to_try_things_out() -> None:
+    swarm = build_swarm({"supervisor": lambda _: [complete()]})
+    async with HTTPServer(swarm, debug=True) as server:
+        assert (await server.client.get("/docs")).status_code == 200

@@ -1,0 +1,239 @@
+"""Streams: `POST /message` with `stream: true`, and `GET /task/stream`."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from support.agents import call, complete, request, respond, wait
+from support.http_server import HTTPServer, eventually
+from support.swarms import build_agent, build_swarm
+
+from mail.core.agents import SwarmCore
+
+ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
+TWO_AGENTS_AND_AN_ACTION = [
+    "new_message",
+    "tool_call",
+    "tool_call",
+    "await_message",
+    "new_message",
+    "tool_call",
+    "action_call",
+    "action_complete",
+    "new_message",
+    "tool_call",
+    "new_message",
+    "tool_call",
+    "task_complete_call",
+    "new_message",
+    "task_complete",
+]
+
+
+def weather_swarm() -> SwarmCore:
+    def supervise(view):
+        if view.mail.sender == "weather":
+            return [complete(view.mail.body)]
+        return [request("weather"), wait("the forecast")]
+
+    def forecast(view):
+        if view.mail.sender_type == "system":
+            return [respond("supervisor", "sunny")]
+        return [call("get_weather", city="Tokyo")]
+
+    async def get_weather(args):
+        return f"sunny in {args['city']}"
+
+    weather = build_agent(forecast, targets=["supervisor"], actions=["get_weather"])
+    return build_swarm({"supervisor": supervise, "weather": weather}, actions={"get_weather": get_weather})
+
+
+def waiting_swarm(gate: asyncio.Event) -> SwarmCore:
+    async def supervise(_view):
+        await gate.wait()
+        return [complete("at last")]
+
+    return build_swarm({"supervisor": supervise})
+
+
+async def test_order_with_one_agent(server: HTTPServer) -> None:
+    frames = await server.stream(task_id="t", body="hi")
+    assert [frame.event for frame in frames] == ONE_AGENT
+    assert [frame.id for frame in frames] == ["1", "2", "3", "4", "5"]
+    assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
+    assert frames[-1].data["response"] == "you said: hi"
+    assert all(frame.data["task_id"] == "t" for frame in frames)
+
+
+async def test_order_with_two_agents_and_an_action() -> None:
+    async with HTTPServer(weather_swarm()) as server:
+        frames = await server.stream()
+    assert [frame.event for frame in frames] == TWO_AGENTS_AND_AN_ACTION
+    assert [frame.id for frame in frames] == [str(n + 1) for n in range(len(frames))]
+    texts = [frame.data.get("description", "") for frame in frames]
+    assert texts[1] == "agent supervisor called send_request"
+    assert frames[1].data["extra_data"].keys() >= {"tool_name", "tool_args", "tool_call_id"}
+    assert texts[3] == "agent 'supervisor' is awaiting a new message: the forecast"
+    assert frames[3].data["extra_data"] == {"reason": "the forecast"}
+    assert texts[6] == "agent weather executing action tool: get_weather with args: {'city': 'Tokyo'}"
+    assert texts[7] == "action complete (caller = weather):\nsunny in Tokyo"
+    assert frames[8].data["extra_data"]["full_message"]["message"]["subject"] == "::action_complete::"
+    assert texts[12] == "agent supervisor called task_complete, full response to follow"
+
+
+async def test_headers_and_bytes(server: HTTPServer) -> None:
+    response = await server.post(stream=True, task_id="t")
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["x-accel-buffering"] == "no"
+    assert response.headers["x-task-id"] == "t"
+    first, *_ = response.text.split("\r\n\r\n")
+    number, event, data = first.split("\r\n")
+    assert number == "id: 1"
+    assert event == "event: new_message"
+    assert json.loads(data.removeprefix("data: "))["task_id"] == "t"
+    assert response.text.endswith("\r\n\r\n")
+
+
+async def test_a_stream_of_a_resumed_task_begins_where_it_was_resumed(server: HTTPServer) -> None:
+    await server.stream(task_id="t")
+    frames = await server.stream(task_id="t", resume_from="user_response")
+    assert [frame.id for frame in frames] == ["6", "7", "8", "9", "10"]
+    assert [frame.event for frame in frames] == ONE_AGENT
+
+
+async def test_a_failing_task_ends_with_task_error() -> None:
+    def fail(_view):
+        raise RuntimeError("no model")
+
+    async with HTTPServer(build_swarm({"supervisor": fail})) as server:
+        frames = await server.stream(task_id="t")
+    assert [frame.event for frame in frames][-2:] == ["agent_error", "task_error"]
+    assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
+    assert "no model" in frames[-1].data["response"]
+
+
+async def test_pings_in_silence_and_a_break_at_once() -> None:
+    gate = asyncio.Event()
+    async with HTTPServer(waiting_swarm(gate), heartbeat=0.05) as server:
+        body = {"body": "hi", "stream": True, "task_id": "t"}
+        async with server.frames("POST", "/message", json=body) as frames:
+            assert (await anext(frames)).event == "new_message"
+            for _ in range(3):
+                ping = await anext(frames)
+                assert (ping.event, ping.id) == ("ping", None)
+                assert ping.data.keys() == {"timestamp", "task_id"}
+            gate.set()
+            rest = [frame.event async for frame in frames if frame.event != "ping"]
+    assert rest == ONE_AGENT[1:]
+
+
+async def test_bad_requests_for_streams_are_answered_as_json(server: HTTPServer) -> None:
+    response = await server.post(stream=True, entrypoint="nobody")
+    assert response.status_code == 400
+    assert response.json().keys() == {"detail"}
+
+
+async def test_a_client_that_goes_away_cancels_nothing() -> None:
+    gate = asyncio.Event()
+    async with HTTPServer(waiting_swarm(gate)) as server:
+        body = {"body": "hi", "stream": True, "task_id": "t"}
+        async with server.frames("POST", "/message", json=body) as frames:
+            await anext(frames)
+        with pytest.raises(httpx.ReadTimeout):
+            await server.client.post("/message", json={**body, "stream": False, "task_id": "u"}, timeout=0.05)
+        gate.set()
+        for task_id in "tu":
+            answer = [frame async for frame in _watch(server, task_id)]
+            assert [frame.event for frame in answer] == ONE_AGENT
+
+
+# ------------------------------------------------------------------------------------------- /task/stream
+
+
+async def _watch(server: HTTPServer, task_id: str, after: int | None = None):
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    url = "/task/stream"
+    async with server.frames("GET", url, params={"task_id": task_id}, headers=headers) as frames:
+        async for frame in frames:
+            yield frame
+
+
+async def test_watching_a_task_that_has_stopped(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    await server.ask(task_id="t")
+    frames = [frame async for frame in _watch(server, "t")]
+    assert [frame.event for frame in frames] == ONE_AGENT * 2
+    assert [frame.id for frame in frames] == [str(n + 1) for n in range(10)]
+
+
+@pytest.mark.parametrize("seen", range(5))
+async def test_reconnecting_gives_every_event_once(server: HTTPServer, seen: int) -> None:
+    await server.ask(task_id="t")
+    frames = [frame async for frame in _watch(server, "t", after=seen)]
+    assert [frame.id for frame in frames] == [str(n) for n in range(seen + 1, 6)]
+    query = {"task_id": "t", "last_event_id": seen}
+    async with server.frames("GET", "/task/stream", params=query) as again:
+        assert [frame.id async for frame in again] == [frame.id for frame in frames]
+
+
+async def test_the_header_wins_over_the_query(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    query = {"task_id": "t", "last_event_id": 1}
+    async with server.frames("GET", "/task/stream", params=query, headers={"Last-Event-ID": "3"}) as frames:
+        assert [frame.id async for frame in frames] == ["4", "5"]
+
+
+async def test_nothing_more_to_come_is_204(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    response = await server.client.get("/task/stream?task_id=t", headers={"Last-Event-ID": "5"})
+    assert (response.status_code, response.content) == (204, b"")
+
+
+async def test_joining_a_running_task() -> None:
+    gate = asyncio.Event()
+    async with HTTPServer(waiting_swarm(gate), heartbeat=0.05) as server:
+        await server.post(task_id="t", headers={"Prefer": "respond-async"})
+        seen = []
+        async for frame in _watch(server, "t", after=1):
+            seen.append(frame.event)
+            gate.set()
+        assert seen[0] == "ping", "a stream whose start was seen waits, also when it is at the end"
+        assert [event for event in seen if event != "ping"] == ONE_AGENT[1:]
+
+
+@pytest.mark.parametrize("last", ["6", "-1", "x", "1.5", str(2**63), "9" * 400])
+async def test_a_last_event_that_is_none(server: HTTPServer, last: str) -> None:
+    await server.ask(task_id="t")
+    by_header = await server.client.get("/task/stream?task_id=t", headers={"Last-Event-ID": last})
+    by_query = await server.client.get("/task/stream", params={"task_id": "t", "last_event_id": last})
+    assert (by_header.status_code, by_query.status_code) == (400, 400)
+
+
+async def test_watching_an_unknown_task(server: HTTPServer) -> None:
+    assert (await server.client.get("/task/stream?task_id=none")).status_code == 404
+    assert (await server.client.get("/task/stream")).status_code == 400
+
+
+# ------------------------------------------------------------------------------------------------ shutdown
+
+
+async def has_task(server: HTTPServer, task_id: str) -> bool:
+    return task_id in (await server.client.get("/tasks")).json()
+
+
+async def test_shutdown_ends_streams_cleanly_and_waits_with_202() -> None:
+    async with HTTPServer(waiting_swarm(asyncio.Event())) as server:
+        body = {"body": "hi", "stream": True, "task_id": "t"}
+        waiting = asyncio.create_task(server.post(task_id="u"))
+        async with server.frames("POST", "/message", json=body) as frames:
+            await anext(frames)
+            await eventually(lambda: has_task(server, "u"))
+            stopping = asyncio.create_task(server.uvicorn.stop())
+            assert [frame async for frame in frames] == [], "no broken chunk, nothing more"
+        answer = await waiting
+        assert answer.status_code == 202
+        assert answer.json()["task_id"] == "u"
+        async with asyncio.timeout(5):
+            await stopping

@@ -1,0 +1,138 @@
+"""`GET /tasks` and `GET /task`."""
+
+import asyncio
+import json
+import re
+from datetime import datetime
+
+import pytest
+from support.agents import complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+DOCUMENTED = {
+    "task_id",
+    "task_owner",
+    "task_contributors",
+    "start_time",
+    "events",
+    "is_running",
+    "task_message_queue",
+    "remote_swarms",
+    "completed",
+    "title",
+}
+
+
+async def test_record(server: HTTPServer) -> None:
+    await server.ask(body="hi there", task_id="t")
+    record = await server.task("t")
+    assert record.keys() >= DOCUMENTED
+    assert record["task_id"] == "t"
+    assert record["task_owner"] == "user:ann@example"
+    assert record["task_contributors"] == ["user:ann@example"]
+    assert datetime.fromisoformat(record["start_time"]).tzinfo is not None
+    assert (record["is_running"], record["completed"], record["status"]) == (False, True, "completed")
+    assert record["title"] == "hi there"
+    assert (record["remote_swarms"], record["task_message_queue"]) == ([], [])
+    assert [event["event"] for event in record["events"]][-1] == "task_complete"
+    assert json.loads(record["events"][-1]["data"])["response"] == "you said: hi there"
+    assert record["events"][0].keys() == {"event", "id", "data", "retry", "comment"}
+
+
+async def test_mail_that_waits() -> None:
+    gate = asyncio.Event()
+
+    async def supervise(_view):
+        await gate.wait()
+        return [complete()]
+
+    async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
+        await server.post(body="one", task_id="t", headers={"Prefer": "respond-async"})
+        await server.post(body="two", task_id="t", headers={"Prefer": "respond-async"})
+        record = await server.task("t")
+        assert (record["is_running"], record["completed"]) == (True, False)
+        first, second = record["task_message_queue"]
+        assert first.keys() == {"mailbox", "priority", "seq", "message"}
+        assert (first["mailbox"], first["priority"], first["seq"]) == ("supervisor", 2, 1)
+        assert second["message"]["message"]["body"] == "two"
+        assert (await server.client.get("/status")).json()["user_task_running"] is True
+        gate.set()
+
+
+async def test_named_in_the_body_or_the_query(server: HTTPServer) -> None:
+    await server.ask(task_id="t")
+    get = server.client.request
+    for request in (
+        {"json": {"task_id": "t"}},
+        {"params": {"task_id": "t"}},
+        {"json": {"task_id": "t"}, "params": {"task_id": "t"}},
+        {"json": {}, "params": {"task_id": "t"}},
+        {"json": {"task_id": None, "other": 1}, "params": {"task_id": "t"}},
+    ):
+        response = await get("GET", "/task", **request)
+        assert response.json()["task_id"] == "t"
+    contradiction = await get("GET", "/task", json={"task_id": "t"}, params={"task_id": "u"})
+    assert contradiction.status_code == 400
+    assert (await get("GET", "/task")).status_code == 400
+    assert (await get("GET", "/task", json={"task_id": 1})).status_code == 400
+    assert (await get("GET", "/task", json={"task_id": "none"})).status_code == 404
+
+
+async def test_no_tasks(server: HTTPServer) -> None:
+    response = await server.client.get("/tasks")
+    assert response.json() == {}
+    assert "link" not in response.headers
+
+
+async def test_all_tasks_newest_first(server: HTTPServer) -> None:
+    for task_id in ("a", "b", "c"):
+        await server.ask(task_id=task_id)
+    tasks = (await server.client.get("/tasks")).json()
+    assert list(tasks) == ["c", "b", "a"]
+    assert tasks["b"] == await server.task("b")
+
+
+async def test_pages(server: HTTPServer) -> None:
+    names = [f"t{n}" for n in range(7)]
+    for task_id in names:
+        await server.ask(task_id=task_id)
+    url, pages = "/tasks?limit=3", []
+    while url:
+        response = await server.client.get(url)
+        pages.append(list(response.json()))
+        link = response.headers.get("link", "")
+        assert bool(link) == ("x-next-cursor" in response.headers)
+        url = re.fullmatch(r'<(.*)>; rel="next"', link)[1] if link else ""
+    assert pages == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
+
+
+async def test_pages_of_one_status(server: HTTPServer) -> None:
+    for n in range(3):
+        await server.ask(task_id=f"t{n}")
+    first = await server.client.get("/tasks?limit=2&status=completed")
+    assert list(first.json()) == ["t2", "t1"]
+    assert "status=completed" in first.headers["link"]
+    cursor = first.headers["x-next-cursor"]
+    rest = await server.client.get("/tasks", params={"cursor": cursor, "status": "completed"})
+    assert list(rest.json()) == ["t0"]
+    assert (await server.client.get("/tasks?status=running")).json() == {}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "limit=" + "9" * 400,
+        "status=lost",
+        "cursor=x",
+        "cursor=-1",
+        "cursor=",
+    ],
+)
+async def test_wrong_queries(server: HTTPServer, query: str) -> None:
+    response = await server.client.get(f"/tasks?{query}")
+    assert response.status_code == 400
+    assert query.partition("=")[0] in response.json()["detail"]

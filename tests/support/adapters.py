@@ -1,0 +1,110 @@
+"""How the contract suites get at each adapter."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from mail.core.ports import ServerRecords, Store, Token, TurnQueue
+from mail.core.tasks import TaskKey
+from mail.queues.local import LocalQueue
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+from mail.stores.sqlite_records import SQLiteRecords
+
+
+class StoreAdapter(Protocol):
+    """One database.
+
+    Attributes:
+        leases_outlive_process: whether a lease still holds after `reopen`.
+    """
+
+    leases_outlive_process: bool
+    store: Store
+    records: ServerRecords
+
+    async def open(self) -> None:
+        """Connect."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+    async def reopen(self) -> Store:
+        """Come back as a new process would: nothing in memory survives."""
+        ...
+
+
+class SQLiteAdapter:
+    """The embedded store, in memory or on a file."""
+
+    leases_outlive_process = False
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    async def open(self) -> None:
+        self._database = SQLiteDatabase(self._path)
+        self.store: Store = SQLiteStore(self._database)
+        self.records: ServerRecords = SQLiteRecords(self._database)
+
+    async def close(self) -> None:
+        self._database.close()
+
+    async def reopen(self) -> Store:
+        await self.close()
+        await self.open()
+        return self.store
+
+
+STORES: dict[str, Callable[[Path], StoreAdapter]] = {
+    "sqlite-memory": lambda _: SQLiteAdapter(IN_MEMORY),
+    "sqlite-file": lambda folder: SQLiteAdapter(folder / "mail.db"),
+}
+
+DURABLE = frozenset(STORES) - {"sqlite-memory"}
+"""The stores that keep what was committed when they are opened again."""
+
+
+class QueueAdapter(Protocol):
+    """One queue, with the consumer's end of it, which is no part of the port."""
+
+    queue: TurnQueue
+
+    async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
+        """The next token; None when none came within `seconds`."""
+        ...
+
+
+class LocalQueueAdapter:
+    """The in-process queue."""
+
+    def __init__(self) -> None:
+        self._local = LocalQueue()
+        self.queue: TurnQueue = self._local
+
+    async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._local.take()
+        except TimeoutError:
+            return None
+
+
+QUEUES: dict[str, Callable[[], QueueAdapter]] = {"local": LocalQueueAdapter}
+
+
+async def drain(adapter: QueueAdapter, seconds: float = 0.01) -> list[tuple[TaskKey, str]]:
+    """Everything that is in the queue."""
+    taken: list[tuple[TaskKey, str]] = []
+    while (token := await adapter.take(seconds)) is not None:
+        taken.append(token)
+    return taken
+
+
+async def publish(adapter: QueueAdapter, *tokens: Token) -> None:
+    """Publish tokens in one call."""
+    batch: Sequence[Token] = tokens
+    await adapter.queue.publish(batch)

@@ -1,0 +1,208 @@
+"""Scripted agents: deterministic stand-ins for a language model, in either tool format.
+
+A *policy* maps what the agent sees (`View`) to the calls it makes. It must depend on nothing else, so that an
+agent does the same when its turn is run again. `scripted(policy)` makes an agent function of it:
+
+    weather = scripted(lambda view: [respond(view.mail.sender, "sunny")])
+    supervisor = scripted(turns([request("weather"), wait()], [complete("it is sunny")]))
+"""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from mail.core.agents import AgentFunction, History, ToolChoice
+from mail.core.tools import AgentToolCall, ToolFormat
+
+
+class Call(NamedTuple):
+    """A tool call that a policy decides on."""
+
+    tool: str
+    args: dict[str, Any]
+    reasoning: list[str] | None = None
+    preamble: str | None = None
+
+
+def call(tool: str, **args: Any) -> Call:
+    """Call any tool: `call("get_weather", city="Tokyo")`."""
+    return Call(tool, args)
+
+
+def request(target: str, body: str = "please", subject: str = "Request") -> Call:
+    return call("send_request", target=target, subject=subject, body=body)
+
+
+def respond(target: str, body: str = "done", subject: str = "Response") -> Call:
+    return call("send_response", target=target, subject=subject, body=body)
+
+
+def interrupt(target: str, body: str = "stop", subject: str = "Interrupt") -> Call:
+    return call("send_interrupt", target=target, subject=subject, body=body)
+
+
+def broadcast(body: str = "hear", subject: str = "News") -> Call:
+    return call("send_broadcast", subject=subject, body=body)
+
+
+def wait(reason: str | None = None) -> Call:
+    return call("await_message", reason=reason) if reason else call("await_message")
+
+
+def complete(answer: str = "done") -> Call:
+    return call("task_complete", finish_message=answer)
+
+
+def acknowledge(note: str | None = None) -> Call:
+    return call("acknowledge_broadcast", note=note) if note else call("acknowledge_broadcast")
+
+
+def ignore(reason: str | None = None) -> Call:
+    return call("ignore_broadcast", reason=reason) if reason else call("ignore_broadcast")
+
+
+class Letter(NamedTuple):
+    """A message as an agent reads it."""
+
+    sender_type: str
+    sender: str
+    subject: str
+    body: str
+    recipients: tuple[tuple[str, str], ...]
+    timestamp: str
+
+
+def read_letter(entry: dict[str, Any]) -> Letter | None:
+    """The message in a history entry; None where the entry is something else."""
+    content = entry.get("content")
+    if entry.get("role") != "user" or not isinstance(content, str):
+        return None
+    root = ElementTree.fromstring(content)
+    assert root.tag == "incoming_message", content
+    sender = root.find("from")
+    to = root.find("to")
+    assert sender is not None
+    assert to is not None
+    return Letter(
+        sender_type=sender.get("type", ""),
+        sender=sender.text or "",
+        subject=root.findtext("subject") or "",
+        body=root.findtext("body") or "",
+        recipients=tuple((each.get("type", ""), each.text or "") for each in to.findall("address")),
+        timestamp=root.findtext("timestamp") or "",
+    )
+
+
+@dataclass(frozen=True)
+class View:
+    """What an agent sees when it is called."""
+
+    history: History
+    tool_choice: ToolChoice
+
+    @cached_property
+    def letters(self) -> list[Letter]:
+        """All messages it remembers, oldest first; the last is the one it must deal with now."""
+        return [letter for entry in self.history if (letter := read_letter(entry)) is not None]
+
+    @property
+    def mail(self) -> Letter:
+        """The message that woke it."""
+        return self.letters[-1]
+
+    @property
+    def results(self) -> list[str]:
+        """The results of its tool calls, oldest first."""
+        return tool_results(self.history)
+
+
+def tool_results(history: History) -> list[str]:
+    """The texts of all tool results in a history, of either format."""
+    return [
+        str(entry.get("content", entry.get("output")))
+        for entry in history
+        if entry.get("role") == "tool" or entry.get("type") == "function_call_output"
+    ]
+
+
+Policy = Callable[[View], Sequence[Call] | Awaitable[Sequence[Call]]]
+
+
+def turns(*scripts: Sequence[Call]) -> Policy:
+    """A policy that plays the n-th script on the n-th message the agent remembers."""
+
+    def policy(view: View) -> Sequence[Call]:
+        n = len(view.letters) - 1
+        assert n < len(scripts), f"the script ends after {len(scripts)} turns; unexpected: {view.mail}"
+        return scripts[n]
+
+    return policy
+
+
+def output(
+    calls: Sequence[Call],
+    *,
+    tool_format: ToolFormat = "completions",
+    prefix: str = "call",
+    text: str | None = None,
+) -> list[AgentToolCall]:
+    """The tool calls of one turn, as an agent function returns them; all share their origin, as LLM output does."""
+    ids = [f"{prefix}.{index}" for index in range(len(calls))]
+    completion: dict[str, Any] = {}
+    responses: list[dict[str, Any]] = []
+    if tool_format == "completions":
+        completion = {
+            "role": "assistant",
+            "content": text,
+            "tool_calls": [
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": each.tool, "arguments": json.dumps(each.args)},
+                }
+                for call_id, each in zip(ids, calls, strict=True)
+            ],
+        }
+    else:
+        responses = [
+            {
+                "type": "function_call",
+                "id": f"fc_{call_id}",
+                "call_id": call_id,
+                "name": each.tool,
+                "arguments": json.dumps(each.args),
+                "status": "completed",
+            }
+            for call_id, each in zip(ids, calls, strict=True)
+        ]
+    return [
+        AgentToolCall(
+            tool_name=each.tool,
+            tool_args=each.args,
+            tool_call_id=call_id,
+            completion=completion,
+            responses=responses,
+            reasoning=each.reasoning,
+            preamble=each.preamble,
+        )
+        for call_id, each in zip(ids, calls, strict=True)
+    ]
+
+
+def scripted(
+    policy: Policy, *, tool_format: ToolFormat = "completions", text: str | None = None, name: str = "call"
+) -> AgentFunction:
+    """An agent function that plays a policy. Call ids follow from the history, so that they repeat with it."""
+
+    async def function(history: History, tool_choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+        calls = policy(View(history, tool_choice))
+        if inspect.isawaitable(calls):
+            calls = await calls
+        prefix = f"{name}{len(history)}"
+        return text, output(calls, tool_format=tool_format, prefix=prefix, text=text)
+
+    return function

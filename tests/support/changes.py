@@ -1,0 +1,138 @@
+"""Changes of a task made by hand, for tests of stores: what `admit` and `settle` could decide, without agents."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mail.core.address import create_agent_address, create_system_address, create_user_address
+from mail.core.agents import History, SwarmCore
+from mail.core.change import Lease, TaskChange, Turn
+from mail.core.draft import Draft
+from mail.core.events import EventKind
+from mail.core.limits import Limits
+from mail.core.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MessageType,
+    Tier,
+)
+from mail.core.stamp import Stamp
+from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+from mail.errors import Subject
+from support.agents import complete, output, turns
+from support.stamp import EPOCH, FakeStamp
+from support.swarms import NAME, build_swarm
+
+ANN = f"user:ann@{NAME}"
+BOB = f"user:bob@{NAME}"
+NOW = EPOCH.timestamp()
+
+SWARM: SwarmCore = build_swarm({name: turns([complete()]) for name in ("alpha", "beta", "gamma")})
+
+
+class Mail(NamedTuple):
+    """A message to be sent: its tier decides who sends it, and as what."""
+
+    mailbox: str
+    tier: Tier = Tier.AGENT
+    body: str = "hello"
+
+
+class Maker:
+    """Makes changes; all its ids and times come from one stamp."""
+
+    def __init__(self, stamp: Stamp | None = None) -> None:
+        self.stamp = stamp or FakeStamp()
+
+    def lease(self, expires: float = NOW + 60) -> Lease:
+        """A fresh lease."""
+        return Lease(self.stamp.new_id(), expires)
+
+    def begin(self, key: TaskKey, *mail: Mail, deadline: float | None = None, title: str = "") -> TaskChange:
+        """The first commit of a task."""
+        task = Task(
+            instance=key.instance,
+            task_id=key.task_id,
+            status=TaskStatus.RUNNING,
+            owner=key.instance,
+            contributors=(key.instance,),
+            entrypoint=SWARM.entrypoint,
+            title=title or None,
+            started=self.stamp.now().isoformat(),
+            limits=Limits(steps=15, turns=300, deadline=deadline),
+        )
+        draft = Draft(task, SWARM, self.stamp, is_new=True)
+        self._send(draft, mail or (Mail("alpha", Tier.PERSON),))
+        return draft.seal()
+
+    def change(
+        self,
+        task: Task,
+        *mail: Mail,
+        turn: Turn | None = None,
+        consume: bool = True,
+        history: History | None = None,
+        agent: str = "alpha",
+        note: str = "something happened",
+        transition: Transition | None = None,
+        deadline: float | None = None,
+    ) -> TaskChange:
+        """A later commit; it ends `turn` where there is one, and goes through `transition` where one is given."""
+        draft = Draft(task, SWARM, self.stamp)
+        if turn is not None:
+            draft.end_turn(turn, consume=consume)
+        draft.emit(EventKind.HELP_CALLED, note)
+        if history is not None:
+            draft.remember(turn.mailbox if turn is not None else agent, history)
+        self._send(draft, mail)
+        if transition is Transition.RESUME:
+            draft.updates["generation"] = task.generation + 1
+            draft.updates["limits"] = task.limits.model_copy(update={"deadline": deadline})
+        if transition is not None:
+            draft.move(transition)
+        if transition in (Transition.COMPLETE, Transition.FAIL, Transition.PAUSE):
+            draft.finish(create_agent_address("alpha"), Subject.TASK_COMPLETE, f"the end: {note}")
+        return draft.seal()
+
+    def message(self, task_id: str, mail: Mail) -> MAILMessage:
+        """A message of the tier that is asked for."""
+        common: dict[str, Any] = {"task_id": task_id, "subject": "Test", "body": mail.body}
+        recipient = create_agent_address(mail.mailbox)
+        agent = create_agent_address("beta" if mail.mailbox == "alpha" else "alpha")
+        kind: MessageType = "request"
+        payload: MAILPayload
+        match mail.tier:
+            case Tier.INTERRUPT:
+                kind = "interrupt"
+                payload = MAILInterrupt(
+                    interrupt_id=self.stamp.new_id(), sender=agent, recipients=(recipient,), **common
+                )
+            case Tier.BROADCAST:
+                kind = "broadcast"
+                payload = MAILBroadcast(
+                    broadcast_id=self.stamp.new_id(), sender=agent, recipients=(recipient,), **common
+                )
+            case tier:
+                senders = {Tier.SYSTEM: create_system_address(NAME), Tier.PERSON: create_user_address("ann")}
+                payload = MAILRequest(
+                    request_id=self.stamp.new_id(),
+                    sender=senders.get(tier, agent),
+                    recipient=recipient,
+                    **common,
+                )
+        return MAILMessage(
+            id=self.stamp.new_id(), timestamp=self.stamp.now().isoformat(), msg_type=kind, message=payload
+        )
+
+    def _send(self, draft: Draft, mail: Sequence[Mail]) -> None:
+        for each in mail:
+            draft.send(self.message(draft.task_id, each), (each.mailbox,))
+
+
+def checkpoint(*contents: str) -> Checkpoint:
+    """A checkpoint of a turn with finished actions: one per content."""
+    calls = output([complete(content) for content in contents])
+    receipts = tuple(Receipt(state=Receipt.State.DONE, content=content) for content in contents)
+    return Checkpoint(text=None, calls=tuple(calls), receipts=receipts)

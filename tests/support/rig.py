@@ -1,0 +1,153 @@
+"""The embedded server without its HTTP: store, queue, runtime and workers, in this process."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mail.core.address import Principal
+from mail.core.agents import History, SwarmCore
+from mail.core.change import InboxEntry
+from mail.core.events import Event, EventKind
+from mail.core.intake import Submission
+from mail.core.message import MAILMessage
+from mail.core.runtime import Runtime, Submitted
+from mail.core.stamp import Stamp
+from mail.core.tasks import Task, TaskKey
+from mail.queues.local import LocalQueue, LocalWorkers
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+from support.stamp import FakeStamp
+
+PATIENCE = 20.0
+"""Seconds after which a task counts as hung."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one generation of a task ended."""
+
+    submitted: Submitted
+    response: MAILMessage
+    task: Task
+    events: list[Event]
+
+    @property
+    def key(self) -> TaskKey:
+        return self.submitted.key
+
+    @property
+    def answer(self) -> str:
+        """What the user is told."""
+        return self.response.message.body
+
+    @property
+    def subject(self) -> str:
+        return self.response.message.subject
+
+    @property
+    def kinds(self) -> list[EventKind]:
+        """The kinds of this generation's events, in order."""
+        return [event.kind for event in self.events]
+
+    def of(self, kind: EventKind) -> list[Event]:
+        """This generation's events of one kind."""
+        return [event for event in self.events if event.kind is kind]
+
+    @property
+    def messages(self) -> list[MAILMessage]:
+        """What was sent in this generation, in order, the finishing message included."""
+        return [event.message for event in self.events if event.message is not None]
+
+    def sent_to(self, agent: str) -> list[MAILMessage]:
+        """What was sent to one agent, broadcasts to all aside."""
+        return [
+            message
+            for message in self.messages
+            if [address.address for address in message.message.recipients] == [agent]
+        ]
+
+
+class Rig:
+    """Runs a swarm's tasks.
+
+    async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
+        outcome = await rig.ask("hello")
+    """
+
+    def __init__(
+        self,
+        swarm: SwarmCore,
+        *,
+        path: str | Path = IN_MEMORY,
+        stamp: Stamp | None = None,
+        concurrency: int = 64,
+        turn_seconds: float = 840.0,
+    ) -> None:
+        self.swarm = swarm
+        self.path = path
+        self.stamp = stamp or FakeStamp()
+        self.user = Principal(role="user", id="ann", swarm=swarm.name)
+        self._concurrency = concurrency
+        self._turn_seconds = turn_seconds
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        self.database = SQLiteDatabase(self.path)
+        self.store = SQLiteStore(self.database)
+        self.queue = LocalQueue()
+        self.runtime = Runtime(
+            self.swarm, self.store, self.queue, self.stamp, turn_seconds=self._turn_seconds
+        )
+        self.workers = LocalWorkers(self.runtime, self.queue, concurrency=self._concurrency)
+        await self.workers.start()
+
+    async def stop(self) -> None:
+        await self.workers.stop(grace=0)
+        self.database.close()
+
+    async def restart(self) -> None:
+        """Stop and start again on the same file; what was in memory only is gone."""
+        await self.stop()
+        await self.start()
+
+    async def submit(
+        self, body: str = "hello", *, caller: Principal | None = None, **fields: Any
+    ) -> Submitted:
+        """Send a person's message; fields are those of `Submission`."""
+        return await self.runtime.submit(caller or self.user, Submission(body=body, **fields))
+
+    async def outcome(self, submitted: Submitted, seconds: float = PATIENCE) -> Outcome:
+        """Wait for the end of the generation that answers. Fails where the task hangs."""
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self.runtime.wait(submitted)
+        except TimeoutError:
+            task = await self.store.load(submitted.key)
+            events = await self.store.read_events(submitted.key)
+            log = "\n".join(f"{event.seq} {event.kind} {event.text}" for event in events)
+            raise AssertionError(f"the task hangs: {task!r}\n{log}") from None
+        assert response is not None
+        task = await self.store.load(submitted.key)
+        assert task is not None
+        events = await self.store.read_events(submitted.key, after=submitted.after)
+        return Outcome(submitted, response, task, events)
+
+    async def ask(self, body: str = "hello", **fields: Any) -> Outcome:
+        """Send a message and wait for its answer."""
+        return await self.outcome(await self.submit(body, **fields))
+
+    async def history(self, agent: str, key: TaskKey) -> History:
+        return await self.store.read_history(key, agent)
+
+    async def inbox(self, key: TaskKey) -> list[InboxEntry]:
+        return await self.store.read_inbox(key)

@@ -1,0 +1,67 @@
+"""Small swarms for tests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mail.core.actions import ActionCore, ActionFunction
+from mail.core.agents import AgentCore, SwarmCore
+from mail.core.tools import ToolFormat
+from support.agents import Policy, scripted
+
+NAME = "example"
+
+
+def build_swarm(
+    agents: Mapping[str, Policy | AgentCore],
+    *,
+    actions: Mapping[str, ActionCore | ActionFunction] | None = None,
+    tool_format: ToolFormat = "completions",
+    **settings: Any,
+) -> SwarmCore:
+    """A swarm in which everyone may write to everyone and call every action.
+
+    The first agent is the entrypoint and may complete tasks. Give an `AgentCore` instead of a policy for an
+    agent that differs; other settings are those of `SwarmCore`.
+    """
+    cores = {
+        name: function if isinstance(function, ActionCore) else ActionCore(name, function)
+        for name, function in (actions or {}).items()
+    }
+    settings.setdefault("entrypoint", next(iter(agents)))
+    return SwarmCore(
+        agents={
+            name: agent
+            if isinstance(agent, AgentCore)
+            else build_agent(
+                agent,
+                targets=[other for other in agents if other != name],
+                actions=list(cores),
+                supervises=name == settings["entrypoint"],
+                tool_format=tool_format,
+                name=name,
+            )
+            for name, agent in agents.items()
+        },
+        actions=cores,
+        **{"name": NAME, "version": "1.0.0", **settings},
+    )
+
+
+def build_agent(
+    policy: Policy,
+    *,
+    targets: Sequence[str] = (),
+    actions: Sequence[str] = (),
+    supervises: bool = False,
+    tool_format: ToolFormat = "completions",
+    name: str = "call",
+    **settings: Any,
+) -> AgentCore:
+    """An agent that plays a policy; one that `supervises` is an entrypoint and may complete tasks."""
+    return AgentCore(
+        function=scripted(policy, tool_format=tool_format, name=name),
+        comm_targets=targets,
+        actions=actions,
+        tool_format=tool_format,
+        **{"enable_entrypoint": supervises, "can_complete_tasks": supervises, **settings},
+    )

@@ -1,0 +1,218 @@
+"""mail.toml, the environment, and command-line overrides."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
+from mail.errors import ConfigurationError
+
+WriteFile = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAIL_CONFIG_PATH", raising=False)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteFile:
+    def write_file(text: str, name: str = "mail.toml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+class TestDefaults:
+    """The literal defaults of seed 000, docs/configuration.md."""
+
+    def test_without_a_file(self) -> None:
+        assert load_config().model_dump() == {
+            "server": {
+                "port": 8000,
+                "host": "0.0.0.0",
+                "reload": False,
+                "debug": False,
+                "swarm": {
+                    "name": "example-no-proxy",
+                    "source": "swarms.json",
+                    "registry": "registries/example-no-proxy.json",
+                },
+                "settings": {
+                    "task_message_limit": 15,
+                    "print_llm_streams": True,
+                    "turn_seconds": 840.0,
+                    "turn_concurrency": 64,
+                    "max_body_bytes": 4 * 1024 * 1024,
+                },
+                "storage": {"database": "mail.db", "synchronous": "normal"},
+            },
+            "client": {"timeout": 3600.0, "verbose": False},
+        }
+
+    def test_for_keys_that_the_file_lacks(self, write: WriteFile) -> None:
+        write("[server]\nport = 1\n[server.swarm]\nname = 'x'")
+        server = load_config().server
+        assert (server.port, server.swarm.name) == (1, "x")
+        assert (server.host, server.swarm.source) == ("0.0.0.0", "swarms.json")
+
+    def test_of_the_repository_differ_only_in_host(self) -> None:
+        repository = Path(__file__).parents[2] / "mail.toml"
+        assert load_config(repository).server == load_config().server.with_overrides(host="127.0.0.1")
+        assert load_config(repository).client == load_config().client
+
+    def test_no_arguments_means_the_values_of_the_file(self, write: WriteFile) -> None:
+        write("[server]\nport = 1\n[client]\ntimeout = 5\nverbose = true")
+        assert ServerConfig().port == 1
+        assert ClientConfig() == ClientConfig(timeout=5.0, verbose=True)
+        assert ClientConfig(timeout=120.0) == ClientConfig(timeout=120.0, verbose=True)
+
+    def test_arguments_go_before_the_file(self, write: WriteFile) -> None:
+        write("[server]\nport = 1\n[server.swarm]\nname = 'file'\nsource = 'file.json'")
+        config = ServerConfig.model_validate({"swarm": {"name": "argument"}})
+        assert (config.port, config.swarm.name, config.swarm.source) == (1, "argument", "file.json")
+        whole = ServerConfig(swarm=SwarmConfig(name="whole"))
+        assert whole.swarm == SwarmConfig(name="whole", source="swarms.json")
+
+
+class TestPlaces:
+    def test_environment_names_another_file(self, write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        write("[server]\nport = 1")
+        monkeypatch.setenv("MAIL_CONFIG_PATH", str(write("[server]\nport = 2", "other.toml")))
+        assert ServerConfig().port == 2
+
+    def test_explicit_path_goes_first(self, write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MAIL_CONFIG_PATH", str(write("[server]\nport = 2", "other.toml")))
+        assert load_config(write("[server]\nport = 3", "third.toml")).server.port == 3
+
+    def test_explicit_path_must_exist(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"nowhere.toml: there is no such"):
+            load_config("nowhere.toml")
+
+    def test_absent_file_in_the_environment_means_defaults(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("MAIL_CONFIG_PATH", "nowhere.toml")
+        with caplog.at_level(logging.WARNING):
+            assert load_config().server.port == 8000
+        assert "nowhere.toml" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[server]\nprot = 1", "server.prot: there is no such key. Did you mean 'port'"),
+        ("[server.swarm]\nzzz = 1", "server.swarm.zzz: .* known keys are name, source, registry"),
+        ("[sever]", "sever: .*Did you mean 'server'"),
+        ("[server]\nport = '8000'", "server.port: .*integer"),
+        ("[server]\nport = 70000", "server.port: .*65535"),
+        ("[server]\nreload = 1", "server.reload: .*boolean"),
+        ("[server.settings]\ntask_message_limit = 0", "server.settings.task_message_limit: .*greater"),
+        ("[server.settings]\nturn_seconds = inf", "server.settings.turn_seconds: .*finite"),
+        ("[server.storage]\nsynchronous = 'off'", "server.storage.synchronous: .*'normal' or 'full'"),
+        ("[server.storage]\ndatabase = 'postgresql://u:secret@h/d'", "server.storage.database: PostgreSQL"),
+        ("[client]\ntimeout = 'soon'", "client.timeout: .*number"),
+        ("server = 3", "server: .*dictionary"),
+        ("port =", "is not valid TOML"),
+    ],
+)
+def test_problems_name_file_key_and_remedy(write: WriteFile, text: str, complaint: str) -> None:
+    write(text)
+    with pytest.raises(ConfigurationError, match=f"^mail.toml: {complaint}") as raised:
+        load_config()
+    assert "secret" not in str(raised.value)
+    with pytest.raises(ConfigurationError):
+        ServerConfig()
+
+
+def test_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"not valid TOML"):
+        load_config()
+
+
+def test_registry_has_a_second_name(write: WriteFile) -> None:
+    write("[server.swarm]\nregistry_file = 'r.json'")
+    assert load_config().server.swarm.registry == "r.json"
+    assert ServerConfig.model_validate({"swarm": {"registry_file": "s.json"}}).swarm.registry == "s.json"
+
+
+class TestDatabase:
+    @pytest.mark.parametrize(
+        ("setting", "database"),
+        [
+            ("data/mail.db", "data/mail.db"),
+            (":memory:", ":memory:"),
+            ("none", ":memory:"),
+            ("None", ":memory:"),
+            ("sqlite:///relative.db", "relative.db"),
+            ("sqlite:////absolute/m%20ail.db", "/absolute/m ail.db"),
+            ("sqlite:///:memory:", ":memory:"),
+        ],
+    )
+    def test_meaning(self, setting: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert StorageConfig(database=setting).database == database
+        monkeypatch.setenv("DATABASE_URL", setting)
+        assert load_config().server.storage.database == database
+
+    @pytest.mark.parametrize(
+        "url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://t", "mysql://h"]
+    )
+    def test_engines_that_are_not_there(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("DATABASE_URL", url)
+        with pytest.raises(
+            ConfigurationError, match=r"^DATABASE_URL: .*use a path, sqlite:///path, or none"
+        ) as raised:
+            load_config()
+        assert "secret" not in str(raised.value)
+
+    def test_flag_before_environment_before_file(
+        self, write: WriteFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write("[server.storage]\ndatabase = 'file.db'\nsynchronous = 'full'")
+        assert load_config().server.storage.database == "file.db"
+        monkeypatch.setenv("DATABASE_URL", "sqlite:///environment.db")
+        server = load_config().server
+        assert server.storage == StorageConfig(database="environment.db", synchronous="full")
+        assert server.with_overrides(database="flag.db").storage.database == "flag.db"
+
+
+class TestOverrides:
+    def test_given_values_replace(self) -> None:
+        config = ServerConfig().with_overrides(
+            host="h",
+            port=1,
+            reload=True,
+            debug=True,
+            swarm_name="n",
+            swarm_source="s",
+            swarm_registry="r",
+            print_llm_streams=False,
+            database="none",
+        )
+        assert (config.host, config.port, config.reload, config.debug) == ("h", 1, True, True)
+        assert config.swarm == SwarmConfig(name="n", source="s", registry="r")
+        assert not config.settings.print_llm_streams
+        assert config.storage.database == ":memory:"
+
+    def test_none_keeps(self, write: WriteFile) -> None:
+        write("[server]\nport = 1\nreload = true\n[server.settings]\nprint_llm_streams = false")
+        config = load_config().server
+        assert config.with_overrides() == config
+        assert not config.with_overrides(reload=False).reload
+
+    def test_wrong_values_are_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"port: .*65535"):
+            ServerConfig().with_overrides(port=70000)
+
+
+def test_frozen() -> None:
+    with pytest.raises(ValidationError):
+        ServerConfig().port = 3  # type: ignore[misc]

@@ -1,0 +1,105 @@
+"""The cache of histories: it may forget at any time, but must never be wrong."""
+
+import asyncio
+from typing import Any
+
+from support.agents import View, call, complete
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.histories import HistoryCache
+from mail.core.tasks import TaskKey
+
+ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")
+
+
+def entries(*names: str) -> list[dict[str, Any]]:
+    return [{"content": name} for name in names]
+
+
+def test_it_joins_what_it_is_given() -> None:
+    cache = HistoryCache()
+    assert cache.count(ONE, "a") == 0
+    assert cache.extend(ONE, "a", 0, 0, []) == []
+    assert cache.extend(ONE, "a", 0, 2, entries("x", "y", "z")) == entries("x", "y", "z")
+    assert cache.extend(ONE, "a", 2, 3, entries("w")) == entries("x", "y", "z", "w")
+    assert cache.extend(ONE, "a", 3, 3, []) == entries("x", "y", "z", "w")
+    assert cache.count(ONE, "a") == 3
+
+
+def test_mailboxes_and_tasks_are_apart() -> None:
+    cache = HistoryCache()
+    for key in (ONE, TWO):
+        for agent in ("a", "b"):
+            cache.extend(key, agent, 0, 1, entries(f"{key.task_id} {agent}"))
+    assert cache.extend(TWO, "a", 1, 1, []) == entries("two a")
+
+
+def test_the_least_recently_used_go_first() -> None:
+    cache = HistoryCache(max_entries=4)
+    cache.extend(ONE, "a", 0, 1, entries("1", "2"))
+    cache.extend(ONE, "b", 0, 1, entries("1", "2"))
+    cache.extend(ONE, "a", 1, 1, [])
+    cache.extend(ONE, "c", 0, 1, entries("1"))
+    assert [cache.count(ONE, agent) for agent in "abc"] == [1, 0, 1]
+
+
+def test_one_history_that_is_too_large_alone_is_kept_while_it_is_used() -> None:
+    cache = HistoryCache(max_entries=2)
+    assert len(cache.extend(ONE, "a", 0, 1, entries(*"abcdef")) or []) == 6
+    assert cache.count(ONE, "a") == 1
+    cache.extend(ONE, "b", 0, 1, entries("x"))
+    assert cache.count(ONE, "a") == 0
+
+
+def test_what_does_not_follow_on_what_is_known_is_not_joined_to_it() -> None:
+    """The earlier part may have been forgotten while a turn ran."""
+    cache = HistoryCache()
+    assert cache.extend(ONE, "a", 1, 2, entries("second")) is None
+    assert cache.count(ONE, "a") == 0
+    cache.extend(ONE, "a", 0, 1, entries("first"))
+    assert cache.extend(ONE, "a", 2, 3, entries("third")) is None
+    assert cache.extend(ONE, "a", 0, 2, entries("first", "second")) == entries("first", "second")
+
+
+def test_what_is_known_already_is_not_joined_twice() -> None:
+    """Two workers may have asked before the first one was done."""
+    cache = HistoryCache()
+    cache.extend(ONE, "a", 0, 2, entries("first", "second"))
+    assert cache.extend(ONE, "a", 1, 2, entries("second")) == entries("first", "second")
+
+
+def test_its_size_is_counted_right_over_many_changes() -> None:
+    cache = HistoryCache(max_entries=50)
+    for n in range(2000):
+        agent = f"agent-{n * 7 % 13}"
+        known = cache.count(ONE, agent)
+        cache.extend(ONE, agent, known if n % 5 else known + 1, known + 1, entries("x"))
+    held = sum(len(history) for _, history in cache._known.values())
+    assert held == cache._entries
+    assert 0 < held <= 50
+
+
+async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> None:
+    """While its model thinks, its history may fall out of the cache; the turn's commit must not make a new one."""
+    go = asyncio.Event()
+
+    async def supervisor(view: View) -> Any:
+        if view.letters[0].body == "chatter":
+            return [call("help")] if len(view.letters) < 8 else [complete()]
+        if len(view.letters) == 2:
+            await go.wait()
+        return (
+            [complete(",".join(letter.body for letter in view.letters))]
+            if len(view.letters) == 4
+            else [call("help", get_summary=False)]
+        )
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        rig.runtime._histories = HistoryCache(max_entries=8)
+        slow = await rig.submit("slow")
+        await rig.ask("chatter")
+        go.set()
+        outcome = await rig.outcome(slow)
+    assert outcome.answer.count(",") == 3
+    assert outcome.answer.startswith("slow,")

@@ -1,0 +1,354 @@
+"""Actions: functions outside MAIL that agents call as tools."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.agents import Call, View, call, complete, request, respond, turns, wait
+from support.rig import Outcome, Rig
+from support.swarms import build_swarm
+
+from mail.core.actions import ActionCore
+from mail.core.events import EventKind
+from mail.core.message import Tier
+from mail.core.runtime import UNKNOWN_OUTCOME
+from mail.core.tools import ToolFormat
+
+
+async def echo(args: dict[str, Any]) -> str:
+    return f"echo {args.get('text', '')}"
+
+
+async def broken(args: dict[str, Any]) -> str:
+    raise LookupError("no such thing")
+
+
+async def act(*script: Call, actions: dict[str, Any] | None = None, **settings: Any) -> tuple[Outcome, View]:
+    """Let a supervisor play a script; returns the outcome and what it saw when it was woken after."""
+    seen: list[View] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view)
+        return list(script) if len(view.letters) == 1 else [complete()]
+
+    swarm = build_swarm({"supervisor": supervisor}, actions=actions or {"echo": echo, "broken": broken})
+    async with Rig(swarm, **settings) as rig:
+        outcome = await rig.ask()
+    return outcome, seen[1]
+
+
+async def test_a_result_wakes_the_agent_as_a_system_broadcast() -> None:
+    outcome, view = await act(call("echo", text="hi"))
+    woken = outcome.messages[1]
+    assert woken.msg_type == "broadcast"
+    assert woken.message.subject == "::action_complete::"
+    assert "echo hi" in woken.message.body
+    assert woken.message.sender.model_dump() == {"address_type": "system", "address": "example"}
+    assert [address.address for address in woken.message.recipients] == ["supervisor"]
+    assert view.results == ["SUCCESS: echo hi"]
+    assert view.mail.body == woken.message.body
+
+
+async def test_a_failure_wakes_the_agent_as_a_system_response() -> None:
+    outcome, view = await act(call("broken"))
+    woken = outcome.messages[1]
+    assert woken.msg_type == "response"
+    assert woken.message.subject == "::action_error::"
+    assert "no such thing" in woken.message.body
+    assert view.results[0].startswith("ERROR: ")
+    assert "no such thing" in view.results[0]
+    assert outcome.kinds[1:4] == ["tool_call", "action_call", "action_error"]
+
+
+async def test_several_run_in_order_and_wake_the_agent_once() -> None:
+    ran: list[int] = []
+
+    async def count(args: dict[str, Any]) -> str:
+        if args["n"] == 0:
+            await asyncio.sleep(0.01)
+        ran.append(args["n"])
+        return f"number {args['n']}"
+
+    outcome, view = await act(
+        call("count", n=0), call("count", n=1), call("broken"), call("count", n=2),
+        actions={"count": count, "broken": broken},
+    )  # fmt: skip
+    assert ran == [0, 1, 2]
+    assert [result.partition(":")[0] for result in view.results] == ["SUCCESS", "SUCCESS", "ERROR", "SUCCESS"]
+    assert outcome.kinds.count(EventKind.ACTION_CALL) == 4
+    assert outcome.kinds.count(EventKind.ACTION_COMPLETE) == 3
+    assert outcome.kinds.count(EventKind.ACTION_ERROR) == 1
+    (woken,) = outcome.messages[1:-1]
+    assert woken.message.subject == "::action_complete::"
+    for text in ("number 0", "number 1", "no such thing", "number 2"):
+        assert text in woken.message.body
+
+
+async def test_all_failing_is_one_action_error() -> None:
+    outcome, _ = await act(call("broken"), call("broken"))
+    (woken,) = outcome.messages[1:-1]
+    assert woken.message.subject == "::action_error::"
+
+
+async def test_an_action_gets_its_arguments() -> None:
+    given: list[Any] = []
+
+    async def take(args: dict[str, Any]) -> str:
+        given.append(args)
+        return "taken"
+
+    await act(call("take", a=1, b=[None, {"c": "ü"}]), call("take"), actions={"take": take})
+    assert given == [{"a": 1, "b": [None, {"c": "ü"}]}, {}]
+
+
+@pytest.mark.parametrize("result", [None, 5, {"a": 1}, ["x"], b"bytes", True])
+async def test_a_result_that_is_no_text_is_an_error(result: Any) -> None:
+    async def wrong(args: dict[str, Any]) -> Any:
+        return result
+
+    outcome, view = await act(call("wrong"), actions={"wrong": wrong})
+    assert view.mail.subject == "::action_error::"
+    assert type(result).__name__ in view.mail.body
+    assert outcome.kinds.count(EventKind.ACTION_ERROR) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 100_000, "</body>&\x00\x1b", "🦊"], ids=["empty", "long", "xml", "fox"]
+)
+async def test_any_text_is_a_result(text: str) -> None:
+    async def give(args: dict[str, Any]) -> str:
+        return text
+
+    _, view = await act(call("give"), actions={"give": give})
+    assert view.results == [f"SUCCESS: {text}"]
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("plain"), Odd(), TimeoutError("slow"), KeyError("x"), RecursionError(), StopAsyncIteration()],
+)
+async def test_whatever_an_action_raises_is_told(error: Exception) -> None:
+    async def fail(args: dict[str, Any]) -> str:
+        raise error
+
+    outcome, view = await act(call("fail"), actions={"fail": fail})
+    assert view.mail.subject == "::action_error::"
+    assert (str(error) or type(error).__name__) in view.mail.body
+    assert view.results[0] != "ERROR: "
+    assert outcome.answer == "done"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+async def test_a_result_that_utf_8_cannot_hold_harms_nobody(text: str) -> None:
+    ran: list[int] = []
+
+    async def odd(args: dict[str, Any]) -> str:
+        ran.append(1)
+        return text
+
+    outcome = await within_a_swarm({"odd": odd}, call("odd"))
+    assert outcome.answer.startswith("the worker said: ") or "worker" in outcome.answer
+    assert ran == [1]
+
+
+async def test_an_error_that_utf_8_cannot_hold_harms_nobody() -> None:
+    async def odd(args: dict[str, Any]) -> str:
+        raise ValueError("\ud800")
+
+    await within_a_swarm({"odd": odd}, call("odd"))
+
+
+async def within_a_swarm(actions: dict[str, Any], script: Call) -> Outcome:
+    """A worker runs the script; the supervisor finishes with whatever it hears of it."""
+    swarm = build_swarm(
+        {
+            "supervisor": lambda view: (
+                [request("worker"), wait()]
+                if view.mail.sender_type == "user"
+                else [complete(f"the worker said: {view.mail.body}")]
+            ),
+            "worker": lambda view: (
+                [script] if len(view.letters) == 1 else [respond("supervisor", view.mail.body)]
+            ),
+        },
+        actions=actions,
+    )
+    async with Rig(swarm) as rig:
+        return await rig.ask()
+
+
+async def test_messages_and_actions_in_one_turn() -> None:
+    """What is sent leaves with the turn's commit, after all of its actions."""
+    swarm = build_swarm(
+        {
+            "supervisor": lambda view: (
+                [request("worker"), call("echo", text="x"), wait()]
+                if len(view.letters) == 1
+                else ([complete()] if len(view.letters) == 3 else [wait()])
+            ),
+            "worker": lambda view: [respond("supervisor")],
+        },
+        actions={"echo": echo},
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+    assert outcome.kinds[:8] == [
+        "new_message", "tool_call", "tool_call", "action_call", "action_complete", "tool_call",
+        "await_message", "new_message",
+    ]  # fmt: skip
+
+
+async def test_an_action_beside_task_complete_runs_and_wakes_nobody() -> None:
+    ran: list[str] = []
+
+    async def note(args: dict[str, Any]) -> str:
+        ran.append("ran")
+        return "noted"
+
+    swarm = build_swarm({"supervisor": turns([call("note"), complete()])}, actions={"note": note})
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        results = View(await rig.history("supervisor", outcome.key), "").results
+        assert await rig.inbox(outcome.key) == []
+    assert ran == ["ran"]
+    assert results == ["SUCCESS: noted", "SUCCESS: task completed"]
+    assert outcome.messages[1:-1] == []
+
+
+@pytest.mark.parametrize("tool_format", ["completions", "responses"])
+async def test_a_turn_is_checkpointed_around_each_action(tool_format: ToolFormat) -> None:
+    """What the store knows while the action runs is what a restart goes by."""
+    known: list[Any] = []
+
+    async def look(args: dict[str, Any]) -> str:
+        row = rig.database.connection.execute("SELECT checkpoint FROM inbox").fetchone()
+        known.append(row[0])
+        return "looked"
+
+    swarm = build_swarm(
+        {"supervisor": turns([call("look"), call("look")], [complete()])},
+        actions={"look": look},
+        tool_format=tool_format,
+    )
+    async with Rig(swarm) as rig:
+        await rig.ask()
+    first, second = known
+    assert first.count('"started"') == 1
+    assert first.count('"done"') == 0
+    assert second.count('"started"') == 1
+    assert second.count('"done"') == 1
+
+
+class TestRedelivery:
+    """A worker dies in the middle of an action; whoever runs the turn next finds its checkpoint."""
+
+    async def die_in(self, action: ActionCore, runs: list[str], calls_of_agent: list[int]) -> Outcome:
+        started = asyncio.Event()
+
+        def supervisor(view: View) -> Any:
+            calls_of_agent.append(len(view.letters))
+            return (
+                [call("first"), call(action.name)] if len(view.letters) == 1 else [complete(view.mail.body)]
+            )
+
+        async def first(args: dict[str, Any]) -> str:
+            runs.append("first")
+            return "first result"
+
+        async def slow(args: dict[str, Any]) -> str:
+            result = await action.function(args)
+            if not started.is_set():
+                started.set()
+                await asyncio.sleep(60)
+            return result
+
+        dying = ActionCore(action.name, slow, idempotent=action.idempotent)
+        swarm = build_swarm({"supervisor": supervisor}, actions={"first": first, action.name: dying})
+        async with Rig(swarm) as rig:
+            submitted = await rig.submit()
+            await started.wait()
+            await rig.workers.stop(grace=0)
+            rig.workers = type(rig.workers)(rig.runtime, rig.queue)
+            await rig.workers.start()
+            return await rig.outcome(submitted)
+
+    async def test_an_action_with_unknown_outcome_is_not_repeated_and_the_agent_is_told(self) -> None:
+        runs: list[str] = []
+        calls: list[int] = []
+
+        async def pay(args: dict[str, Any]) -> str:
+            runs.append("pay")
+            return "paid"
+
+        outcome = await self.die_in(ActionCore("pay", pay), runs, calls)
+        assert runs == ["first", "pay"]
+        assert calls == [1, 2]
+        assert "first result" in outcome.answer
+        assert UNKNOWN_OUTCOME in outcome.answer
+        assert outcome.kinds.count(EventKind.ACTION_ERROR) == 1
+        assert outcome.kinds.count(EventKind.ACTION_COMPLETE) == 1
+
+    async def test_an_idempotent_action_is_repeated(self) -> None:
+        runs: list[str] = []
+        calls: list[int] = []
+
+        async def look(args: dict[str, Any]) -> str:
+            runs.append("look")
+            return "looked"
+
+        outcome = await self.die_in(ActionCore("look", look, idempotent=True), runs, calls)
+        assert runs == ["first", "look", "look"]
+        assert calls == [1, 2]
+        assert "looked" in outcome.answer
+        assert outcome.kinds.count(EventKind.ACTION_ERROR) == 0
+        assert outcome.kinds.count(EventKind.ACTION_CALL) == 2
+
+    async def test_urgent_mail_that_comes_meanwhile_is_read_with_its_own_output(self) -> None:
+        """The unfinished turn keeps its checkpoint for later; none of its actions runs twice."""
+        runs: list[str] = []
+        started = asyncio.Event()
+
+        async def pay(args: dict[str, Any]) -> str:
+            runs.append("pay")
+            if not started.is_set():
+                started.set()
+                await asyncio.sleep(60)
+            return "paid"
+
+        def supervisor(view: View) -> Any:
+            if view.mail.body == "urgent":
+                return [call("help")]
+            if view.mail.subject == "::help::":
+                return [wait()]
+            if view.mail.sender_type == "user":
+                return [call("pay")]
+            return [complete(view.mail.body)]
+
+        swarm = build_swarm({"supervisor": supervisor}, actions={"pay": pay})
+        async with Rig(swarm) as rig:
+            submitted = await rig.submit("first", task_id="t")
+            await started.wait()
+            await rig.workers.stop(grace=0)
+            await rig.store.commit(urgent_change(rig, await rig.store.load(submitted.key)))
+            rig.workers = type(rig.workers)(rig.runtime, rig.queue)
+            await rig.workers.start()
+            outcome = await rig.outcome(submitted)
+        assert runs == ["pay"]
+        assert UNKNOWN_OUTCOME in outcome.answer
+
+
+def urgent_change(rig: Rig, task: Any) -> Any:
+    """An interrupt by the system for the supervisor, put into the store behind the workers' back."""
+    from mail.core.draft import Draft
+    from mail.errors import Subject
+
+    draft = Draft(task, rig.swarm, rig.stamp)
+    draft.tell("supervisor", Subject.MANUAL_STEP, "urgent")
+    change = draft.seal()
+    assert change.deliveries[0].tier is Tier.SYSTEM
+    return change

@@ -1,0 +1,286 @@
+"""Agents that fail: they raise, hang, or return what nobody can use. Somebody is told, and nothing hangs."""
+
+import asyncio
+import sqlite3
+from typing import Any
+
+import pytest
+from support.agents import View, call, complete, output, request, respond, wait
+from support.rig import Outcome, Rig
+from support.swarms import build_swarm
+
+from mail.core.agents import AgentCore, History, ToolChoice
+from mail.core.events import EventKind
+from mail.core.tasks import TaskStatus
+from mail.core.tools import AgentToolCall
+from mail.queues import local
+
+
+def told(view: View) -> Any:
+    """A supervisor that asks the worker and finishes with whatever comes back."""
+    if view.mail.sender_type == "user":
+        return [request("worker"), wait()]
+    return [complete(f"{view.mail.sender_type} {view.mail.subject} {view.mail.body}")]
+
+
+def raising(error: BaseException) -> Any:
+    def policy(view: View) -> Any:
+        raise error
+
+    return policy
+
+
+def agent(function: Any, **settings: Any) -> AgentCore:
+    return AgentCore(function, comm_targets=["supervisor"], **settings)
+
+
+class TestRaising:
+    async def test_the_sender_is_told(self) -> None:
+        async with Rig(build_swarm({"supervisor": told, "worker": raising(RuntimeError("no model"))})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("system ::agent_error:: ")
+        assert "worker" in outcome.answer
+        assert "no model" in outcome.answer
+        assert outcome.kinds.count(EventKind.AGENT_ERROR) == 1
+
+    async def test_the_sender_and_not_the_entrypoint_is_told(self) -> None:
+        def middle(view: View) -> Any:
+            return (
+                [request("worker"), wait()]
+                if len(view.letters) == 1
+                else [respond("supervisor", view.mail.subject)]
+            )
+
+        agents = {
+            "supervisor": lambda view: (
+                [request("middle"), wait()] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+            ),
+            "middle": middle,
+            "worker": raising(RuntimeError("no model")),
+        }
+        async with Rig(build_swarm(agents)) as rig:
+            assert (await rig.ask()).answer == "::agent_error::"
+
+    async def test_an_entrypoint_that_fails_on_the_users_message_ends_the_task(self) -> None:
+        async with Rig(build_swarm({"supervisor": raising(RuntimeError("no model"))})) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.subject == "::task_error::"
+        assert "no model" in outcome.answer
+
+    async def test_its_message_is_in_its_history_so_that_it_can_be_asked_again(self) -> None:
+        calls: list[int] = []
+
+        def worker(view: View) -> Any:
+            calls.append(len(view.letters))
+            if len(calls) == 1:
+                raise RuntimeError("busy")
+            return [respond("supervisor", f"{len(view.letters)} letters")]
+
+        def supervisor(view: View) -> Any:
+            if view.mail.subject == "Response":
+                return [complete(view.mail.body)]
+            return [request("worker", "again"), wait()]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+            assert (await rig.ask()).answer == "2 letters"
+
+    async def test_a_failed_task_can_be_resumed(self) -> None:
+        def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                raise RuntimeError("busy")
+            return [complete(f"{len(view.letters)}")]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            await rig.ask(task_id="t")
+            assert (await rig.ask("again", task_id="t", resume_from="user_response")).answer == "2"
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError(""),
+            TimeoutError("slow"),
+            KeyError("x"),
+            RecursionError("deep"),
+            ValueError("\ud800"),
+            OSError(5, "io"),
+        ],
+        ids=repr,
+    )
+    async def test_whatever_it_raises(self, error: Exception) -> None:
+        async with Rig(build_swarm({"supervisor": told, "worker": raising(error)})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("system ::agent_error:: ")
+
+    async def test_an_agent_that_always_fails_comes_to_an_end(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [request("worker"), wait()]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": raising(RuntimeError())})) as rig:
+            outcome = await rig.ask(steps=5)
+        assert outcome.task.status is TaskStatus.FAILED
+
+
+class TestHanging:
+    async def test_a_turn_that_takes_too_long_is_a_failure(self) -> None:
+        async def hang(view: View) -> Any:
+            await asyncio.sleep(60)
+            return [respond("supervisor")]
+
+        async with Rig(build_swarm({"supervisor": told, "worker": hang}), turn_seconds=0.05) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("system ::agent_error:: ")
+        assert "worker" in outcome.answer
+
+    async def test_an_action_that_takes_too_long_fails_its_turn(self) -> None:
+        async def hang(args: dict[str, Any]) -> str:
+            await asyncio.sleep(60)
+            return "never"
+
+        swarm = build_swarm(
+            {"supervisor": told, "worker": lambda view: [call("hang")]}, actions={"hang": hang}
+        )
+        async with Rig(swarm, turn_seconds=0.05) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("system ::agent_error:: ")
+
+
+def foreign(result: Any) -> Any:
+    async def function(history: History, choice: ToolChoice) -> Any:
+        return result
+
+    return function
+
+
+BROKEN_CALL = output([respond("supervisor")])[0]
+
+
+class TestUnusableOutput:
+    @pytest.mark.parametrize(
+        "result",
+        [
+            None,
+            "text",
+            (None,),
+            (None, None),
+            (None, [], []),
+            (None, 5),
+            (None, "send_response"),
+            (None, [None]),
+            (None, [{"tool_name": "await_message"}]),
+            (5, [BROKEN_CALL]),
+            (None, [BROKEN_CALL, "x"]),
+        ],
+        ids=repr,
+    )
+    async def test_what_is_no_output_is_a_failure(self, result: Any) -> None:
+        async with Rig(build_swarm({"supervisor": told, "worker": agent(foreign(result))})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("system ::agent_error:: ")
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            {"target": "supervisor", "subject": "s", "body": "\ud800"},
+            {"target": "\udfff", "subject": "s", "body": "b"},
+            {"target": "supervisor", "subject": "s", "body": "b", "extra": "\ud800"},
+            {"target": "supervisor", "subject": "s", "body": "b", "extra": object()},
+            {"target": "supervisor", "subject": "s", "body": "b", "\ud800": 1},
+        ],
+        ids=["body", "target", "extra", "object", "key"],
+    )
+    async def test_what_cannot_be_stored_is_told_and_not_tried_for_ever(self, args: dict[str, Any]) -> None:
+        """Models do write half a surrogate pair, and `json.loads` lets it through."""
+        calls: list[int] = []
+
+        async def function(history: History, choice: ToolChoice) -> tuple[None, list[AgentToolCall]]:
+            calls.append(len(history))
+            if len(calls) > 3:
+                return None, output([respond("supervisor", "recovered")])
+            return None, [BROKEN_CALL.model_copy(update={"tool_name": "send_response", "tool_args": args})]
+
+        async with Rig(build_swarm({"supervisor": told, "worker": agent(function)})) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.status is TaskStatus.COMPLETED
+        assert len(calls) <= 4
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+    async def test_numbers_that_json_lacks(self, value: float) -> None:
+        async def function(history: History, choice: ToolChoice) -> tuple[None, list[AgentToolCall]]:
+            args = {"target": "supervisor", "subject": "s", "body": "b", "extra": value}
+            return None, [BROKEN_CALL.model_copy(update={"tool_args": args})]
+
+        async with Rig(build_swarm({"supervisor": told, "worker": agent(function)})) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.status is TaskStatus.COMPLETED
+
+    async def test_an_action_with_arguments_that_cannot_be_stored_does_not_run(self) -> None:
+        """Its receipt could not be stored either, so it could run twice."""
+        ran: list[int] = []
+
+        async def act(args: dict[str, Any]) -> str:
+            ran.append(1)
+            return "acted"
+
+        def supervisor(view: View) -> Any:
+            return told(view)
+
+        async def worker(history: History, choice: ToolChoice) -> tuple[None, list[AgentToolCall]]:
+            return None, output([call("act")])[:1] and [
+                output([call("act")])[0].model_copy(update={"tool_args": {"x": "\ud800"}})
+            ]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor, "worker": agent(worker, actions=["act"])}, actions={"act": act}
+        )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert ran == []
+        assert outcome.answer.startswith("system ::agent_error:: ")
+
+
+class TestStoreTrouble:
+    """The database refuses a write for a while."""
+
+    async def full_for_a_while(self, rig: Rig, task_id: str) -> Outcome:
+        """Let the file be full when the first turn wants to commit, and grow again later."""
+        limit = rig.database.connection.execute("PRAGMA max_page_count").fetchone()[0]
+        submitted = await rig.submit("x" * 10, task_id=task_id)
+        pages = rig.database.connection.execute("PRAGMA page_count").fetchone()[0]
+        rig.database.connection.execute(f"PRAGMA max_page_count = {pages}")
+        await asyncio.sleep(0.1)
+        task = await rig.store.load(submitted.key)
+        assert task is not None
+        assert task.is_running
+        rig.database.connection.execute(f"PRAGMA max_page_count = {limit}")
+        return await rig.outcome(submitted)
+
+    async def test_the_turn_is_tried_again_until_it_can_be_stored(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        monkeypatch.setattr(local, "RETRY_SECONDS", 0.02)
+        calls: list[int] = []
+
+        def supervisor(view: View) -> Any:
+            calls.append(len(view.letters))
+            return [complete("y" * 200_000)]
+
+        async with Rig(build_swarm({"supervisor": supervisor}), path=tmp_path / "mail.db") as rig:
+            outcome = await self.full_for_a_while(rig, "t")
+            events = await rig.store.read_events(outcome.key)
+        assert outcome.answer == "y" * 200_000
+        assert set(calls) == {1}
+        assert len(calls) > 1
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+    async def test_another_process_that_holds_the_file_is_waited_for(self, tmp_path: Any) -> None:
+        path = tmp_path / "mail.db"
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]}), path=path) as rig:
+            rig.database.connection.execute("PRAGMA busy_timeout = 5000")
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM tasks").fetchone()
+            outcome = await rig.ask()
+            other.execute("COMMIT")
+            other.close()
+        assert outcome.answer == "done"

@@ -1,0 +1,435 @@
+"""A task over several generations: what ends it, what is stashed, and how a person's next message goes on."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.agents import View, acknowledge, broadcast, call, complete, request, respond, turns, wait
+from support.rig import Rig
+from support.swarms import build_agent, build_swarm
+
+from mail.core.events import EventKind
+from mail.core.message import MAILMessage
+from mail.core.ports import Token
+from mail.core.tasks import LIFECYCLE, TaskStatus, Transition
+from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
+from mail.queues.local import LocalWorkers
+
+
+class TestLifecycleTable:
+    def test_what_can_happen(self) -> None:
+        allowed = {
+            (status.value, transition.value): end.value for (status, transition), end in LIFECYCLE.items()
+        }
+        assert allowed == {
+            ("running", "complete"): "completed",
+            ("running", "fail"): "failed",
+            ("running", "pause"): "paused",
+            ("paused", "resume"): "running",
+            ("completed", "resume"): "running",
+            ("failed", "resume"): "running",
+        }
+
+    def test_only_a_running_task_can_stop(self) -> None:
+        stops = {Transition.COMPLETE, Transition.FAIL, Transition.PAUSE}
+        assert {status for status, transition in LIFECYCLE if transition in stops} == {TaskStatus.RUNNING}
+
+
+class TestFollowingUp:
+    @pytest.mark.parametrize("resume_from", [None, "user_response"])
+    async def test_a_finished_task_goes_on_with_its_memory(self, resume_from: str | None) -> None:
+        def supervisor(view: View) -> Any:
+            return [complete(" / ".join(letter.body for letter in view.letters))]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            first = await rig.ask("one", task_id="t")
+            second = await rig.ask("two", task_id="t", resume_from=resume_from)
+            third = await rig.ask("three", task_id="t", resume_from=resume_from)
+        assert [first.answer, second.answer, third.answer] == ["one", "one / two", "one / two / three"]
+        assert [outcome.task.generation for outcome in (first, second, third)] == [1, 2, 3]
+        assert third.task.status is TaskStatus.COMPLETED
+        assert third.task.started == first.task.started
+
+    async def test_each_generation_keeps_its_answer(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete(view.mail.body)]})) as rig:
+            key = (await rig.ask("one", task_id="t")).key
+            await rig.ask("two", task_id="t")
+            answers = [await rig.store.read_response(key, n) for n in (1, 2)]
+        assert [answer.message.body for answer in answers if answer] == ["one", "two"]
+
+    async def test_it_goes_to_the_entrypoint_of_the_task_unless_told_otherwise(self) -> None:
+        deputy = build_agent(lambda view: [complete("deputy")], supervises=True, name="deputy")
+        swarm = build_swarm({"supervisor": lambda view: [complete("chief")], "deputy": deputy})
+        async with Rig(swarm) as rig:
+            assert (await rig.ask(task_id="t", entrypoint="deputy")).answer == "deputy"
+            assert (await rig.ask(task_id="t")).answer == "deputy"
+            assert (await rig.ask(task_id="t", entrypoint="supervisor")).answer == "chief"
+            assert (await rig.ask(task_id="t")).answer == "chief"
+
+    async def test_a_failed_task_goes_on(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [call("web_search_call")] if len(view.letters) < 3 else [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            assert (await rig.ask(task_id="t")).task.status is TaskStatus.FAILED
+            assert (await rig.ask(task_id="t", resume_from="user_response")).answer == "done"
+
+    async def test_wait_tells_the_answer_of_its_own_generation(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete(view.mail.body)]})) as rig:
+            first = await rig.submit("one", task_id="t")
+            await rig.outcome(first)
+            second = await rig.submit("two", task_id="t")
+            await rig.outcome(second)
+            answers = [await rig.runtime.wait(each) for each in (first, second)]
+        assert [answer.message.body for answer in answers if answer] == ["one", "two"]
+
+
+class TestWritingToARunningTask:
+    async def test_it_is_more_mail_for_the_entrypoint_and_has_the_same_answer(self) -> None:
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def worker(view: View) -> Any:
+            entered.set()
+            await go.wait()
+            return [respond("supervisor")]
+
+        def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker"), wait()]
+            if view.mail.sender_type == "user":
+                go.set()
+                return [wait()]
+            return [complete(" / ".join(letter.body for letter in view.letters))]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+            first = await rig.submit("one", task_id="t")
+            await entered.wait()
+            second = await rig.submit("two", task_id="t", resume_from="user_response")
+            outcomes = [await rig.outcome(first), await rig.outcome(second)]
+        assert [outcome.answer for outcome in outcomes] == ["one / two / done"] * 2
+        assert {outcome.task.generation for outcome in outcomes} == {1}
+        assert second.generation == first.generation
+        assert second.after > first.after
+
+    async def test_many_at_once_are_all_read_once(self) -> None:
+        read: list[str] = []
+
+        async def supervisor(view: View) -> Any:
+            read.append(view.mail.body)
+            await asyncio.sleep(0)
+            return [complete()] if len(view.letters) == 20 else [call("web_search_call")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=50)) as rig:
+            await rig.workers.stop()
+            submissions = await asyncio.gather(*(rig.submit(f"message {n}", task_id="t") for n in range(20)))
+            rig.workers = type(rig.workers)(rig.runtime, rig.queue)
+            await rig.workers.start()
+            for submitted in submissions:
+                await rig.outcome(submitted)
+        assert sorted(read) == sorted(f"message {n}" for n in range(20))
+
+    async def test_limits_that_it_names_take_the_place_of_the_tasks(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit(task_id="t", steps=5)
+            await rig.submit(task_id="t")
+            first = await rig.store.load(submitted.key)
+            await rig.submit(task_id="t", steps=50, timeout=1)
+            second = await rig.store.load(submitted.key)
+        assert first is not None
+        assert second is not None
+        assert (first.limits.steps, first.limits.deadline) == (5, None)
+        assert (second.limits.steps, second.limits.deadline) == (50, rig.stamp.now().timestamp() + 1)
+        assert second.generation == 1
+
+
+class TestStash:
+    """Mail that nobody has read when a task ends waits for the next generation."""
+
+    async def test_it_is_kept_and_read_after_the_resume(self) -> None:
+        read: list[str] = []
+
+        def worker(view: View) -> Any:
+            read.append(view.mail.body)
+            return [acknowledge()] if view.mail.subject == "News" else [respond("supervisor", view.mail.body)]
+
+        def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker", "stashed request"), broadcast("stashed news"), complete("first")]
+            if view.mail.sender_type == "user":
+                return [wait("the worker's late answer")]
+            return [complete(view.mail.body)]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+            first = await rig.ask(task_id="t")
+            await asyncio.sleep(0.01)
+            assert read == []
+            assert len(await rig.inbox(first.key)) == 2
+            assert first.task.pending == {"worker": (0, 0, 0, 1, 1)}
+            second = await rig.ask("go on", task_id="t")
+            assert await rig.inbox(first.key) == []
+        assert second.answer == "stashed request"
+        assert read == ["stashed news", "stashed request"]
+
+    async def test_it_survives_a_restart(self, tmp_path: Any) -> None:
+        def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker", "stashed"), complete("first")]
+            return [wait()] if view.mail.sender_type == "user" else [complete(view.mail.body)]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", view.mail.body)]}
+        )
+        async with Rig(swarm, path=tmp_path / "mail.db") as rig:
+            await rig.ask(task_id="t")
+            await rig.restart()
+            assert (await rig.ask("go on", task_id="t")).answer == "stashed"
+
+    async def test_a_finished_task_runs_no_turn(self) -> None:
+        ran: list[str] = []
+
+        def worker(view: View) -> Any:
+            ran.append(view.mail.body)
+            return [respond("supervisor")]
+
+        swarm = build_swarm({"supervisor": turns([request("worker"), complete()]), "worker": worker})
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+            await rig.runtime.run_turn(outcome.key, "worker")
+            await rig.queue.publish(
+                [Token(outcome.key, "worker", tier=outcome.task.head_tier("worker") or 5)]
+            )  # type: ignore[arg-type]
+            await rig.runtime.recover()
+            await asyncio.sleep(0.01)
+            assert await rig.store.load(outcome.key) == outcome.task
+        assert ran == []
+
+
+class InFlight:
+    """A swarm whose worker is in the middle of a turn when the supervisor ends or pauses the task.
+
+    The supervisor's `end` is played while the worker's turn hangs; the worker then plays `late`.
+    """
+
+    def __init__(self, *late: Any, end: Any, actions: Any = None, fails: bool = False) -> None:
+        self.go = asyncio.Event()
+        entered = asyncio.Event()
+
+        async def worker(view: View) -> Any:
+            if len(view.letters) == 1:
+                entered.set()
+                await self.go.wait()
+                if fails:
+                    raise RuntimeError("no model")
+                return list(late)
+            return [respond("supervisor", f"{view.mail.subject} {view.mail.body}")]
+
+        async def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker"), request("helper"), wait()]
+            if view.mail.sender == "helper":
+                await entered.wait()
+                return [end]
+            if view.mail.sender == "worker":
+                return [complete(f"worker: {view.mail.body}")]
+            if view.mail.subject == "::agent_error::":
+                return [complete(view.mail.subject)]
+            return [wait()]
+
+        self.rig = Rig(
+            build_swarm(
+                {"supervisor": supervisor, "worker": worker, "helper": lambda view: [respond("supervisor")]},
+                actions=actions,
+                breakpoint_tools=frozenset({"approve"}),
+            )
+        )
+
+    async def land(self) -> None:
+        """Let the worker's turn come to its end."""
+        self.go.set()
+        await self.rig.workers.stop()
+        self.rig.workers = LocalWorkers(self.rig.runtime, self.rig.queue)
+        await self.rig.workers.start()
+
+
+async def act(args: dict[str, Any]) -> str:
+    return "acted"
+
+
+class TestTurnsThatEndAfterTheTask:
+    async def test_their_messages_are_dropped_and_their_history_is_kept(self) -> None:
+        late = InFlight(
+            respond("supervisor", "late"), request("helper", "late"), broadcast("late"), end=complete()
+        )
+        async with late.rig as rig:
+            outcome = await rig.ask(task_id="t")
+            await late.land()
+            events = await rig.store.read_events(outcome.key)
+            view = View(await rig.history("worker", outcome.key), "")
+            task = await rig.store.load(outcome.key)
+            assert await rig.inbox(outcome.key) == []
+        assert task is not None
+        assert task.status is TaskStatus.COMPLETED
+        assert task.pending == {}
+        assert not any(event.message and event.message.message.body == "late" for event in events)
+        assert len(view.letters) == 1
+        assert len(view.results) == 3
+        assert [event.kind for event in events].count(EventKind.TASK_COMPLETE) == 1
+
+    async def test_task_complete_is_a_harmless_duplicate(self) -> None:
+        late = InFlight(complete("late"), end=complete("first"))
+        async with late.rig as rig:
+            outcome = await rig.ask()
+            await late.land()
+            response = await rig.store.read_response(outcome.key, 1)
+        assert response is not None
+        assert response.message.body == "first"
+
+    async def test_errors_and_actions_cause_no_mail(self) -> None:
+        late = InFlight(
+            call("act"), call("nonsense"), wait(), call("help"), end=complete(), actions={"act": act}
+        )
+        async with late.rig as rig:
+            outcome = await rig.ask()
+            await late.land()
+            view = View(await rig.history("worker", outcome.key), "")
+            assert await rig.inbox(outcome.key) == []
+        assert view.results[0] == "SUCCESS: acted"
+        assert view.results[1].startswith("ERROR: ")
+
+    async def test_a_breakpoint_call_gets_a_result_and_pauses_nothing(self) -> None:
+        late = InFlight(call("approve"), end=complete())
+        async with late.rig as rig:
+            outcome = await rig.ask()
+            await late.land()
+            task = await rig.store.load(outcome.key)
+            view = View(await rig.history("worker", outcome.key), "")
+        assert task is not None
+        assert task.status is TaskStatus.COMPLETED
+        assert task.breakpoint is None
+        assert len(view.results) == 1
+
+    async def test_a_failure_changes_nothing(self) -> None:
+        late = InFlight(end=complete(), fails=True)
+        async with late.rig as rig:
+            outcome = await rig.ask()
+            await late.land()
+            task = await rig.store.load(outcome.key)
+            assert await rig.inbox(outcome.key) == []
+        assert task is not None
+        assert task.status is TaskStatus.COMPLETED
+
+
+class TestTurnsThatEndWhileTheTaskIsPaused:
+    """A pause is no end: what the others do meanwhile is stashed, and must be there after the resume."""
+
+    async def resumed(self, late: InFlight) -> Any:
+        async with late.rig as rig:
+            paused = await rig.ask(task_id="t")
+            assert paused.task.status is TaskStatus.PAUSED
+            await late.land()
+            return await rig.ask(
+                "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result="yes"
+            )
+
+    async def test_a_response(self) -> None:
+        outcome = await self.resumed(InFlight(respond("supervisor", "in time"), end=call("approve")))
+        assert outcome.answer == "worker: in time"
+
+    async def test_the_result_of_an_action(self) -> None:
+        outcome = await self.resumed(InFlight(call("act"), end=call("approve"), actions={"act": act}))
+        assert outcome.answer.startswith("worker: ::action_complete:: ")
+        assert "acted" in outcome.answer
+        assert outcome.task.nudges == 0
+
+    async def test_an_error(self) -> None:
+        outcome = await self.resumed(InFlight(call("nonsense"), end=call("approve")))
+        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
+
+    async def test_help(self) -> None:
+        outcome = await self.resumed(InFlight(call("help"), end=call("approve")))
+        assert outcome.answer.startswith("worker: ::help:: ")
+
+    async def test_a_failure(self) -> None:
+        outcome = await self.resumed(InFlight(end=call("approve"), fails=True))
+        assert outcome.answer == "::agent_error::"
+
+    async def test_a_second_breakpoint_is_an_error_to_its_agent(self) -> None:
+        outcome = await self.resumed(InFlight(call("approve"), end=call("approve")))
+        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
+
+    async def test_task_complete_has_to_wait(self) -> None:
+        """The user has been asked; the answer must be heard first."""
+        late = InFlight(complete("too early"), end=call("approve"))
+        outcome = await self.resumed(late)
+        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
+
+
+class TestRefusals:
+    async def test_an_empty_body(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            with pytest.raises(BadRequest):
+                await rig.submit("", task_id="t")
+            assert (await rig.store.list_tasks(str(rig.user))).tasks == []
+
+    @pytest.mark.parametrize("name", ["worker", "nobody", "", "Supervisor"])
+    async def test_an_entrypoint_that_takes_no_messages(self, name: str) -> None:
+        swarm = build_swarm({"supervisor": lambda view: [complete()], "worker": turns()})
+        async with Rig(swarm) as rig:
+            with pytest.raises(UnknownEntrypoint) as refusal:
+                await rig.submit(entrypoint=name, task_id="t")
+            assert (await rig.store.list_tasks(str(rig.user))).tasks == []
+        assert "supervisor" in refusal.value.detail
+        assert refusal.value.http_status == 400
+
+    @pytest.mark.parametrize("resume_from", ["user_response", "breakpoint_tool_call"])
+    async def test_resuming_a_task_that_does_not_exist(self, resume_from: str) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            with pytest.raises(TaskNotFound):
+                await rig.submit(task_id="t", resume_from=resume_from)
+            assert (await rig.store.list_tasks(str(rig.user))).tasks == []
+
+    async def test_resuming_somebody_elses_task(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete(view.mail.body)]})) as rig:
+            await rig.ask("mine", task_id="t")
+            bob = rig.user.model_copy(update={"id": "bob"})
+            with pytest.raises(TaskNotFound):
+                await rig.submit(caller=bob, task_id="t", resume_from="user_response")
+            root = rig.user.model_copy(update={"role": "admin"})
+            with pytest.raises(TaskNotFound):
+                await rig.submit(caller=root, task_id="t", resume_from="user_response")
+
+    async def test_a_task_id_without_resume_begins_the_task(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            outcome = await rig.ask(task_id="chosen by the client / 🦊")
+        assert outcome.key.task_id == "chosen by the client / 🦊"
+        assert outcome.task.owner == "user:ann@example"
+        assert outcome.task.contributors == ("user:ann@example",)
+
+
+async def test_titles() -> None:
+    async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+        assert (await rig.ask("What  is\nthis?")).task.title == "What is this?"
+        assert (await rig.ask("x" * 200)).task.title == "x" * 79 + "…"
+        assert (await rig.ask("body", subject="Subject")).task.title == "Subject"
+
+
+async def test_the_record_of_a_long_task_stays_small() -> None:
+    def supervisor(view: View) -> Any:
+        n = len(view.letters)
+        return [complete()] if n > 150 else [request("worker", "ping " * 100), wait()]
+
+    swarm = build_swarm(
+        {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", "pong " * 100)]},
+        task_message_limit=1000,
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask("x" * 10_000)
+    assert outcome.task.turns > 300
+    assert len(outcome.task.model_dump_json()) < 2_000
+
+
+async def test_a_finishing_message_is_a_message() -> None:
+    async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+        outcome = await rig.ask()
+    assert MAILMessage.model_validate_json(outcome.response.model_dump_json()) == outcome.response

@@ -1,0 +1,504 @@
+"""How a task is brought to an end that its agents don't find: steps, turns, time, stalls and faults."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.agents import (
+    Call,
+    View,
+    acknowledge,
+    broadcast,
+    call,
+    complete,
+    ignore,
+    request,
+    respond,
+    wait,
+)
+from support.rig import Rig
+from support.stamp import FakeStamp
+from support.swarms import build_agent, build_swarm
+
+from mail.core.events import EventKind
+from mail.core.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
+from mail.core.prompt import render_message
+from mail.core.tasks import TaskStatus
+from mail.core.tools import ToolFormat
+
+FORMATS: list[ToolFormat] = ["completions", "responses"]
+NOTICE = "::maximum_steps_reached::"
+
+
+def ping_pong(last_word: Any = None, seen: list[View] | None = None) -> dict[str, Any]:
+    """Agents that never come to an end by themselves; at the limit the supervisor says `last_word`."""
+
+    def supervisor(view: View) -> Any:
+        if seen is not None:
+            seen.append(view)
+        if view.mail.subject == NOTICE:
+            return last_word if last_word is not None else [complete(f"at last {len(view.letters)}")]
+        return [request("worker", f"ping {len(view.letters)}"), wait()]
+
+    return {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", "pong")]}
+
+
+class TestStepLimit:
+    @pytest.mark.parametrize("limit", [1, 2, 3, 8])
+    async def test_past_it_the_entrypoint_must_finish(self, limit: int) -> None:
+        seen: list[View] = []
+        async with Rig(build_swarm(ping_pong(seen=seen), task_message_limit=limit)) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("at last")
+        assert outcome.task.status is TaskStatus.COMPLETED
+        assert outcome.task.steps == limit
+        assert [view.mail.subject for view in seen].count(NOTICE) == 1
+        assert seen[-1].mail.sender_type == "system"
+
+    async def test_the_notice_carries_the_transcript(self) -> None:
+        seen: list[View] = []
+        async with Rig(build_swarm(ping_pong(seen=seen), task_message_limit=4)) as rig:
+            outcome = await rig.ask("the question")
+        (notice,) = [m for m in outcome.messages if m.message.subject == NOTICE]
+        before = outcome.messages[: outcome.messages.index(notice)]
+        assert len(before) == 5
+        for message in before:
+            assert render_message(message) in notice.message.body
+        assert "the question" in seen[-1].mail.body
+
+    async def test_the_transcript_reaches_back_over_generations(self) -> None:
+        seen: list[View] = []
+        async with Rig(build_swarm(ping_pong(seen=seen), task_message_limit=2)) as rig:
+            await rig.ask("first question", task_id="t")
+            await rig.ask("second question", task_id="t", resume_from="user_response")
+        assert "first question" in seen[-1].mail.body
+        assert "second question" in seen[-1].mail.body
+
+    @pytest.mark.parametrize("tool_format", FORMATS)
+    async def test_only_then_task_complete_is_forced(self, tool_format: ToolFormat) -> None:
+        seen: list[View] = []
+        swarm = build_swarm(ping_pong(seen=seen), task_message_limit=5, tool_format=tool_format)
+        async with Rig(swarm) as rig:
+            await rig.ask()
+        *earlier, last = [view.tool_choice for view in seen]
+        assert set(map(str, earlier)) == {"required"}
+        assert "task_complete" in str(last)
+
+    @pytest.mark.parametrize(
+        "last_word",
+        [[request("worker"), wait()], [wait()], [call("help")], [call("nonsense")], []],
+        ids=["request", "await", "help", "nonsense", "nothing"],
+    )
+    async def test_without_task_complete_the_task_ends_with_an_error(self, last_word: list[Call]) -> None:
+        async with Rig(build_swarm(ping_pong(last_word), task_message_limit=3)) as rig:
+            outcome = await rig.ask()
+        assert outcome.events[-1].kind is EventKind.TASK_ERROR
+        assert outcome.subject == "::task_error::"
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.kinds.count(EventKind.TASK_COMPLETE) == 0
+        assert outcome.events[-1].data("x")["response"] == outcome.answer
+
+    async def test_an_agent_that_fails_then_ends_it_too(self) -> None:
+        def supervisor(view: View) -> Any:
+            if view.mail.subject == NOTICE:
+                raise RuntimeError("no model")
+            return [request("worker"), wait()]
+
+        agents = {**ping_pong(), "supervisor": supervisor}
+        async with Rig(build_swarm(agents, task_message_limit=3)) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.status is TaskStatus.FAILED
+
+    async def test_system_messages_are_no_steps(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [call("help")] if len(view.letters) < 10 else [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=1)) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "done"
+        assert outcome.task.steps == 1
+        assert outcome.task.turns == 10
+
+    async def test_a_subject_in_colons_is_a_step_like_any_other(self) -> None:
+        def labelled(to: str) -> Any:
+            return lambda view: (
+                [complete("limited")]
+                if view.mail.sender_type == "system"
+                else [request(to, subject="::action_complete::"), wait()]
+            )
+
+        agents = {"supervisor": labelled("worker"), "worker": labelled("supervisor")}
+        async with Rig(build_swarm(agents, task_message_limit=6)) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "limited"
+        assert outcome.task.steps == 6
+
+    async def test_the_submission_may_set_it(self) -> None:
+        async with Rig(build_swarm(ping_pong(), task_message_limit=3)) as rig:
+            assert (await rig.ask(steps=7)).task.steps == 7
+            assert (await rig.ask()).task.steps == 3
+
+    async def test_resuming_resets_it_and_brings_back_what_was_left(self) -> None:
+        async with Rig(build_swarm(ping_pong(), task_message_limit=4)) as rig:
+            first = await rig.ask(task_id="t")
+            left = await rig.inbox(first.key)
+            second = await rig.ask("go on", task_id="t", steps=5)
+            history = await rig.history("worker", first.key)
+        assert len(left) == 1
+        assert first.task.steps == 4
+        assert second.task.steps == 5
+        assert second.answer.startswith("at last")
+        read = [letter.body for letter in View(history, "").letters]
+        assert left[0].message.message.body in read or left[0].mailbox == "supervisor"
+
+    async def test_no_agent_but_the_entrypoint_runs_past_it(self) -> None:
+        ran: list[str] = []
+
+        def worker(view: View) -> Any:
+            ran.append(view.mail.body)
+            return [respond("supervisor")]
+
+        def supervisor(view: View) -> Any:
+            if view.mail.subject == NOTICE:
+                return [complete(f"{len(ran)}")]
+            return [request("worker", str(n)) for n in range(20)] + [wait()]
+
+        swarm = build_swarm({"supervisor": supervisor, "worker": worker}, task_message_limit=5)
+        async with Rig(swarm, concurrency=1) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.steps == 5
+        assert len(ran) <= 4
+
+    async def test_many_agents_at_once_get_one_notice(self) -> None:
+        async def slow(view: View) -> Any:
+            await asyncio.sleep(0.001)
+            return [request("supervisor")]
+
+        def supervisor(view: View) -> Any:
+            if view.mail.subject == NOTICE:
+                return [complete()]
+            return [request(f"worker-{n}") for n in range(8)] + [wait()]
+
+        agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": slow for n in range(8)}
+        async with Rig(build_swarm(agents, task_message_limit=3)) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "done"
+        assert len([m for m in outcome.messages if m.message.subject == NOTICE]) == 1
+
+    async def test_another_entrypoint_gets_the_notice_where_the_task_began_there(self) -> None:
+        agents = {"supervisor": lambda view: [complete("wrong")], **ping_pong()}
+        deputy = build_agent(
+            lambda view: [complete("deputy")] if view.mail.subject == NOTICE else [request("worker"), wait()],
+            targets=["worker"],
+            supervises=True,
+            name="deputy",
+        )
+        agents |= {
+            "supervisor": lambda view: [complete("wrong")],
+            "deputy": deputy,
+            "worker": lambda view: [respond("deputy")],
+        }
+        async with Rig(build_swarm(agents, entrypoint="supervisor", task_message_limit=4)) as rig:
+            assert (await rig.ask(entrypoint="deputy")).answer == "deputy"
+
+
+class TestTurnLimit:
+    """System messages are no steps, so turns are counted as well."""
+
+    async def test_an_entrypoint_that_only_talks_to_the_system(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [complete("stopped")] if view.mail.subject == NOTICE else [call("help")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=2)) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "stopped"
+        assert 2 * TURNS_PER_STEP < outcome.task.turns <= 2 * TURNS_PER_STEP + 2
+
+    async def test_a_worker_that_only_talks_to_the_system(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [complete("stopped")] if view.mail.subject == NOTICE else [request("worker"), wait()]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor, "worker": lambda view: [call("help")]}, task_message_limit=2
+        )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "stopped"
+
+
+class TestStall:
+    async def test_the_entrypoint_is_nudged_once(self) -> None:
+        def supervisor(view: View) -> Any:
+            return (
+                [complete(view.mail.subject)]
+                if view.mail.sender_type == "system"
+                else [request("worker"), wait()]
+            )
+
+        swarm = build_swarm({"supervisor": supervisor, "worker": lambda view: [call("web_search_call")]})
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "::runtime_error::"
+        assert outcome.task.nudges == 1
+
+    async def test_the_nudge_names_the_unanswered_requests(self) -> None:
+        def supervisor(view: View) -> Any:
+            return (
+                [complete(view.mail.body)]
+                if view.mail.sender_type == "system"
+                else [request("worker"), wait()]
+            )
+
+        swarm = build_swarm({"supervisor": supervisor, "worker": lambda view: [call("web_search_call")]})
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert "supervisor" in outcome.answer
+        assert "worker" in outcome.answer
+
+    async def test_the_second_time_the_task_ends_with_an_error(self) -> None:
+        swarm = build_swarm({"supervisor": lambda view: [call("web_search_call")]})
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert outcome.subject == "::task_error::"
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.events[-1].kind is EventKind.TASK_ERROR
+        assert [m.message.subject for m in outcome.messages] == ["New Message", "::runtime_error::"]
+
+    async def test_resuming_gives_a_new_nudge(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [complete()] if len(view.letters) == 4 else [call("web_search_call")]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            failed = await rig.ask(task_id="t")
+            outcome = await rig.ask(task_id="t")
+        assert failed.task.status is TaskStatus.FAILED
+        assert outcome.answer == "done"
+        assert outcome.messages[1].message.subject == "::runtime_error::"
+
+    async def test_a_task_with_work_under_way_does_not_stall(self) -> None:
+        """The supervisor's own turn leaves no mail but for a worker that is slow."""
+
+        async def slow(view: View) -> Any:
+            await asyncio.sleep(0.02)
+            return [respond("supervisor", "slow answer")]
+
+        def supervisor(view: View) -> Any:
+            if view.mail.sender_type == "user":
+                return [request("slow"), request("fast"), wait()]
+            return [wait()] if view.mail.sender == "fast" else [complete(view.mail.body)]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor, "slow": slow, "fast": lambda view: [respond("supervisor")]}
+        )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "slow answer"
+        assert outcome.task.nudges == 0
+
+    @pytest.mark.parametrize("answer", [acknowledge(), ignore()])
+    async def test_a_broadcast_that_nobody_answers(self, answer: Call) -> None:
+        def supervisor(view: View) -> Any:
+            return [broadcast(), wait()] if view.mail.sender_type == "user" else [complete("nobody answered")]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": lambda view: [answer]})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "nobody answered"
+
+    async def test_an_action_alone_is_no_stall(self) -> None:
+        async def act(args: dict[str, Any]) -> str:
+            return "acted"
+
+        def supervisor(view: View) -> Any:
+            return [call("act")] if len(view.letters) == 1 else [complete(view.mail.subject)]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act})) as rig:
+            assert (await rig.ask()).answer == "::action_complete::"
+
+
+class TestFaults:
+    async def test_a_worker_that_keeps_erring_is_reported(self) -> None:
+        turns_of_worker: list[int] = []
+
+        def worker(view: View) -> Any:
+            turns_of_worker.append(len(view.letters))
+            return [call("nonsense")]
+
+        def supervisor(view: View) -> Any:
+            if view.mail.sender_type == "system":
+                return [complete(f"{view.mail.subject} {view.mail.body}")]
+            return [request("worker"), wait()]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}), concurrency=1) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer.startswith("::agent_error:: ")
+        assert "worker" in outcome.answer
+        assert len(turns_of_worker) in (FAULTS_IN_A_ROW, FAULTS_IN_A_ROW + 1)
+
+    async def test_an_entrypoint_that_keeps_erring_ends_the_task(self) -> None:
+        calls: list[int] = []
+
+        def supervisor(view: View) -> Any:
+            calls.append(1)
+            return [call("nonsense")]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            outcome = await rig.ask()
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.subject == "::task_error::"
+        assert len(calls) == FAULTS_IN_A_ROW
+        assert "supervisor" in outcome.answer
+
+    async def test_a_good_turn_begins_the_count_anew(self) -> None:
+        def supervisor(view: View) -> Any:
+            n = len(view.letters)
+            if n > 3 * FAULTS_IN_A_ROW:
+                return [complete()]
+            return [call("help")] if n % FAULTS_IN_A_ROW == 0 else [call("nonsense")]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "done"
+        assert outcome.task.faults == {}
+
+    async def test_several_faults_in_one_turn_are_one_faulty_turn(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [call("nonsense")] * 4 if len(view.letters) == 1 else [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == "done"
+
+
+class TestDeadline:
+    async def test_a_task_past_its_deadline_ends_with_an_error(self) -> None:
+        stamp = FakeStamp()
+        entered = asyncio.Event()
+
+        async def slow(view: View) -> Any:
+            entered.set()
+            await asyncio.sleep(60)
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": slow}), stamp=stamp) as rig:
+            submitted = await rig.submit(timeout=30)
+            await entered.wait()
+            stamp.advance(29)
+            await rig.runtime.expire_overdue()
+            task = await rig.store.load(submitted.key)
+            assert task is not None
+            assert task.is_running
+            stamp.advance(1)
+            await rig.runtime.expire_overdue()
+            outcome = await rig.outcome(submitted)
+            await rig.runtime.expire_overdue()
+            assert await rig.store.load(submitted.key) == outcome.task
+        assert outcome.subject == "::task_timeout::"
+        assert outcome.task.status is TaskStatus.FAILED
+        assert outcome.events[-1].kind is EventKind.TASK_ERROR
+
+    async def test_the_workers_look_at_deadlines_by_themselves(self) -> None:
+        async def slow(view: View) -> Any:
+            stamp.advance(5)
+            await asyncio.sleep(60)
+            return [complete()]
+
+        stamp = FakeStamp()
+        async with Rig(build_swarm({"supervisor": slow}), stamp=stamp) as rig:
+            outcome = await rig.ask(timeout=5)
+        assert outcome.subject == "::task_timeout::"
+
+    async def test_no_turn_begins_past_it(self) -> None:
+        stamp = FakeStamp()
+
+        def supervisor(view: View) -> Any:
+            stamp.advance(10)
+            return [request("worker"), wait()]
+
+        ran: list[int] = []
+
+        def worker(view: View) -> Any:
+            ran.append(1)
+            return [respond("supervisor")]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}), stamp=stamp) as rig:
+            outcome = await rig.ask(timeout=10)
+            left = await rig.inbox(outcome.key)
+        assert outcome.subject == "::task_timeout::"
+        assert ran == []
+        assert [entry.mailbox for entry in left] == ["worker"]
+
+    async def test_without_one_a_task_may_take_for_ever(self) -> None:
+        stamp = FakeStamp()
+
+        def supervisor(view: View) -> Any:
+            stamp.advance(10**8)
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+            assert (await rig.ask()).answer == "done"
+
+    async def test_what_comes_too_late_is_dropped(self) -> None:
+        stamp = FakeStamp()
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def slow(view: View) -> Any:
+            entered.set()
+            await go.wait()
+            return [request("worker", "too late"), complete("too late")]
+
+        swarm = build_swarm({"supervisor": slow, "worker": lambda view: [respond("supervisor")]})
+        async with Rig(swarm, stamp=stamp) as rig:
+            submitted = await rig.submit(timeout=1)
+            await entered.wait()
+            stamp.advance(1)
+            await rig.runtime.expire_overdue()
+            outcome = await rig.outcome(submitted)
+            go.set()
+            await rig.workers.stop()
+            events = await rig.store.read_events(submitted.key)
+            task = await rig.store.load(submitted.key)
+            assert await rig.inbox(submitted.key) == []
+        assert task is not None
+        assert task.status is TaskStatus.FAILED
+        assert outcome.answer != "too late"
+        assert not any(event.message and event.message.message.body == "too late" for event in events)
+        assert [event.kind for event in events].count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
+
+    async def test_a_resume_sets_a_new_one_or_none(self) -> None:
+        stamp = FakeStamp()
+
+        def supervisor(view: View) -> Any:
+            if len(view.letters) == 1:
+                stamp.advance(10)
+                return [call("help")]
+            stamp.advance(50)
+            return [call("help")] if len(view.letters) < 4 else [complete("in time")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+            first = await rig.ask(timeout=10, task_id="t")
+            second = await rig.ask("again", task_id="t")
+        assert first.subject == "::task_timeout::"
+        assert second.answer == "in time"
+
+    async def test_a_late_answer_of_an_earlier_generation_does_not_end_the_next(self) -> None:
+        """A model that answers after the time limit must not answer the question that came after it."""
+        stamp = FakeStamp()
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            if view.mail.body == "first question":
+                entered.set()
+                await go.wait()
+                return [complete("answer to the first")]
+            return [complete("answer to the second")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+            submitted = await rig.submit("first question", timeout=1, task_id="t")
+            await entered.wait()
+            stamp.advance(1)
+            await rig.runtime.expire_overdue()
+            assert (await rig.outcome(submitted)).subject == "::task_timeout::"
+            again = await rig.submit("second question", task_id="t")
+            go.set()
+            outcome = await rig.outcome(again)
+        assert outcome.answer == "answer to the second"

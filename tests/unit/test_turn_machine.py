@@ -1,0 +1,396 @@
+"""`admit` and `settle` against everything that agents and people may do, in any order, with many turns open at once.
+
+The machine keeps what a store would keep and checks after every change what must hold of every change. At the
+end it lets the agents do as little as they can: even then the task must come to an end by itself.
+"""
+
+import json
+from collections import Counter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from support.agents import Call, call, output
+from support.stamp import FakeStamp
+from support.swarms import build_agent, build_swarm
+
+from mail.core.actions import ActionCore
+from mail.core.address import Principal, parse_agent_address
+from mail.core.agents import SwarmCore
+from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.events import TERMINAL, EventKind
+from mail.core.intake import Submission, admit
+from mail.core.limits import OPEN_REQUESTS
+from mail.core.mail_tools import MAIL_TOOLS
+from mail.core.message import MAILMessage
+from mail.core.tasks import LIFECYCLE, NO_MAIL, Checkpoint, Receipt, Task, TaskStatus
+from mail.core.tools import ToolFormat
+from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
+from mail.errors import BadRequest, TaskNotFound
+
+ANN = Principal(role="user", id="ann", swarm="example")
+UNANSWERED = {"web_search_call", "text_output"}
+"""The tools that get no result of ours."""
+STOPPED = (TaskStatus.COMPLETED, TaskStatus.FAILED)
+
+
+async def never_called(args: dict[str, Any]) -> str:
+    raise AssertionError("these machines call nobody")
+
+
+def quiet(view: Any) -> list[Call]:
+    raise AssertionError("these machines call nobody")
+
+
+SWARM: SwarmCore = build_swarm(
+    {
+        "chief": build_agent(quiet, targets=["deputy", "worker"], actions=["act"], supervises=True),
+        "deputy": build_agent(quiet, targets=["chief", "worker@example"], supervises=True),
+        "worker": build_agent(quiet, targets=["chief"], actions=["act"], exclude_tools=frozenset({"help"})),
+        "loner": build_agent(quiet),
+    },
+    actions={"act": ActionCore("act", never_called)},
+    breakpoint_tools=frozenset({"approve"}),
+    entrypoint="chief",
+    task_message_limit=6,
+)
+
+reachable = st.sampled_from(["chief", "deputy", "worker"])
+anything = st.sampled_from(
+    [*SWARM.agents, "ann", "user", "all", "nobody", "chief@example", "agent@other", ""]
+)
+names = st.one_of(reachable, reachable, reachable, anything)
+short = st.text(max_size=6)
+letter = st.fixed_dictionaries({"target": names, "subject": short, "body": short})
+arguments: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "send_request": letter,
+    "send_response": letter,
+    "send_interrupt": letter,
+    "send_broadcast": st.fixed_dictionaries({"subject": short, "body": short}),
+    "send_interswarm_broadcast": st.fixed_dictionaries({"subject": short, "body": short}),
+    "discover_swarms": st.just({"discovery_urls": ["http://localhost"]}),
+    "acknowledge_broadcast": st.fixed_dictionaries({}, optional={"note": short}),
+    "ignore_broadcast": st.fixed_dictionaries({}, optional={"reason": short}),
+    "await_message": st.fixed_dictionaries({}, optional={"reason": short}),
+    "help": st.fixed_dictionaries({"get_summary": st.booleans(), "get_identity": st.booleans()}),
+    "task_complete": st.fixed_dictionaries({"finish_message": short}),
+    "act": st.just({"n": 1}),
+    "approve": st.fixed_dictionaries({"what": short}),
+    "web_search_call": st.just({}),
+    "text_output": st.fixed_dictionaries({"content": short}),
+    "no_such_tool": st.just({"a": 1}),
+}
+assert arguments.keys() >= MAIL_TOOLS.keys()
+
+FREQUENT = [
+    "send_request",
+    "send_request",
+    "send_response",
+    "act",
+    "await_message",
+    "task_complete",
+    "approve",
+]
+
+
+def calls_to(tools: list[str]) -> st.SearchStrategy[Call]:
+    return st.sampled_from(tools).flatmap(lambda tool: arguments[tool].map(lambda args: Call(tool, args)))
+
+
+frequent = calls_to(FREQUENT)
+nonsense = st.builds(Call, st.sampled_from(list(arguments)), st.just({"target": 5, "finish_message": None}))
+scripts = st.lists(
+    st.one_of(frequent, frequent, frequent, calls_to(list(arguments)), nonsense), min_size=1, max_size=4
+) | st.just([])
+receipts = st.builds(
+    Receipt, state=st.sampled_from([Receipt.State.DONE, Receipt.State.FAILED]), content=short
+)
+formats: st.SearchStrategy[ToolFormat] = st.sampled_from(["completions", "responses"])
+
+submissions = st.builds(
+    Submission,
+    body=st.sampled_from(["", "hello", "hello", "hello"]),
+    msg_type=st.sampled_from(["request", "response", "broadcast", "interrupt"]),
+    entrypoint=st.sampled_from([None, None, None, "chief", "deputy", "worker", "nobody"]),
+    task_id=st.just("t"),
+    resume_from=st.sampled_from(
+        [None, None, "user_response", "breakpoint_tool_call", "breakpoint_tool_call"]
+    ),
+    steps=st.sampled_from([None, None, 1, 3, 20]),
+    timeout=st.sampled_from([None] * 9 + [5.0]),
+    breakpoint_tool_call_result=st.sampled_from([None, "plain", {"content": "one"}, "all"]),
+)
+
+
+class TaskMachine(RuleBasedStateMachine):
+    """One task, and the turns that are being run on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stamp = FakeStamp()
+        self.task: Task | None = None
+        self.inbox: list[InboxEntry] = []
+        self.delivered: set[tuple[str, int]] = set()
+        self.leased: dict[str, Turn] = {}
+        self.responses: dict[int, MAILMessage] = {}
+        self.events: list[Any] = []
+        self.asked: dict[str, Counter[str]] = {name: Counter() for name in SWARM.agents}
+        self.outputs = 0
+
+    # ------------------------------------------------------------------------------------ what may happen
+
+    @rule(submission=submissions)
+    def submit(self, submission: Submission) -> None:
+        if submission.breakpoint_tool_call_result == "all" and self.task and self.task.breakpoint:
+            results = [{"call_id": each.call_id, "content": "yes"} for each in self.task.breakpoint.calls]
+            submission = submission.model_copy(update={"breakpoint_tool_call_result": results})
+        try:
+            change = admit(self.task, SWARM, ANN, submission, self.stamp)
+        except (BadRequest, TaskNotFound):
+            return
+        assert change.turn is None
+        self.apply(change)
+
+    def ready(self) -> list[str]:
+        """The mailboxes that a worker could open."""
+        if self.task is None or not self.task.is_running:
+            return []
+        return sorted({entry.mailbox for entry in self.inbox} - self.leased.keys())
+
+    @precondition(ready)
+    @rule(data=st.data())
+    def open(self, data: st.DataObject) -> None:
+        self.open_head(data.draw(st.sampled_from(self.ready())))
+
+    @precondition(lambda self: self.leased)
+    @rule(script=scripts, tool_format=formats, data=st.data())
+    def finish(self, script: list[Call], tool_format: ToolFormat, data: st.DataObject) -> None:
+        self.play(self.leased[data.draw(st.sampled_from(sorted(self.leased)))], script, tool_format, data)
+
+    @precondition(ready)
+    @rule(script=scripts, tool_format=formats, data=st.data())
+    def open_and_finish(self, script: list[Call], tool_format: ToolFormat, data: st.DataObject) -> None:
+        turn = self.open_head(data.draw(st.sampled_from(self.ready())))
+        if turn is not None:
+            self.play(turn, script, tool_format, data)
+
+    @precondition(lambda self: self.leased)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        turn = self.leased[data.draw(st.sampled_from(sorted(self.leased)))]
+        self.settle(turn, AgentFailure("no model"), [])
+
+    @precondition(lambda self: self.leased)
+    @rule(data=st.data())
+    def crash(self, data: st.DataObject) -> None:
+        """The worker dies; the lease runs out, and the mail is still there."""
+        del self.leased[data.draw(st.sampled_from(sorted(self.leased)))]
+
+    @rule(seconds=st.sampled_from([1, 5]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.stamp.advance(seconds)
+        if self.task is not None:
+            self.apply_if(expire(self.task, SWARM, None, self.stamp))
+
+    # ----------------------------------------------------------------------------- what the runtime does
+
+    def open_head(self, mailbox: str) -> Turn | None:
+        """Open the next turn of a mailbox as `Runtime.run_turn` does; None where there is none to run."""
+        task = self.task
+        assert task is not None
+        mine = [entry for entry in self.inbox if entry.mailbox == mailbox]
+        if not mine or mailbox in self.leased or not task.is_running:
+            return None
+        head = min(mine, key=lambda entry: (entry.tier, entry.seq))
+        assert task.head_tier(mailbox) is head.tier
+        turn = Turn(task, head, Lease("lease", 0), [], None)
+        self.leased[mailbox] = turn
+        if task.is_overdue(self.stamp.now().timestamp()):
+            self.apply_if(expire(task, SWARM, turn, self.stamp))
+            self.leased.pop(mailbox, None)
+            return None
+        if is_spent(task, SWARM, turn):
+            if task.exhausted is None:
+                self.apply_if(exhaust(task, SWARM, turn, self.events, self.stamp))
+            self.leased.pop(mailbox, None)
+            return None
+        return turn
+
+    def calls_of(self, script: list[Call], tool_format: ToolFormat) -> list[Any]:
+        self.outputs += 1
+        return output(script, tool_format=tool_format, prefix=f"call{self.outputs}")
+
+    def play(self, turn: Turn, script: list[Call], tool_format: ToolFormat, data: st.DataObject) -> None:
+        """End a turn with the calls of a script, its actions run."""
+        calls = self.calls_of(script, tool_format)
+        agent = SWARM.agents[turn.mailbox]
+        made = tuple(
+            data.draw(receipts) if SWARM.runs_as_action(agent, each.tool_name) else None for each in calls
+        )
+        self.settle(turn, Checkpoint(text=None, calls=tuple(calls), receipts=made), script)
+
+    def settle(self, turn: Turn, result: TurnOutput, script: list[Call]) -> None:
+        before = self.task
+        assert before is not None
+        change = settle(before, SWARM, turn, result, self.stamp)
+        assert change.consumed == turn.entry
+        assert change.task.turns == before.turns + 1
+        assert change.task.steps - before.steps == (turn.entry.message.sender.address_type != "system")
+        if before.status in STOPPED:
+            assert change.deliveries == ()
+            assert change.response is None
+            assert change.task.status is before.status
+        for entry in change.deliveries:
+            self.check_sender(entry, turn, script)
+        self.apply(change)
+
+    def apply_if(self, change: TaskChange | None) -> None:
+        if change is not None:
+            self.apply(change)
+
+    # ------------------------------------------------------------------------- what must hold of a change
+
+    def apply(self, change: TaskChange) -> None:
+        before, after = self.task, change.task
+        assert change.expected_version == (before.version if before else 0)
+        assert after.version == change.expected_version + 1
+        self.check_status(before, change)
+        self.check_events(before.seq if before else 0, change)
+        if change.consumed is not None:
+            self.inbox.remove(change.consumed)
+        for entry in change.deliveries:
+            assert (entry.mailbox, entry.seq) not in self.delivered
+            assert entry.mailbox in SWARM.agents
+            self.delivered.add((entry.mailbox, entry.seq))
+            self.inbox.append(entry)
+        if change.turn is not None:
+            assert self.leased.pop(change.turn.mailbox) is change.turn
+        self.check_history(before, change)
+        self.task = after
+        self.check_task(after)
+
+    def check_status(self, before: Task | None, change: TaskChange) -> None:
+        after = change.task
+        if before is None:
+            assert after.status is TaskStatus.RUNNING
+            assert after.generation == 1
+        elif after.status is not before.status:
+            assert after.status in {end for (start, _), end in LIFECYCLE.items() if start is before.status}
+        resumed = before is not None and not before.is_running and after.is_running
+        assert after.generation == (before.generation if before else 1) + resumed
+        if resumed:
+            assert (after.steps, after.turns, after.nudges, after.exhausted) == (0, 0, 0, None)
+            assert after.faults == {}
+        stopped = (before is None or before.is_running) and not after.is_running
+        assert (change.response is not None) == stopped
+        if change.response is not None:
+            assert after.generation not in self.responses
+            self.responses[after.generation] = change.response
+        assert (after.breakpoint is not None) == (after.status is TaskStatus.PAUSED)
+        assert self.responses.keys() == set(range(1, after.generation + (not after.is_running)))
+
+    def check_events(self, seq: int, change: TaskChange) -> None:
+        events = change.events
+        assert events
+        assert [event.seq for event in events] == list(range(seq + 1, seq + 1 + len(events)))
+        assert change.task.seq == events[-1].seq
+        terminal = [event for event in events if event.kind in TERMINAL]
+        assert len(terminal) == (change.response is not None)
+        if change.response is not None:
+            assert events[-1] == terminal[0]
+            assert events[-1].text == change.response.message.body
+        messages = {event.seq: event.message for event in events if event.kind is EventKind.NEW_MESSAGE}
+        announced = {entry.seq: entry.message for entry in change.deliveries}
+        if change.task.status is TaskStatus.COMPLETED and change.response is not None:
+            announced[events[-2].seq] = change.response
+        assert messages == announced
+        self.events += events
+        for event in events:
+            json.dumps(event.data("t"))
+
+    def check_history(self, before: Task | None, change: TaskChange) -> None:
+        record = change.history
+        known = dict(before.histories) if before else {}
+        if record is not None:
+            known[record.agent] = known.get(record.agent, 0) + 1
+            assert record.n == known[record.agent]
+            for entry in record.entries:
+                self.count_calls(record.agent, entry)
+        assert change.task.histories == known
+        waiting = change.task.breakpoint
+        for agent, asked in self.asked.items():
+            open_calls = {call_id for call_id, count in asked.items() if count}
+            paused = {each.call_id for each in waiting.calls} if waiting and waiting.agent == agent else set()
+            assert open_calls == paused, "a tool call has no result, or two"
+
+    def count_calls(self, agent: str, entry: dict[str, Any]) -> None:
+        made = [(item["id"], item["function"]["name"]) for item in entry.get("tool_calls") or ()]
+        if entry.get("type") == "function_call":
+            made.append((entry["call_id"], entry["name"]))
+        for call_id, name in made:
+            if name not in UNANSWERED:
+                self.asked[agent][call_id] += 1
+        answered = entry.get("tool_call_id") or (
+            entry.get("call_id") if entry.get("type") == "function_call_output" else None
+        )
+        if answered is not None:
+            self.asked[agent][answered] -= 1
+
+    def check_sender(self, entry: InboxEntry, turn: Turn, script: list[Call]) -> None:
+        """An agent writes only as itself, and only to its targets; everything else comes from the system."""
+        sender = entry.message.sender
+        if sender.address_type == "system":
+            assert sender.address == SWARM.name
+            return
+        assert (sender.address_type, sender.address) == ("agent", turn.mailbox)
+        if entry.message.msg_type == "broadcast":
+            assert entry.mailbox != turn.mailbox
+            return
+        targets = {parse_agent_address(target)[0] for target in SWARM.agents[turn.mailbox].comm_targets}
+        assert entry.mailbox in targets
+        assert any(each.tool.startswith("send_") for each in script)
+
+    def check_task(self, task: Task) -> None:
+        counts: dict[str, list[int]] = {}
+        for entry in self.inbox:
+            counts.setdefault(entry.mailbox, list(NO_MAIL))[entry.tier - 1] += 1
+        assert task.pending == {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}
+        if task.is_running:
+            assert self.inbox, "a running task without mail would hang"
+            if task.exhausted is not None:
+                assert any(
+                    (entry.mailbox, entry.seq) == (task.entrypoint, task.exhausted) for entry in self.inbox
+                ), "nobody would end this task"
+        text = task.model_dump_json()
+        assert Task.model_validate_json(text) == task
+        assert len(task.requests) <= OPEN_REQUESTS
+        variable = len(json.dumps([each.model_dump() for each in task.requests])) + len(
+            task.breakpoint.model_dump_json() if task.breakpoint else ""
+        )
+        assert len(text) - variable < 1_500
+        assert task.owner == str(ANN)
+        assert task.owner in task.contributors
+
+    # --------------------------------------------------------------------------------------- and the end
+
+    def teardown(self) -> None:
+        """Agents that do nothing useful can't keep a task from its end, and can't make it hang."""
+        if self.task is None:
+            return
+        self.leased.clear()
+        for _ in range(3 * self.task.limits.turns + 100):
+            if not self.task.is_running:
+                return
+            version = self.task.version
+            for mailbox in SWARM.agents:
+                if self.task.is_running and (turn := self.open_head(mailbox)) is not None:
+                    script = [call("web_search_call")]
+                    made = self.calls_of(script, "completions")
+                    self.settle(turn, Checkpoint(text=None, calls=tuple(made), receipts=(None,)), script)
+            assert self.task.version > version, f"the task hangs: {self.task!r}"
+        raise AssertionError(f"the task does not end: {self.task!r}")
+
+
+TaskMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+TestTask = TaskMachine.TestCase

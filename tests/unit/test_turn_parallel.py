@@ -1,0 +1,240 @@
+"""Agents of one task work at the same time; one agent never does two things at once."""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from support.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.message import Tier
+from mail.core.ports import Token
+from mail.core.runtime import Runtime
+from mail.queues.local import LocalQueue, LocalWorkers
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+
+
+class Meter:
+    """Counts who is at work at the same time."""
+
+    def __init__(self) -> None:
+        self.now: Counter[Any] = Counter()
+        self.most_at_once = 0
+        self.overlaps_with_itself: list[Any] = []
+
+    async def work(self, who: Any, yields: int = 3) -> None:
+        self.now[who] += 1
+        if self.now[who] > 1:
+            self.overlaps_with_itself.append(who)
+        self.most_at_once = max(self.most_at_once, sum(self.now.values()))
+        for _ in range(yields):
+            await asyncio.sleep(0)
+        self.now[who] -= 1
+
+
+async def test_agents_of_one_task_overlap_in_time() -> None:
+    """Each waits until all have begun, so that the task could not end if they ran one after the other."""
+    barrier = asyncio.Barrier(8)
+
+    async def worker(view: View) -> Any:
+        await barrier.wait()
+        return [respond("supervisor")]
+
+    def supervisor(view: View) -> Any:
+        if len(view.letters) == 1:
+            return [request(f"worker-{n}") for n in range(8)] + [wait()]
+        return [complete("all")] if len(view.letters) == 9 else [wait()]
+
+    agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(8)}
+    async with Rig(build_swarm(agents, task_message_limit=50)) as rig:
+        assert (await rig.ask()).answer == "all"
+
+
+async def test_actions_of_different_agents_overlap_in_time() -> None:
+    barrier = asyncio.Barrier(3)
+
+    async def act(args: dict[str, Any]) -> str:
+        await barrier.wait()
+        return "acted"
+
+    def worker(view: View) -> Any:
+        return [call("act")] if len(view.letters) == 1 else [respond("supervisor")]
+
+    def supervisor(view: View) -> Any:
+        if len(view.letters) == 1:
+            return [request(f"worker-{n}") for n in range(3)] + [wait()]
+        return [complete("all")] if len(view.letters) == 4 else [wait()]
+
+    agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(3)}
+    async with Rig(build_swarm(agents, actions={"act": act})) as rig:
+        assert (await rig.ask()).answer == "all"
+
+
+async def test_tasks_overlap_in_time() -> None:
+    barrier = asyncio.Barrier(5)
+
+    async def supervisor(view: View) -> Any:
+        await barrier.wait()
+        return [complete(view.mail.body)]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        outcomes = await asyncio.gather(*(rig.ask(f"task {n}") for n in range(5)))
+    assert [outcome.answer for outcome in outcomes] == [f"task {n}" for n in range(5)]
+
+
+async def test_one_agent_never_runs_twice_at_once() -> None:
+    """Whatever its mailbox holds, and however often it is woken."""
+    meter = Meter()
+
+    async def worker(view: View) -> Any:
+        await meter.work("worker")
+        await rig.queue.publish([Token(submitted.key, "worker", tier) for tier in Tier])
+        return [acknowledge()] if view.mail.subject == "News" else [respond("supervisor")]
+
+    async def supervisor(view: View) -> Any:
+        await meter.work("supervisor")
+        if len(view.letters) == 1:
+            return [request("worker", str(n)) for n in range(10)] + [broadcast(), wait()]
+        return [complete("all")] if len(view.letters) == 11 else [wait()]
+
+    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}, task_message_limit=50)) as rig:
+        submitted = await rig.submit()
+        outcome = await rig.outcome(submitted)
+    assert outcome.answer == "all"
+    assert meter.overlaps_with_itself == []
+    assert meter.most_at_once == 2
+
+
+async def test_two_runtimes_on_one_store_keep_out_of_each_others_turns() -> None:
+    """Leases, and not the queue, are what keeps a mailbox to one worker."""
+    meter = Meter()
+
+    async def worker(view: View) -> Any:
+        await meter.work(("worker", view.letters[0].body))
+        return [respond("supervisor", view.mail.body)]
+
+    async def supervisor(view: View) -> Any:
+        await meter.work(("supervisor", view.letters[0].body))
+        if len(view.letters) == 1:
+            return [request("worker", view.mail.body) for _ in range(6)] + [wait()]
+        return [complete("all")] if len(view.letters) == 7 else [wait()]
+
+    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+        second = Runtime(rig.swarm, rig.store, rig.queue, rig.stamp)
+        workers = LocalWorkers(second, rig.queue)
+        await workers.start()
+        outcomes = await asyncio.gather(*(rig.ask(f"task {n}") for n in range(5)))
+        await workers.stop()
+    assert {outcome.answer for outcome in outcomes} == {"all"}
+    assert meter.overlaps_with_itself == []
+    for outcome in outcomes:
+        assert outcome.task.turns == 13
+
+
+async def test_concurrency_is_bounded() -> None:
+    meter = Meter()
+
+    async def supervisor(view: View) -> Any:
+        await meter.work(view.mail.body)
+        return [complete()]
+
+    async with Rig(build_swarm({"supervisor": supervisor}), concurrency=3) as rig:
+        await asyncio.gather(*(rig.ask(f"task {n}") for n in range(20)))
+    assert meter.most_at_once == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_random_interleavings_lose_and_repeat_nothing(seed: int) -> None:
+    """Many agents, each slow at random; every request is answered once, every event has its place."""
+    chance = random.Random(seed)
+    names = [f"worker-{n}" for n in range(4)]
+
+    async def pause() -> None:
+        for _ in range(chance.randrange(5)):
+            await asyncio.sleep(0)
+
+    async def worker(view: View) -> Any:
+        await pause()
+        if view.mail.subject == "News":
+            return [acknowledge()]
+        if view.mail.subject == "Request" and view.mail.sender == "supervisor":
+            return [respond("supervisor", view.mail.body), broadcast(view.mail.body)]
+        return [wait()]
+
+    async def supervisor(view: View) -> Any:
+        await pause()
+        if view.mail.sender_type == "user":
+            return [request(name, f"{name} {n}") for name in names for n in range(3)] + [wait()]
+        answers = [letter.body for letter in view.letters if letter.subject == "Response"]
+        if view.mail.subject == "News":
+            return [acknowledge()] if len(answers) < 12 else [complete(",".join(sorted(answers)))]
+        return [wait()] if len(answers) < 12 else [complete(",".join(sorted(answers)))]
+
+    agents: dict[str, Any] = {"supervisor": supervisor} | dict.fromkeys(names, worker)
+    async with Rig(build_swarm(agents, task_message_limit=500)) as rig:
+        outcome = await rig.ask()
+        histories = {name: View(await rig.history(name, outcome.key), "").letters for name in agents}
+        inbox = await rig.inbox(outcome.key)
+    assert outcome.answer == ",".join(sorted(f"{name} {n}" for name in names for n in range(3)))
+    assert [event.seq for event in outcome.events] == list(range(1, len(outcome.events) + 1))
+    for name, letters in histories.items():
+        read = Counter((letter.subject, letter.body) for letter in letters)
+        waiting = Counter(
+            (entry.message.message.subject, entry.message.message.body)
+            for entry in inbox
+            if entry.mailbox == name
+        )
+        sent = Counter(
+            (message.message.subject, message.message.body)
+            for message in outcome.messages[:-1]
+            if message.message.recipients[0].address in ("all", name) and message.sender.address != name
+        )
+        assert read + waiting == sent
+        assert max(read.values()) == 1
+
+
+async def test_conflicting_commits_call_no_agent_twice() -> None:
+    """Eight workers commit on the same version; seven decide again, and none asks its model again."""
+    calls: Counter[str] = Counter()
+    barrier = asyncio.Barrier(8)
+
+    def worker(name: str) -> Any:
+        async def policy(view: View) -> Any:
+            calls[name] += 1
+            await barrier.wait()
+            return [respond("supervisor", name)]
+
+        return policy
+
+    def supervisor(view: View) -> Any:
+        if len(view.letters) == 1:
+            return [request(f"worker-{n}") for n in range(8)] + [wait()]
+        return [complete("all")] if len(view.letters) == 9 else [wait()]
+
+    class YieldingStore(SQLiteStore):
+        """A store whose commits take a moment, as those over a network do."""
+
+        async def commit(self, change: Any) -> None:
+            await asyncio.sleep(0)
+            await super().commit(change)
+
+    agents: dict[str, Any] = {"supervisor": supervisor} | {
+        f"worker-{n}": worker(f"worker-{n}") for n in range(8)
+    }
+    swarm = build_swarm(agents, task_message_limit=50)
+    rig = Rig(swarm)
+    with SQLiteDatabase(IN_MEMORY) as database:
+        rig.store = YieldingStore(database)
+        rig.queue = LocalQueue()
+        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.stamp)
+        rig.workers = LocalWorkers(rig.runtime, rig.queue)
+        await rig.workers.start()
+        outcome = await rig.ask()
+        await rig.workers.stop()
+    assert outcome.answer == "all"
+    assert calls == Counter({f"worker-{n}": 1 for n in range(8)})
+    assert [event.seq for event in outcome.events] == list(range(1, len(outcome.events) + 1))

@@ -1,0 +1,338 @@
+"""The effect loop: waiting, watching, waking up, stopping, and starting again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.agents import View, acknowledge, call, complete, request, respond, turns, wait
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.address import Principal
+from mail.core.events import Event
+from mail.core.message import Tier
+from mail.core.ports import Token
+from mail.core.stamp import SYSTEM_STAMP
+from mail.core.tasks import TaskKey
+from mail.errors import TaskNotFound
+from mail.queues.local import LocalWorkers
+
+SOON = 5.0
+
+
+def pair() -> dict[str, Any]:
+    return {
+        "supervisor": turns([request("worker"), wait()], [complete()]),
+        "worker": lambda view: [respond("supervisor")],
+    }
+
+
+async def collect(rig: Rig, key: TaskKey, **options: Any) -> list[list[Event]]:
+    batches = []
+    async with asyncio.timeout(SOON):
+        async for batch in rig.runtime.watch(key, **options):
+            batches.append(batch)  # noqa: PERF401  # the time limit is for all of it
+    return batches
+
+
+class TestSubmit:
+    async def test_when_it_returns_the_message_is_stored(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit("hello")
+            (entry,) = await rig.inbox(submitted.key)
+        assert entry.message.message.body == "hello"
+        assert (submitted.generation, submitted.after) == (1, 0)
+
+    async def test_it_tells_where_its_events_begin(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            first = await rig.ask(task_id="t")
+            second = await rig.submit(task_id="t")
+            await rig.outcome(second)
+        assert second.after == first.events[-1].seq
+        assert second.generation == 2
+
+
+class TestWait:
+    async def test_it_gives_up_in_time(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            async with asyncio.timeout(SOON):
+                assert await rig.runtime.wait(submitted, 0) is None
+
+    async def test_an_answer_that_is_there_needs_no_time(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            outcome = await rig.ask()
+            assert await rig.runtime.wait(outcome.submitted, 0) == outcome.response
+
+    async def test_it_gives_up_while_the_task_goes_on(self) -> None:
+        """Events that come meanwhile must not make it wait for longer than it was told to."""
+
+        async def supervisor(view: View) -> Any:
+            await asyncio.sleep(0.001)
+            return [call("help")]
+
+        swarm = build_swarm({"supervisor": supervisor}, task_message_limit=10_000)
+        async with Rig(swarm, stamp=SYSTEM_STAMP) as rig:
+            submitted = await rig.submit()
+            async with asyncio.timeout(SOON):
+                assert await rig.runtime.wait(submitted, 0.05) is None
+            task = await rig.store.load(submitted.key)
+        assert task is not None
+        assert task.is_running
+        assert task.turns > 1
+
+    async def test_who_goes_away_cancels_nothing(self) -> None:
+        go = asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            await go.wait()
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            submitted = await rig.submit()
+            waiting = asyncio.create_task(rig.runtime.wait(submitted))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            go.set()
+            assert (await rig.outcome(submitted)).answer == "done"
+
+
+class TestWatch:
+    async def test_it_gives_every_event_once_as_it_happens(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            watching = asyncio.create_task(collect(rig, submitted.key))
+            await asyncio.sleep(0)
+            rig.workers = LocalWorkers(rig.runtime, rig.queue)
+            await rig.workers.start()
+            batches = await watching
+            outcome = await rig.outcome(submitted)
+        assert [event for batch in batches for event in batch] == outcome.events
+        assert len(batches) > 1
+
+    @pytest.mark.parametrize("after", range(12))
+    async def test_it_joins_anywhere(self, after: int) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            outcome = await rig.ask()
+            batches = await collect(rig, outcome.key, after=after, to_end_of_task=True)
+        assert [event for batch in batches for event in batch] == outcome.events[after:]
+
+    async def test_it_ends_with_the_first_terminal_event(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            first = await rig.ask(task_id="t")
+            second = await rig.ask(task_id="t")
+            batches = await collect(rig, first.key)
+            rest = await collect(rig, first.key, after=first.events[-1].seq)
+        assert [event for batch in batches for event in batch] == first.events
+        assert [event for batch in rest for event in batch] == second.events
+
+    async def test_to_the_end_of_the_task_it_passes_over_earlier_ends(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
+            first = await rig.ask(task_id="t")
+            second = await rig.ask(task_id="t")
+            batches = await collect(rig, first.key, to_end_of_task=True)
+        assert [event for batch in batches for event in batch] == first.events + second.events
+
+    async def test_a_paused_stream_ends_at_once(self) -> None:
+        swarm = build_swarm({"supervisor": turns([call("approve")])}, breakpoint_tools=frozenset({"approve"}))
+        async with Rig(swarm) as rig:
+            submitted = await rig.submit()
+            batches = await collect(rig, submitted.key, heartbeat=60)
+        assert batches[-1][-1].is_terminal
+
+    async def test_silence_is_a_heartbeat(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            watching = rig.runtime.watch(submitted.key, after=1, heartbeat=0.01)
+            async with asyncio.timeout(SOON):
+                assert [await anext(watching) for _ in range(3)] == [[], [], []]
+            await watching.aclose()
+
+    async def test_an_unknown_task(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            with pytest.raises(TaskNotFound):
+                await collect(rig, TaskKey(str(rig.user), "unknown"))
+
+
+class TestTokens:
+    """A token is a hint: lost, doubled or wrong, it does no harm."""
+
+    async def test_tokens_for_what_does_not_exist(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            outcome = await rig.ask()
+            for key in (outcome.key, TaskKey(str(rig.user), "unknown"), TaskKey("nobody", "x")):
+                for mailbox in ("supervisor", "worker", "nobody", ""):
+                    await rig.runtime.run_turn(key, mailbox)
+            assert await rig.store.load(outcome.key) == outcome.task
+
+    async def test_doubled_tokens_run_nothing_twice(self) -> None:
+        calls: list[str] = []
+
+        async def supervisor(view: View) -> Any:
+            calls.append(view.mail.body)
+            await asyncio.sleep(0)
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            submitted = await rig.submit()
+            for _ in range(5):
+                await rig.queue.publish([Token(submitted.key, "supervisor", tier) for tier in Tier])
+            await asyncio.gather(*(rig.runtime.run_turn(submitted.key, "supervisor") for _ in range(5)))
+            await rig.outcome(submitted)
+        assert calls == ["hello"]
+
+    async def test_a_lost_token_is_made_up_for_by_any_other_of_the_task(self) -> None:
+        """So says DESIGN: an idle turn publishes what waits in other mailboxes."""
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            while rig.queue._heap:
+                await rig.queue.take()
+            await rig.runtime.run_turn(submitted.key, "worker")
+            assert await rig.queue.take() == (submitted.key, "supervisor")
+
+    async def test_recover_publishes_all_mail_that_waits(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            keys = [(await rig.submit(f"{n}")).key for n in range(3)]
+            while rig.queue._heap:
+                await rig.queue.take()
+            await rig.runtime.recover()
+            assert [await rig.queue.take() for _ in keys] == [(key, "supervisor") for key in keys]
+
+
+class TestStopping:
+    async def test_a_turn_that_can_finish_in_time_does(self) -> None:
+        entered = asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            entered.set()
+            await asyncio.sleep(0.02)
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            submitted = await rig.submit()
+            await entered.wait()
+            await rig.workers.stop(grace=SOON)
+            response = await rig.runtime.wait(submitted, 0)
+        assert response is not None
+
+    async def test_no_new_turn_begins(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            await asyncio.sleep(0.01)
+            task = await rig.store.load(submitted.key)
+        assert task is not None
+        assert task.turns == 0
+
+    async def test_a_turn_that_is_cancelled_is_run_again(self) -> None:
+        calls: list[int] = []
+        entered = asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            calls.append(len(view.letters))
+            if len(calls) == 1:
+                entered.set()
+                await asyncio.sleep(60)
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+            submitted = await rig.submit()
+            await entered.wait()
+            await rig.workers.stop(grace=0)
+            before = await rig.store.load(submitted.key)
+            rig.workers = LocalWorkers(rig.runtime, rig.queue)
+            await rig.workers.start()
+            outcome = await rig.outcome(submitted)
+        assert before is not None
+        assert (before.turns, before.version) == (0, 1)
+        assert outcome.answer == "done"
+        assert calls == [1, 1]
+
+    async def test_a_restart_goes_on_where_it_was(self, tmp_path: Any) -> None:
+        entered = asyncio.Event()
+        calls: list[str] = []
+
+        async def worker(view: View) -> Any:
+            calls.append(view.mail.body)
+            if len(calls) == 1:
+                entered.set()
+                await asyncio.sleep(60)
+            return [respond("supervisor", "after the restart")]
+
+        def supervisor(view: View) -> Any:
+            return [request("worker"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+
+        async with Rig(
+            build_swarm({"supervisor": supervisor, "worker": worker}), path=tmp_path / "mail.db"
+        ) as rig:
+            submitted = await rig.submit()
+            await entered.wait()
+            await rig.restart()
+            assert (await rig.outcome(submitted)).answer == "after the restart"
+        assert len(calls) == 2
+
+
+class TestSwarmsThatChange:
+    """A server may come back with other agents than its tasks know."""
+
+    async def test_mail_for_an_agent_that_is_gone_does_not_hang_its_task(self, tmp_path: Any) -> None:
+        path = tmp_path / "mail.db"
+        first = build_swarm({"supervisor": turns([request("worker"), wait()]), "worker": lambda view: []})
+        async with Rig(first, path=path) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+        second = build_swarm(
+            {"supervisor": lambda view: [complete(f"{view.mail.sender_type}: {view.mail.body}")]}
+        )
+        async with Rig(second, path=path) as rig:
+            outcome = await rig.outcome(submitted)
+        assert "worker" in outcome.answer
+
+    async def test_an_entrypoint_that_is_gone(self, tmp_path: Any) -> None:
+        path = tmp_path / "mail.db"
+        async with Rig(build_swarm({"chief": lambda view: [complete()]}), path=path) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+        async with Rig(build_swarm({"supervisor": lambda view: [complete("taken over")]}), path=path) as rig:
+            outcome = await rig.outcome(submitted)
+            assert not outcome.task.is_running
+            again = await rig.ask("hello again", task_id=submitted.key.task_id, entrypoint="supervisor")
+        assert again.answer == "taken over"
+
+
+async def test_two_people_with_the_same_task_id_share_nothing() -> None:
+    def supervisor(view: View) -> Any:
+        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.letters)}")]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        people = [
+            Principal(role="user", id="ann", swarm="example"),
+            Principal(role="user", id="bob", swarm="example"),
+            Principal(role="admin", id="ann", swarm="example"),
+        ]
+        for round_number in range(2):
+            submissions = [
+                await rig.submit(f"{person} {round_number}", caller=person, task_id="same")
+                for person in people
+            ]
+            outcomes = [await rig.outcome(submitted) for submitted in submissions]
+    assert [outcome.answer for outcome in outcomes] == [
+        f"{person.id}: {person} 0,{person} 1" for person in people
+    ]
+    assert [outcome.task.owner for outcome in outcomes] == [str(person) for person in people]
+
+
+async def test_a_broadcast_by_a_person_waits_for_nobody() -> None:
+    swarm = build_swarm({"supervisor": lambda view: [complete()], "worker": lambda view: [acknowledge()]})
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask(msg_type="broadcast")
+    assert outcome.answer == "done"

@@ -1,0 +1,410 @@
+"""The MAIL tools in the hands of an agent: what each does, and what a wrong call is answered."""
+
+from typing import Any
+
+import pytest
+from support.agents import (
+    Call,
+    View,
+    acknowledge,
+    broadcast,
+    call,
+    complete,
+    ignore,
+    interrupt,
+    request,
+    respond,
+    scripted,
+    turns,
+    wait,
+)
+from support.rig import Outcome, Rig
+from support.swarms import build_agent, build_swarm
+
+from mail.core.events import EventKind
+from mail.core.mail_tools import MAIL_TOOLS
+
+
+async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[Any]]:
+    """Let a supervisor play a script and then finish; returns the outcome, its tool results and what it read."""
+    seen: list[View] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view)
+        return list(script) if len(view.letters) == 1 else [complete()]
+
+    async with Rig(build_swarm({"supervisor": supervisor, **agents})) as rig:
+        outcome = await rig.ask()
+        results = View(await rig.history("supervisor", outcome.key), "").results
+    return outcome, results[: len(script)], seen[-1].letters[1:]
+
+
+async def answering(view: View) -> list[Call]:
+    return [acknowledge()] if view.mail.subject == "News" else [respond(view.mail.sender, "pong")]
+
+
+async def test_send_request_and_send_response() -> None:
+    outcome, results, letters = await after(request("worker", "ping", "A question"), wait(), worker=answering)
+    asked, answered = outcome.messages[1:3]
+    assert results[0].startswith("SUCCESS: ")
+    assert asked.msg_type == "request"
+    assert (asked.message.subject, asked.message.body) == ("A question", "ping")
+    assert asked.message.sender.model_dump() == {"address_type": "agent", "address": "supervisor"}
+    assert asked.message.recipient.model_dump() == {"address_type": "agent", "address": "worker"}
+    assert answered.msg_type == "response"
+    assert answered.message.request_id == asked.message.request_id
+    assert [letter.body for letter in letters] == ["pong"]
+
+
+async def test_send_interrupt() -> None:
+    outcome, results, _ = await after(interrupt("worker", "now"), wait(), worker=answering)
+    sent = outcome.messages[1]
+    assert sent.msg_type == "interrupt"
+    assert [address.address for address in sent.message.recipients] == ["worker"]
+    assert sent.message.interrupt_id
+    assert results[0].startswith("SUCCESS: ")
+
+
+async def test_send_broadcast_reaches_every_other_agent_once() -> None:
+    heard: list[tuple[str, int]] = []
+
+    def listener(name: str) -> Any:
+        def policy(view: View) -> Any:
+            heard.append((name, len(view.letters)))
+            assert view.mail.recipients == (("agent", "all"),)
+            return [acknowledge()]
+
+        return policy
+
+    outcome, results, _ = await after(
+        broadcast("hear me", "Hear"),
+        wait(),
+        one=listener("one"),
+        two=listener("two"),
+        three=listener("three"),
+    )
+    assert sorted(heard) == [("one", 1), ("three", 1), ("two", 1)]
+    sent = outcome.messages[1]
+    assert sent.msg_type == "broadcast"
+    assert sent.message.recipients[0].model_dump() == {"address_type": "agent", "address": "all"}
+    assert len([message for message in outcome.messages if message.message.subject == "Hear"]) == 1
+    assert results[0].startswith("SUCCESS: ")
+
+
+async def test_send_broadcast_by_the_only_agent_is_an_error() -> None:
+    outcome, results, letters = await after(broadcast())
+    assert results[0].startswith("ERROR: ")
+    assert [letter.subject for letter in letters] == ["::agent_error::"]
+    assert outcome.answer == "done"
+
+
+@pytest.mark.parametrize("tool", ["acknowledge_broadcast", "ignore_broadcast"])
+@pytest.mark.parametrize("msg_type", ["request", "interrupt"])
+async def test_broadcast_tools_are_only_for_broadcasts(tool: str, msg_type: str) -> None:
+    seen: list[View] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view)
+        return [call(tool)] if len(view.letters) == 1 else [complete()]
+
+    async with Rig(build_swarm({"supervisor": supervisor})) as rig:
+        outcome = await rig.ask(msg_type=msg_type)
+    assert seen[1].results[0].startswith("ERROR: ")
+    assert tool in seen[1].results[0]
+    assert seen[1].mail.subject == "::tool_call_error::"
+    assert outcome.of(EventKind.BROADCAST_IGNORED) == []
+
+
+@pytest.mark.parametrize("answer", [acknowledge("mine"), ignore("not mine"), acknowledge(), ignore()])
+async def test_taking_note_of_a_broadcast_causes_no_mail(answer: Call) -> None:
+    outcome, _, letters = await after(broadcast(), wait(), worker=lambda view: [answer])
+    assert outcome.sent_to("worker") == []
+    assert [letter.subject for letter in letters] == ["::runtime_error::"]  # the stall nudge, and no answer
+
+
+async def test_await_message_for_an_answer() -> None:
+    outcome, results, _ = await after(request("worker"), wait("an answer"), worker=answering)
+    assert results[1].startswith("SUCCESS: ")
+    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra == {"reason": "an answer"}
+
+
+async def test_await_message_for_nothing_is_an_error() -> None:
+    outcome, results, letters = await after(wait())
+    assert results[0].startswith("ERROR: ")
+    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
+    assert outcome.of(EventKind.AWAIT_MESSAGE) == []
+    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
+
+
+async def test_await_message_before_the_request_is_an_error_as_calls_are_processed_in_order() -> None:
+    _, results, _ = await after(wait(), request("worker"), worker=answering)
+    assert results[0].startswith("ERROR: ")
+    assert results[1].startswith("SUCCESS: ")
+
+
+@pytest.mark.parametrize("beside", [broadcast(), interrupt("worker"), call("help"), call("nonsense")])
+async def test_await_message_is_fine_while_mail_is_on_its_way(beside: Call) -> None:
+    _, results, _ = await after(beside, wait(), worker=answering)
+    assert results[1].startswith("SUCCESS: ")
+
+
+async def test_await_message_beside_an_action_is_fine_as_its_result_is_on_its_way() -> None:
+    async def act(args: dict[str, Any]) -> str:
+        return "acted"
+
+    seen: list[View] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view)
+        return [call("act"), wait("the result")] if len(view.letters) == 1 else [complete(view.mail.subject)]
+
+    async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act})) as rig:
+        outcome = await rig.ask()
+    assert seen[1].results[1].startswith("SUCCESS: ")
+    assert outcome.answer == "::action_complete::"
+    assert outcome.of(EventKind.AGENT_ERROR) == []
+
+
+class TestHelp:
+    async def guide(self, **args: Any) -> str:
+        outcome, results, letters = await after(call("help", **args), worker=answering)
+        assert results[0].startswith("SUCCESS: ")
+        assert len(outcome.of(EventKind.HELP_CALLED)) == 1
+        (letter,) = letters
+        assert (letter.sender_type, letter.sender, letter.subject) == ("system", "example", "::help::")
+        assert outcome.messages[1].msg_type == "broadcast"
+        assert letter.recipients == (("agent", "supervisor"),)
+        return str(letter.body)
+
+    async def test_summary_by_default(self) -> None:
+        assert "send_request" in await self.guide()
+
+    async def test_identity(self) -> None:
+        guide = await self.guide(get_summary=False, get_identity=True)
+        assert "supervisor" in guide
+        assert "worker" in guide
+        assert "example" in guide
+        assert "send_request" not in guide
+
+    async def test_tools(self) -> None:
+        guide = await self.guide(get_summary=False, get_tool_help=["send_interrupt", "nonsense"])
+        assert "send_interrupt" in guide
+        assert "target" in guide
+        assert "nonsense" in guide
+        assert "send_request" not in guide
+
+    @pytest.mark.parametrize("tool", sorted(MAIL_TOOLS))
+    async def test_each_tool(self, tool: str) -> None:
+        guide = await self.guide(get_summary=False, get_tool_help=[tool])
+        assert tool in guide
+        assert all(name in guide for name in MAIL_TOOLS[tool].model_fields)
+
+    async def test_full_protocol(self) -> None:
+        swarm = build_swarm(
+            {"supervisor": lambda view: [call("help", get_full_protocol=True)]
+             if len(view.letters) == 1 else [complete(view.mail.body)]},
+            protocol="THE WHOLE PROTOCOL",
+        )  # fmt: skip
+        async with Rig(swarm) as rig:
+            assert "THE WHOLE PROTOCOL" in (await rig.ask()).answer
+
+    async def test_everything_and_nothing(self) -> None:
+        everything = await self.guide(get_identity=True, get_tool_help=["help"], get_full_protocol=True)
+        nothing = await self.guide(get_summary=False)
+        assert nothing
+        assert len(everything) > len(nothing)
+
+
+class TestTaskComplete:
+    async def test_the_answer_goes_to_everyone_and_the_user(self) -> None:
+        outcome, results, _ = await after(complete("the answer"), worker=answering)
+        assert results == ["SUCCESS: task completed"]
+        finishing = outcome.messages[-1]
+        assert finishing == outcome.response
+        assert finishing.msg_type == "broadcast_complete"
+        assert finishing.message.subject == "::task_complete::"
+        assert finishing.message.body == "the answer"
+        assert finishing.sender.model_dump() == {"address_type": "agent", "address": "supervisor"}
+        assert finishing.message.recipients[0].address == "all"
+        assert outcome.events[-1].data("x")["response"] == "the answer"
+
+    async def test_only_a_supervisor_can(self) -> None:
+        def worker(view: View) -> Any:
+            return [complete("mine")] if len(view.letters) == 1 else [respond("supervisor", view.results[0])]
+
+        outcome, _, letters = await after(request("worker"), wait(), worker=worker)
+        assert letters[0].body.startswith("ERROR: ")
+        assert outcome.answer == "done"
+        assert len(outcome.of(EventKind.TASK_COMPLETE_CALL)) == 1
+
+    async def test_any_supervisor_can(self) -> None:
+        deputy = build_agent(
+            lambda view: [complete("by the deputy")], targets=["supervisor"], supervises=True, name="deputy"
+        )
+        outcome, _, _ = await after(request("deputy"), wait(), deputy=deputy)
+        assert outcome.answer == "by the deputy"
+
+    async def test_twice_in_one_turn_is_harmless(self) -> None:
+        outcome, results, _ = await after(complete("first"), complete("second"))
+        assert outcome.answer == "first"
+        assert outcome.kinds.count(EventKind.TASK_COMPLETE) == 1
+        assert outcome.kinds.count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
+        assert results[1].startswith("SUCCESS: ")
+        assert outcome.events[-1].kind is EventKind.TASK_COMPLETE
+
+    async def test_what_was_sent_before_it_is_stashed_and_what_comes_after_is_dropped(self) -> None:
+        swarm = build_swarm(
+            {
+                "supervisor": turns([request("worker", "before"), complete(), request("worker", "after")]),
+                "worker": answering,
+            }
+        )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+            inbox = await rig.inbox(outcome.key)
+        assert [entry.message.message.body for entry in inbox] == ["before"]
+        assert outcome.events[-1].kind is EventKind.TASK_COMPLETE
+
+    async def test_an_empty_answer_is_an_answer(self) -> None:
+        outcome, _, _ = await after(complete(""))
+        assert outcome.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("send_interswarm_broadcast", {"subject": "s", "body": "b", "target_swarms": ["other"]}),
+        ("send_interswarm_broadcast", {"subject": "s", "body": "b"}),
+        ("discover_swarms", {"discovery_urls": ["http://localhost:1"]}),
+        ("send_request", {"target": "agent@other", "subject": "s", "body": "b"}),
+        ("send_response", {"target": "agent@other", "subject": "s", "body": "b"}),
+        ("send_interrupt", {"target": "agent@other", "subject": "s", "body": "b"}),
+    ],
+)
+async def test_other_swarms_that_cannot_be_reached_are_told_to_the_agent(tool: str, args: Any) -> None:
+    reaching = build_agent(
+        lambda view: [call(tool, **args)] if len(view.letters) == 1 else [complete(view.mail.subject)],
+        targets=["agent@other"],
+        supervises=True,
+        enable_interswarm=True,
+        name="supervisor",
+    )
+    async with Rig(build_swarm({"supervisor": reaching}, entrypoint="supervisor")) as rig:
+        outcome = await rig.ask()
+    assert outcome.kinds.count(EventKind.INTERSWARM_MESSAGE_ERROR) == 1
+    assert outcome.answer.startswith("::")
+
+
+WRONG_CALLS = [
+    ("send_request", {}),
+    ("send_request", {"target": "worker"}),
+    ("send_request", {"target": "worker", "subject": "s", "body": None}),
+    ("send_request", {"target": "", "subject": "s", "body": "b"}),
+    ("send_request", {"target": ["worker"], "subject": "s", "body": "b"}),
+    ("send_response", {"target": "worker", "subject": 5, "body": "b"}),
+    ("send_interrupt", {"subject": "s", "body": "b"}),
+    ("send_broadcast", {"subject": "s"}),
+    ("send_interswarm_broadcast", {"body": "b"}),
+    ("discover_swarms", {"discovery_urls": []}),
+    ("discover_swarms", {}),
+    ("await_message", {"reason": {"a": 1}}),
+    ("help", {"get_summary": "maybe"}),
+    ("help", {"get_tool_help": "send_request"}),
+    ("acknowledge_broadcast", {"note": 1}),
+    ("ignore_broadcast", {"reason": []}),
+    ("task_complete", {}),
+    ("task_complete", {"finish_message": 42}),
+    ("no_such_tool", {"a": 1}),
+    ("", {}),
+    ("get_weather", {"city": "Tokyo"}),
+]
+
+
+@pytest.mark.parametrize(("tool", "args"), WRONG_CALLS)
+async def test_wrong_calls_are_told_to_the_agent_and_wake_it(tool: str, args: dict[str, Any]) -> None:
+    outcome, results, letters = await after(call(tool, **args), worker=answering)
+    assert results[0].startswith("ERROR: ")
+    (letter,) = letters
+    assert letter.sender_type == "system"
+    assert letter.subject == "::tool_call_error::"
+    assert results[0] == f"ERROR: {letter.body}"
+    (event,) = outcome.of(EventKind.AGENT_ERROR)
+    assert letter.body in event.text
+    assert outcome.answer == "done"
+    told = outcome.messages[1]
+    assert told.msg_type == "response"
+    assert told.sender.model_dump() == {"address_type": "system", "address": "example"}
+
+
+async def test_wrong_arguments_are_named() -> None:
+    _, results, _ = await after(call("send_request", target="worker"), worker=answering)
+    assert "subject" in results[0]
+    assert "body" in results[0]
+    assert "target" not in results[0]
+
+
+async def test_unknown_arguments_are_let_through() -> None:
+    """Models invent some; what they meant by the others is clear."""
+    _, results, _ = await after(
+        call("send_request", target="worker", subject="s", body="b", urgency="high"), wait(), worker=answering
+    )
+    assert results[0].startswith("SUCCESS: ")
+
+
+async def test_an_excluded_tool_does_not_exist() -> None:
+    silent = build_agent(
+        turns([call("help")], [complete()]),
+        supervises=True,
+        exclude_tools=frozenset({"help"}),
+        name="supervisor",
+    )
+    async with Rig(build_swarm({"supervisor": silent}, entrypoint="supervisor")) as rig:
+        outcome = await rig.ask()
+        results = View(await rig.history("supervisor", outcome.key), "").results
+    assert results[0] == "ERROR: there is no tool 'help'"
+    assert outcome.of(EventKind.HELP_CALLED) == []
+
+
+async def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> None:
+    ran: list[str] = []
+
+    async def act(args: dict[str, Any]) -> str:
+        ran.append("ran")
+        return "acted"
+
+    bare = build_agent(turns([call("act")], [complete()]), supervises=True, name="supervisor")
+    swarm = build_swarm({"supervisor": bare}, actions={"act": act}, entrypoint="supervisor")
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        results = View(await rig.history("supervisor", outcome.key), "").results
+    assert results[0] == "ERROR: there is no tool 'act'"
+    assert ran == []
+    assert outcome.of(EventKind.ACTION_CALL) == []
+
+
+async def test_no_tool_call_at_all_is_an_error() -> None:
+    outcome, results, letters = await after()
+    assert results == []
+    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
+    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
+
+
+async def test_text_without_a_tool_call_is_an_error() -> None:
+    outcome, _, letters = await after(call("text_output", content="Hello, user!"))
+    assert [letter.subject for letter in letters] == ["::tool_call_error::"]
+    assert outcome.of(EventKind.TOOL_CALL)[0].extra["tool_name"] == "text_output"
+    assert len(outcome.of(EventKind.AGENT_ERROR)) == 1
+    assert outcome.answer == "done"
+
+
+async def test_text_of_an_agent_stays_in_its_history() -> None:
+    def policy(view: View) -> Any:
+        return [call("text_output", content="Hello!")] if len(view.letters) == 1 else [complete()]
+
+    core = build_agent(policy, supervises=True)
+    core = type(core)(scripted(policy, text="Hello!"), enable_entrypoint=True, can_complete_tasks=True)
+    async with Rig(build_swarm({"supervisor": core}, entrypoint="supervisor")) as rig:
+        outcome = await rig.ask()
+        history = await rig.history("supervisor", outcome.key)
+    assert history[1]["role"] == "assistant"
+    assert history[1]["content"] == "Hello!"
