@@ -22,7 +22,7 @@ from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import TABLES, SQLiteDatabase
 from mail.stores.sqlite_records import SQLiteRecords
 from mail.swarms_json import build_swarm, load_swarm
-from mail.utils.callers import Authenticator
+from mail.utils.callers import Authenticator, CachedAuthenticator
 from mail.utils.tokens import TokenAuthenticator
 
 AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
@@ -88,11 +88,10 @@ class LocalSystem:
 
     def _make_authenticator(self) -> Authenticator:
         if self._auth_endpoints is None:
-            return TokenAuthenticator(self.records)
+            return CachedAuthenticator(TokenAuthenticator(self.records))
         import httpx
 
         from mail.utils.auth_service import AuthService
-        from mail.utils.callers import CachedAuthenticator
 
         client = httpx.AsyncClient()
         self._resources.push_async_callback(client.aclose)

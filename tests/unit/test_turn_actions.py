@@ -1,6 +1,7 @@
 """Actions: functions outside MAIL that agents call as tools."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -13,6 +14,12 @@ from mail.core.events import EventKind
 from mail.core.message import Tier
 from mail.core.runtime import UNKNOWN_OUTCOME
 from mail.core.tools import ToolFormat
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """What is told here has partly no form in UTF-8, and pytest-xdist can't pass on logs that hold such text."""
+    caplog.set_level(logging.CRITICAL, logger="mail")
 
 
 async def echo(args: dict[str, Any]) -> str:
@@ -226,7 +233,7 @@ async def test_a_turn_is_checkpointed_around_each_action(tool_format: ToolFormat
     known: list[Any] = []
 
     async def look(args: dict[str, Any]) -> str:
-        row = rig.database.connection.execute("SELECT checkpoint FROM inbox").fetchone()
+        row = rig.database.connection.execute("SELECT checkpoint FROM checkpoints").fetchone()
         known.append(row[0])
         return "looked"
 

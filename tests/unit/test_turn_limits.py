@@ -185,6 +185,18 @@ class TestStepLimit:
         assert outcome.answer == "done"
         assert len([m for m in outcome.messages if m.message.subject == NOTICE]) == 1
 
+    async def test_an_entrypoint_that_cannot_complete_tasks_leaves_it_to_one_that_can(self) -> None:
+        front = build_agent(
+            lambda view: [request("worker"), wait()], targets=["worker"], enable_entrypoint=True, name="front"
+        )
+        agents = {
+            "supervisor": lambda view: [complete(view.mail.subject)],
+            "front": front,
+            "worker": lambda view: [respond("front")],
+        }
+        async with Rig(build_swarm(agents, entrypoint="supervisor", task_message_limit=3)) as rig:
+            assert (await rig.ask(entrypoint="front")).answer == NOTICE
+
     async def test_another_entrypoint_gets_the_notice_where_the_task_began_there(self) -> None:
         agents = {"supervisor": lambda view: [complete("wrong")], **ping_pong()}
         deputy = build_agent(

@@ -47,7 +47,13 @@ SWARM: SwarmCore = build_swarm(
     {
         "chief": build_agent(quiet, targets=["deputy", "worker"], actions=["act"], supervises=True),
         "deputy": build_agent(quiet, targets=["chief", "worker@example"], supervises=True),
-        "worker": build_agent(quiet, targets=["chief"], actions=["act"], exclude_tools=frozenset({"help"})),
+        "worker": build_agent(
+            quiet,
+            targets=["chief"],
+            actions=["act"],
+            exclude_tools=frozenset({"help"}),
+            enable_entrypoint=True,
+        ),
         "loner": build_agent(quiet),
     },
     actions={"act": ActionCore("act", never_called)},
@@ -359,8 +365,10 @@ class TaskMachine(RuleBasedStateMachine):
         if task.is_running:
             assert self.inbox, "a running task without mail would hang"
             if task.exhausted is not None:
+                finisher = SWARM.finisher(task.entrypoint)
+                assert SWARM.agents[finisher].can_complete_tasks
                 assert any(
-                    (entry.mailbox, entry.seq) == (task.entrypoint, task.exhausted) for entry in self.inbox
+                    (entry.mailbox, entry.seq) == (finisher, task.exhausted) for entry in self.inbox
                 ), "nobody would end this task"
         text = task.model_dump_json()
         assert Task.model_validate_json(text) == task

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from support.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
 from support.rig import Rig
+from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.message import Tier
 from mail.core.ports import Token
-from mail.core.runtime import Runtime
+from mail.core.runtime import LEASE_MARGIN, Runtime
 from mail.queues.local import LocalQueue, LocalWorkers
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
@@ -238,3 +239,63 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
     assert outcome.answer == "all"
     assert calls == Counter({f"worker-{n}": 1 for n in range(8)})
     assert [event.seq for event in outcome.events] == list(range(1, len(outcome.events) + 1))
+
+
+class TestLostLeases:
+    """A worker so slow that its lease has run out, and another has taken over."""
+
+    async def take_over(self, policy: Any, actions: Any, stamp: FakeStamp, entered: asyncio.Event) -> Any:
+        """Let the first worker hang until its lease is gone and a second has done the work; then let it go on."""
+        async with Rig(build_swarm({"supervisor": policy}, actions=actions), stamp=stamp) as rig:
+            submitted = await rig.submit()
+            await entered.wait()
+            stamp.advance(840 + LEASE_MARGIN)
+            second = Runtime(rig.swarm, rig.store, rig.queue, stamp)
+            await second.run_turn(submitted.key, "supervisor")
+            outcome = await rig.outcome(submitted)
+            await rig.workers.stop()
+            after = await rig.store.load(submitted.key)
+            history = await rig.history("supervisor", submitted.key)
+        assert after == outcome.task
+        return outcome, View(history, "")
+
+    async def test_its_turn_is_thrown_away(self) -> None:
+        stamp, entered, go = FakeStamp(), asyncio.Event(), asyncio.Event()
+        calls: list[str] = []
+
+        async def supervisor(view: View) -> Any:
+            calls.append("called")
+            if len(calls) == 1:
+                entered.set()
+                await go.wait()
+                return [complete("too late")]
+            go.set()
+            return [complete("in time")]
+
+        outcome, view = await self.take_over(supervisor, None, stamp, entered)
+        assert outcome.answer == "in time"
+        assert calls == ["called", "called"]
+        assert len(view.letters) == 1
+        assert outcome.kinds.count("task_complete") == 1
+
+    async def test_it_starts_no_action_any_more(self) -> None:
+        stamp, entered, go = FakeStamp(), asyncio.Event(), asyncio.Event()
+        calls: list[str] = []
+        ran: list[str] = []
+
+        async def act(args: dict[str, Any]) -> str:
+            ran.append(args["by"])
+            return "acted"
+
+        async def supervisor(view: View) -> Any:
+            calls.append("called")
+            if len(calls) == 1:
+                entered.set()
+                await go.wait()
+                return [call("act", by="the late one")]
+            go.set()
+            return [complete("in time")]
+
+        outcome, _ = await self.take_over(supervisor, {"act": act}, stamp, entered)
+        assert outcome.answer == "in time"
+        assert ran == []

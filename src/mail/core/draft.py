@@ -52,7 +52,7 @@ class Draft:
     @property
     def has_mail(self) -> bool:
         """Whether any mailbox of the task will hold mail."""
-        return bool(self._outgoing) or any(any(counts) for counts in self._pending.values())
+        return bool(self._outgoing or self._pending)
 
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
         """This commit ends `turn`; its message leaves the mailbox where it has been processed."""

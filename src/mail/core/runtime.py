@@ -149,13 +149,19 @@ class Runtime:
 
     async def _run(self, turn: Turn, history: History) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
-        agent = self.swarm.agent(turn.mailbox)
+        work = asyncio.Task(self._work(turn, history), loop=asyncio.get_running_loop(), eager_start=True)
+        if work.done():  # it never waited, so there was no need for a timer
+            return work.result()
         try:
             async with asyncio.timeout(self._turn_seconds):
-                output = turn.checkpoint or await self._call(agent, turn, history)
-                return output if isinstance(output, AgentFailure) else await self._act(agent, turn, output)
+                return await work
         except TimeoutError:
             return AgentFailure(f"its turn took longer than {self._turn_seconds:g} seconds")
+
+    async def _work(self, turn: Turn, history: History) -> TurnOutput:
+        agent = self.swarm.agent(turn.mailbox)
+        output = turn.checkpoint or await self._call(agent, turn, history)
+        return output if isinstance(output, AgentFailure) else await self._act(agent, turn, output)
 
     async def _call(self, agent: AgentCore, turn: Turn, history: History) -> Checkpoint | AgentFailure:
         choice = (

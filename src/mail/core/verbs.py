@@ -246,7 +246,8 @@ class Verbs:
 
     def _request_read_from(self, target: str) -> str | None:
         payload = self.incoming.message
-        if isinstance(payload, MAILRequest) and payload.sender == create_agent_address(target):
+        sender = payload.sender
+        if isinstance(payload, MAILRequest) and (sender.address_type, sender.address) == ("agent", target):
             return payload.request_id
         return None
 

@@ -8,8 +8,8 @@ restart after a crash waits for nothing.
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+from pydantic_core import from_json, to_json
 
 from mail.core.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
@@ -62,25 +62,29 @@ class SQLiteStore:
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
-        with self._transaction():
+        try:
             self._sql.execute(
-                "UPDATE inbox SET checkpoint = ? WHERE task = ? AND mailbox = ? AND tier = ? AND seq = ?",
-                (checkpoint.model_dump_json(), hot.row, turn.mailbox, turn.entry.tier, turn.entry.seq),
+                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
+                (hot.row, turn.mailbox, turn.entry.seq, checkpoint.model_dump_json()),
             )
+        except sqlite3.Error as error:
+            self._roll_back(error)
         hot.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
 
     async def release(self, turn: Turn) -> None:
         hot = self._find(turn.task.key)
-        if hot is not None and hot.leases.get(turn.mailbox) == turn.lease:
+        if hot is not None and hot.leases.get(turn.mailbox) is turn.lease:
             del hot.leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
         hot = self._find(change.key) if change.turn is None else self._held(change.turn)
         if (hot.task.version if hot else 0) != change.expected_version:
             raise VersionConflict(hot and hot.task)
-        with self._transaction():
-            row = self._write_task(change, hot)
-            self._write_mail(change, row)
+        try:
+            row = self._write(change, hot)
+        except BaseException as error:
+            self._roll_back(error)
+            raise
         if hot is None:
             hot = self._keep(HotTask(row, change.task))
         hot.apply(change)
@@ -103,9 +107,12 @@ class SQLiteStore:
         return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        hot = self._get(key)
+        if hot.response is not None and hot.task.generation == generation:
+            return hot.response
         row = self._sql.execute(
-            "SELECT message FROM responses WHERE task = ? AND generation = ?",
-            (self._get(key).row, generation),
+            "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
+            (commit_id(hot.row, 0), commit_id(hot.row + 1, 0), generation),
         ).fetchone()
         return None if row is None else MAILMessage.model_validate_json(row[0])
 
@@ -126,16 +133,16 @@ class SQLiteStore:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
         rows = self._sql.execute(
-            "SELECT id, state FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
+            "SELECT id, task_id FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
             " ORDER BY id DESC LIMIT ?",
             (instance, int(cursor or LAST_ROW), status, status, limit + 1),
         ).fetchall()
-        tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
+        tasks = [self._get(TaskKey(instance, task_id)).task for _, task_id in rows[:limit]]
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def list_ready(self) -> list[Token]:
-        rows = self._sql.execute("SELECT state FROM tasks WHERE status = 'running' ORDER BY id")
-        tasks = [Task.model_validate_json(state) for (state,) in rows]
+        rows = self._sql.execute("SELECT instance, task_id FROM tasks WHERE status = 'running' ORDER BY id")
+        tasks = [self._get(TaskKey(*key)).task for key in rows.fetchall()]
         return [Token(task.key, mailbox, tier) for task in tasks for mailbox, tier in task.ready()]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
@@ -150,18 +157,12 @@ class SQLiteStore:
         ).fetchone()
         return int(row[0])
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing; translates what SQLite raises."""
-        try:
-            self._sql.execute("BEGIN IMMEDIATE")
-            yield
-            self._sql.execute("COMMIT")
-        except sqlite3.Error as error:
+    def _roll_back(self, error: BaseException) -> None:
+        """Leave nothing half-written. Raises StoreUnavailable for what SQLite raised."""
+        if self._sql.in_transaction:
+            self._sql.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error):
             raise StoreUnavailable(f"the database refused a write: {error}") from error
-        finally:
-            if self._sql.in_transaction:
-                self._sql.execute("ROLLBACK")
 
     def _find(self, key: TaskKey) -> HotTask | None:
         """The task in memory, read from the file where it isn't there yet; None where there is none."""
@@ -169,20 +170,23 @@ class SQLiteStore:
         if hot is not None:
             self._hot.move_to_end(key)
             return hot
-        found = self._sql.execute(
-            "SELECT id, state FROM tasks WHERE instance = ? AND task_id = ?", key
+        found = self._sql.execute("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key).fetchone()
+        return None if found is None else self._keep(self._warm(found[0]))
+
+    def _warm(self, row: int) -> HotTask:
+        """Read a task as its last commit left it."""
+        state, mail = self._sql.execute(
+            "SELECT state, mail FROM commits WHERE id < ? ORDER BY id DESC LIMIT 1", (commit_id(row + 1, 0),)
         ).fetchone()
-        if found is None:
-            return None
-        hot = HotTask(found[0], Task.model_validate_json(found[1]))
-        mail = self._sql.execute(
-            "SELECT mailbox, tier, seq, checkpoint FROM inbox WHERE task = ?", (hot.row,)
+        hot = HotTask(row, Task.model_validate_json(state))
+        for mailbox, tier, seq in from_json(mail):
+            hot.put(InboxEntry(mailbox, Tier(tier), seq, self._message(row, seq)))
+        checkpoints = self._sql.execute(
+            "SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,)
         )
-        for mailbox, tier, seq, checkpoint in mail.fetchall():
-            hot.put(InboxEntry(mailbox, Tier(tier), seq, self._message(hot.row, seq)))
-            if checkpoint is not None:
-                hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
-        return self._keep(hot)
+        for mailbox, seq, checkpoint in checkpoints:
+            hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
+        return hot
 
     def _message(self, row: int, seq: int) -> MAILMessage:
         """The message that was sent with the event `seq`."""
@@ -211,7 +215,7 @@ class SQLiteStore:
 
     def _held(self, turn: Turn) -> HotTask:
         hot = self._get(turn.task.key)
-        if hot.leases.get(turn.mailbox) != turn.lease:
+        if hot.leases.get(turn.mailbox) is not turn.lease:
             raise LeaseLost
         return hot
 
@@ -222,54 +226,53 @@ class SQLiteStore:
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write_task(self, change: TaskChange, hot: HotTask | None) -> int:
-        """Write the task's new state; returns its row."""
+    def _write(self, change: TaskChange, hot: HotTask | None) -> int:
+        """Write the change; returns the row of its task. The usual turn is one statement, atomic by itself."""
         task = change.task
-        state = task.model_dump_json()
+        finished = None if hot is None else hot.finished_checkpoint(change)
+        if (
+            hot is not None
+            and finished is None
+            and task.status is hot.task.status
+            and (task.limits is hot.task.limits or task.limits == hot.task.limits)
+        ):
+            self._insert_commit(hot.row, change, hot)
+            return hot.row
+        self._sql.execute("BEGIN IMMEDIATE")
         if hot is None:
-            inserted = self._sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline, version, state)"
-                " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                (*task.key, task.status, task.limits.deadline, task.version, state),
+            (row,) = self._sql.execute(
+                "INSERT INTO tasks (instance, task_id, status, deadline) VALUES (?, ?, ?, ?) RETURNING id",
+                (*task.key, task.status, task.limits.deadline),
             ).fetchone()
-            return int(inserted[0])
-        if task.status is hot.task.status and task.limits == hot.task.limits:
-            self._sql.execute(
-                "UPDATE tasks SET version = ?, state = ? WHERE id = ?", (task.version, state, hot.row)
-            )
         else:
+            row = hot.row
             self._sql.execute(
-                "UPDATE tasks SET version = ?, state = ?, status = ?, deadline = ? WHERE id = ?",
-                (task.version, state, task.status, task.limits.deadline, hot.row),
+                "UPDATE tasks SET status = ?, deadline = ? WHERE id = ?",
+                (task.status, task.limits.deadline, row),
             )
-        return hot.row
+        if finished is not None:
+            self._sql.execute(
+                "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
+            )
+        self._insert_commit(row, change, hot)
+        self._sql.execute("COMMIT")
+        return int(row)
 
-    def _write_mail(self, change: TaskChange, row: int) -> None:
-        sql = self._sql.execute
-        if change.consumed is not None:
-            gone = change.consumed
-            sql(
-                "DELETE FROM inbox WHERE task = ? AND mailbox = ? AND tier = ? AND seq = ?",
-                (row, gone.mailbox, gone.tier, gone.seq),
-            )
-        for entry in change.deliveries:
-            sql(
-                "INSERT INTO inbox (task, mailbox, tier, seq) VALUES (?, ?, ?, ?)",
-                (row, entry.mailbox, entry.tier, entry.seq),
-            )
-        new = change.history
-        sql(
-            "INSERT INTO commits (id, agent, n, events, history) VALUES (?, ?, ?, ?, ?)",
+    def _insert_commit(self, row: int, change: TaskChange, hot: HotTask | None) -> None:
+        new, response = change.history, change.response
+        mail = HotTask.mail_after(hot, change)
+        self._sql.execute(
+            "INSERT INTO commits (id, agent, n, ended, state, mail, events, history, response)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 commit_id(row, change.task.seq),
                 new and new.agent,
                 new and new.n,
+                response and change.task.generation,
+                change.task.model_dump_json(),
+                to_json([(entry.mailbox, entry.tier, entry.seq) for entry in mail]),
                 encode_events(change.events),
                 new and encode_history(new.entries),
+                response and response.model_dump_json(),
             ),
         )
-        if change.response is not None:
-            sql(
-                "INSERT INTO responses (task, generation, message) VALUES (?, ?, ?)",
-                (row, change.task.generation, change.response.model_dump_json()),
-            )

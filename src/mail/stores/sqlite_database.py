@@ -11,9 +11,10 @@ IN_MEMORY = ":memory:"
 
 SCHEMA_VERSION = 1
 
-# What costs is the number of pages that a commit touches. So whatever a commit appends for good, its events
-# and its agent's new history, is one row at the end of its task's rows (see `commit_id`); in a WITHOUT ROWID
-# table most such rows would spill into pages of their own. Inboxes are small, so there it saves the index.
+# A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
+# and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
+# task starts, stops or gets another deadline. `mail` lists what waits: [[mailbox, tier, seq], …]; the messages
+# themselves are in the events that announced them. Short columns come first: long ones lie on pages behind.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -21,32 +22,27 @@ CREATE TABLE tasks (
     task_id TEXT NOT NULL,
     status TEXT NOT NULL,
     deadline REAL,
-    version INTEGER NOT NULL,
-    state TEXT NOT NULL,
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
-CREATE INDEX running_tasks ON tasks (status, deadline) WHERE status = 'running';
-CREATE TABLE inbox (
-    task INTEGER NOT NULL REFERENCES tasks,
-    mailbox TEXT NOT NULL,
-    tier INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    checkpoint TEXT,
-    PRIMARY KEY (task, mailbox, tier, seq)
-) WITHOUT ROWID;
+CREATE INDEX running_tasks ON tasks (deadline) WHERE status = 'running';
 CREATE TABLE commits (
     id INTEGER PRIMARY KEY,
     agent TEXT,
     n INTEGER,
+    ended INTEGER,
+    state TEXT NOT NULL,
+    mail TEXT NOT NULL,
     events TEXT NOT NULL,
-    history TEXT
+    history TEXT,
+    response TEXT
 );
-CREATE TABLE responses (
+CREATE TABLE checkpoints (
     task INTEGER NOT NULL REFERENCES tasks,
-    generation INTEGER NOT NULL,
-    message TEXT NOT NULL,
-    PRIMARY KEY (task, generation)
+    mailbox TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    checkpoint TEXT NOT NULL,
+    PRIMARY KEY (task, mailbox, seq)
 );
 CREATE TABLE tokens (
     digest TEXT PRIMARY KEY,
@@ -60,7 +56,7 @@ CREATE TABLE settings (
 );
 """
 
-TABLES = ("tasks", "inbox", "commits", "responses", "tokens", "settings")
+TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings")
 
 
 def commit_id(task_row: int, seq: int) -> int:

@@ -1,0 +1,11 @@
+"""What MAIL costs, as ratios to a floor measured in the same run: `python -m bench`.
+
+    floor     plain sqlite3, one transaction of six statements per turn: what durability alone costs
+    engine    CPU per turn with agents that take no time of their own
+    counts    store calls, SQL statements and bytes per turn: exact, and checked by a test
+    http      requests per second and latency, beside an empty FastAPI route that commits one such transaction
+    imports   what a fresh interpreter pays before it does anything
+
+Times are CPU times (user and system, all threads), as the machine may be busy with something else; each
+is the median of several samples taken in turns with the floor's.
+"""

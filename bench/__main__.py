@@ -1,0 +1,64 @@
+"""`python -m bench`: measure, print the table, write the JSON. Reports what was missed, and never fails for it."""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import counts, engine, http, imports, report
+from bench.report import Result
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+PARTS = ("engine", "counts", "http", "imports")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How thorough to be: how many samples of each figure, and requests per sample over HTTP."""
+
+    name: str
+    samples: int
+    requests: int
+
+
+FULL = Mode("full", samples=9, requests=400)
+QUICK = Mode("quick", samples=3, requests=150)
+MINIMAL = Mode("minimal", samples=1, requests=20)
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what MAIL costs.")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", dest="mode", action="store_const", const=QUICK, help="in about 20 seconds")
+    how.add_argument(
+        "--minimal", dest="mode", action="store_const", const=MINIMAL, help="only see that it works"
+    )
+    parser.add_argument("--only", choices=PARTS, action="append", help="may be given several times")
+    parser.add_argument("--json", type=Path, default=RESULTS, help=f"where to write it ({RESULTS})")
+    parser.set_defaults(mode=FULL)
+    arguments = parser.parse_args()
+    begin = time.perf_counter()
+    results = run(arguments.mode, arguments.only or PARTS)
+    report.write_json(arguments.json, results, arguments.mode.name)
+    print(report.table(results))
+    print(f"\n{arguments.mode.name} run of {time.perf_counter() - begin:.0f} s, written to {arguments.json}")
+
+
+def run(mode: Mode, parts: list[str] | tuple[str, ...]) -> list[Result]:
+    """The results of the parts, in a fixed order."""
+    results: list[Result] = []
+    if "engine" in parts:
+        results += engine.measure(mode.samples)
+    if "counts" in parts:
+        results += counts.measure()
+    if "http" in parts:
+        results += http.measure(mode.samples, mode.requests)
+    if "imports" in parts:
+        results += imports.measure(mode.samples)
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What a turn does, counted: store calls, SQL statements, bytes. The same in every run, hence tested."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import swarms
+from bench.engine import CALLER, scratch
+from bench.report import Row
+from mail.core.intake import Submission
+from mail.core.runtime import Runtime
+from mail.core.stamp import SYSTEM_STAMP
+from mail.queues.local import LocalQueue
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import SQLiteDatabase
+
+CALLS = 3
+"""Calls of ports per turn without actions: open, commit, publish. On AWS the first makes two calls and the
+others one each, so this is what the budget of four AWS calls allows (DESIGN, Budgets)."""
+
+STATEMENTS = 8
+"""SQL statements per turn, BEGIN and COMMIT among them: no more than the floor."""
+
+GROWTH = 1.1
+"""Bytes of late turns by those of early ones: the trees of the database file grow, if only by a level."""
+
+EARLY, LATE = 10, 1000
+"""The turns that are compared …"""
+
+WINDOW = 40
+"""… each as the average of so many, as single turns now and then split a page."""
+
+
+class Counting:
+    """Stands before a port and counts the calls of its methods."""
+
+    def __init__(self, port: object, counts: Counter[str]) -> None:
+        self._port = port
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            self._counts[name] += 1
+            return await method(*args, **kwargs)
+
+        return counted
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What has been done since the task began: calls of ports, SQL statements, bytes written to the log."""
+
+    calls: Counter[str]
+    statements: int
+    written: int
+
+
+async def read_turns(path: Path, turns: int) -> list[Reading]:
+    """Run so many turns of one task, one by one and with nobody waiting; reading n is after n turns."""
+    calls: Counter[str] = Counter()
+    statements: Counter[str] = Counter()
+    log = path.with_name(path.name + "-wal")
+    with SQLiteDatabase(path) as database:
+        # Without checkpoints the log holds every page that was written: its size is what was written.
+        database.connection.execute("PRAGMA wal_autocheckpoint = 0")
+        database.connection.set_trace_callback(lambda sql: statements.update([sql.split()[0]]))
+        queue = LocalQueue()
+        counted_store: Any = Counting(SQLiteStore(database), calls)
+        counted_queue: Any = Counting(queue, calls)
+        runtime = Runtime(swarms.ping_pong(turns), counted_store, counted_queue, SYSTEM_STAMP)
+        await runtime.submit(CALLER, Submission(body=swarms.BODY))
+        readings = [Reading(calls.copy(), statements.total(), log.stat().st_size)]
+        for _ in range(turns):
+            key, mailbox = await asyncio.wait_for(queue.take(), 10)
+            await runtime.run_turn(key, mailbox)
+            readings.append(Reading(calls.copy(), statements.total(), log.stat().st_size))
+        return readings
+
+
+def measure() -> list[Row]:
+    """The counts per turn, early and late in a long task."""
+    with scratch() as folder:
+        readings = asyncio.run(read_turns(folder / "counts.db", LATE + WINDOW))
+    rows = []
+    written = []
+    for turn in (EARLY, LATE):
+        begin, end = readings[turn], readings[turn + WINDOW]
+        calls = end.calls - begin.calls
+        named = ", ".join(f"{name} {count / WINDOW:g}" for name, count in calls.items())
+        rows += [
+            _row(f"calls of ports per turn, turn {turn:,}", calls.total() / WINDOW, "calls", CALLS, named),
+            _row(
+                f"SQL statements per turn, turn {turn:,}",
+                (end.statements - begin.statements) / WINDOW,
+                "",
+                STATEMENTS,
+            ),
+        ]
+        written.append((end.written - begin.written) / WINDOW)
+        rows.append(_row(f"bytes to the log per turn, turn {turn:,}", written[-1], "bytes"))
+    rows.append(
+        _row(f"bytes of turn {LATE:,} by those of turn {EARLY}", written[1] / written[0], "×", GROWTH)
+    )
+    return rows
+
+
+def _row(name: str, value: float, unit: str, budget: float | None = None, note: str = "") -> Row:
+    return Row("counts", name, value, unit, budget, exact=True, note=note)

@@ -1,0 +1,146 @@
+"""The engine on the embedded store: what a turn costs, beside the floor."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench import floor, swarms
+from bench.report import Row
+from mail.core.address import Principal
+from mail.core.agents import SwarmCore
+from mail.core.intake import Submission
+from mail.core.ports import Store
+from mail.core.runtime import Runtime
+from mail.core.stamp import SYSTEM_STAMP
+from mail.core.tasks import Task
+from mail.queues.local import LocalQueue, LocalWorkers
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import SQLiteDatabase
+
+AIM, LIMIT = 2.0, 3.0
+"""CPU of a turn in units of the floor's: what is aimed at, and what is never to be passed (DESIGN, Budgets)."""
+
+FLAT = 1.25
+"""How much dearer a late turn may look than an early one and still count as flat: what is left is noise."""
+
+FLOOR_TURNS = 400
+CALLER = Principal(role="user", id="ann", swarm="bench")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A workload: so many tasks at once of one swarm, `rounds` times over, so that short ones are measurable."""
+
+    name: str
+    swarm: SwarmCore
+    tasks: int = 1
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run: how many turns were committed, and the CPU and wall seconds they took, submissions included."""
+
+    turns: int
+    cpu: float
+    wall: float
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for database files; TMPDIR says on which disk."""
+    with TemporaryDirectory(prefix="mail-bench-") as folder:
+        yield Path(folder)
+
+
+async def run(scenario: Scenario, path: Path) -> Sample:
+    """Run a scenario on a new database file."""
+    with SQLiteDatabase(path) as database:
+        store, queue = SQLiteStore(database), LocalQueue()
+        runtime = Runtime(scenario.swarm, store, queue, SYSTEM_STAMP)
+        workers = LocalWorkers(runtime, queue)
+        await workers.start()
+        turns = 0
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(scenario.rounds):
+            turns += sum(await asyncio.gather(*(_one_task(runtime, store) for _ in range(scenario.tasks))))
+        sample = Sample(turns, time.process_time() - cpu, time.perf_counter() - wall)
+        await workers.stop()
+        return sample
+
+
+async def _one_task(runtime: Runtime, store: Store) -> int:
+    submitted = await runtime.submit(CALLER, Submission(body=swarms.BODY))
+    answer = await runtime.wait(submitted)
+    assert answer is not None
+    assert answer.message.body == swarms.ANSWER
+    task: Task | None = await store.load(submitted.key)
+    assert task is not None
+    return task.turns
+
+
+def scenarios() -> list[Scenario]:
+    """What is measured, the headline first."""
+    return [
+        Scenario("ping-pong of 200 exchanges", swarms.ping_pong(200)),
+        Scenario("ping-pong of 1 exchange, with its submission", swarms.ping_pong(1), rounds=60),
+        Scenario("ping-pong of 10 exchanges", swarms.ping_pong(10), rounds=20),
+        Scenario("ping-pong of 1,000 exchanges", swarms.ping_pong(1000)),
+        Scenario("fan-out to 8 workers", swarms.fan_out(8), rounds=20),
+        Scenario("fan-out to 32 workers", swarms.fan_out(32), rounds=6),
+        Scenario("32 tasks of 10 exchanges at once", swarms.ping_pong(10), tasks=32),
+    ]
+
+
+def measure(repeats: int) -> list[Row]:
+    """Every scenario `repeats` times, each time right after a sample of the floor."""
+    rows: list[Row] = []
+    floors: list[float] = []
+    with scratch() as folder:
+        asyncio.run(run(Scenario("warm-up", swarms.ping_pong(100)), folder / "warm-up.db"))
+        for number, scenario in enumerate(scenarios()):
+            samples: list[Sample] = []
+            ratios: list[float] = []
+            for repeat in range(repeats):
+                before = floor.measure(folder / f"floor-{number}-{repeat}.db", FLOOR_TURNS)
+                sample = asyncio.run(run(scenario, folder / f"{number}-{repeat}.db"))
+                after = floor.measure(folder / f"floor-{number}-{repeat}-after.db", FLOOR_TURNS)
+                samples.append(sample)
+                floors += [before, after]
+                ratios.append(sample.cpu / sample.turns / ((before + after) / 2))
+            rows += _rows(scenario.name, samples, ratios)
+        rows.append(_growth(folder, repeats))
+    return [_row("floor: one transaction of six statements", median(floors) * 1e6, "µs CPU"), *rows]
+
+
+def _rows(name: str, samples: list[Sample], ratios: list[float]) -> list[Row]:
+    cpu = median(sample.cpu / sample.turns for sample in samples) * 1e6
+    rate = median(sample.turns / sample.wall for sample in samples)
+    ratio = median(ratios)
+    verdict = "within" if ratio <= LIMIT else "past"
+    note = f"{verdict} the limit of {LIMIT:g}; samples from {min(ratios):.2f} to {max(ratios):.2f}"
+    return [
+        _row(f"{name}: CPU per turn", cpu, "µs CPU"),
+        Row("engine", f"{name}: in units of the floor", ratio, "×", budget=AIM, note=note),
+        _row(f"{name}: rate", rate, "turns/s"),
+    ]
+
+
+def _row(name: str, value: float, unit: str) -> Row:
+    return Row("engine", name, value, unit)
+
+
+def _growth(folder: Path, repeats: int) -> Row:
+    """CPU of turns 1,700 to 2,000 of one task, in units of that of its turns 100 to 400."""
+    ratios = []
+    for repeat in range(repeats):
+        swarm, marks = swarms.watched(swarms.ping_pong(1000), time.process_time)
+        asyncio.run(run(Scenario("growth", swarm), folder / f"growth-{repeat}.db"))
+        ratios.append((marks[2000] - marks[1700]) / (marks[400] - marks[100]))
+    name = "one task: turns around 1,850 by turns around 250"
+    return Row("engine", name, median(ratios), "×", budget=FLAT)

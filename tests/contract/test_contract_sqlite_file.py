@@ -1,0 +1,169 @@
+"""What the embedded store promises beyond the contract: its file, who owns it, and what happens when it is in trouble."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from support.changes import ANN, NOW, Mail, Maker, checkpoint
+from support.contract import everything, open_turn
+
+import mail.stores.sqlite
+from mail.core.ports import Leased, TokenRecord
+from mail.core.tasks import TaskKey, Transition
+from mail.errors import ConfigurationError, StoreUnavailable
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+from mail.stores.sqlite_records import SQLiteRecords
+
+KEY = TaskKey(ANN, "task-1")
+TOKEN = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mail.db"
+
+
+class TestOwnership:
+    def test_one_process_owns_the_file(self, path: Path) -> None:
+        with SQLiteDatabase(path), pytest.raises(ConfigurationError) as refusal:
+            SQLiteDatabase(path)
+        assert str(path) in refusal.value.detail
+
+    def test_the_claim_ends_when_it_is_closed(self, path: Path) -> None:
+        for _ in range(3):
+            with SQLiteDatabase(path):
+                pass
+
+    def test_a_claim_that_was_refused_leaves_the_owners_alone(self, path: Path) -> None:
+        with SQLiteDatabase(path):
+            for _ in range(2):
+                with pytest.raises(ConfigurationError):
+                    SQLiteDatabase(path)
+
+    async def test_others_may_add_tokens_meanwhile(self, path: Path) -> None:
+        with SQLiteDatabase(path) as owner, SQLiteDatabase(path, own=False) as visitor:
+            await SQLiteRecords(visitor).add_token(TOKEN)
+            assert await SQLiteRecords(owner).find_token(TOKEN.digest) == TOKEN
+
+    def test_databases_in_memory_are_nobodys(self) -> None:
+        with SQLiteDatabase(IN_MEMORY), SQLiteDatabase(IN_MEMORY):
+            pass
+
+    def test_names_with_special_characters(self, tmp_path: Path) -> None:
+        for name in ("a b.db", "ü?x=1#y.db", "file:x.db"):
+            with SQLiteDatabase(tmp_path / name):
+                assert (tmp_path / name).exists()
+
+
+class TestOpening:
+    def test_missing_folders_are_made(self, tmp_path: Path) -> None:
+        with SQLiteDatabase(tmp_path / "some" / "where" / "mail.db"):
+            pass
+
+    def test_a_file_that_is_no_database(self, path: Path) -> None:
+        path.write_bytes(b"not a database, by any means" * 100)
+        with pytest.raises(ConfigurationError) as refusal:
+            SQLiteDatabase(path)
+        assert str(path) in refusal.value.detail
+
+    def test_a_file_of_another_version(self, path: Path) -> None:
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA user_version = 4711")
+        connection.close()
+        with pytest.raises(ConfigurationError) as refusal:
+            SQLiteDatabase(path)
+        assert "4711" in refusal.value.detail
+
+    def test_after_a_failure_the_claim_is_free(self, path: Path) -> None:
+        path.write_bytes(b"x" * 5000)
+        for _ in range(2):
+            with pytest.raises(ConfigurationError):
+                SQLiteDatabase(path)
+        path.unlink()
+        with SQLiteDatabase(path):
+            pass
+
+    @pytest.mark.parametrize(("mode", "number"), [("normal", 1), ("full", 2)])
+    def test_durability_is_what_was_asked_for(self, path: Path, mode: str, number: int) -> None:
+        with SQLiteDatabase(path, synchronous=mode) as database:  # type: ignore[arg-type]
+            assert database.connection.execute("PRAGMA synchronous").fetchone() == (number,)
+            assert database.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+class TestTrouble:
+    """A write that the file refuses has not happened, in memory as little as on disk."""
+
+    async def test_a_full_disk(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY))
+            turn = await open_turn(store, KEY, "alpha", make)
+            before = await everything(store, KEY)
+            (pages,) = database.connection.execute("PRAGMA page_count").fetchone()
+            (most,) = database.connection.execute("PRAGMA max_page_count").fetchone()
+            database.connection.execute(f"PRAGMA max_page_count = {pages}")
+            large = [{"content": "x" * 100_000}]
+            with pytest.raises(StoreUnavailable):
+                await store.commit(make.change(turn.task, Mail("beta"), turn=turn, history=large))
+            with pytest.raises(StoreUnavailable):
+                await store.save_checkpoint(turn, checkpoint("x" * 100_000))
+            with pytest.raises(StoreUnavailable):
+                await store.commit(make.begin(TaskKey(ANN, "other"), Mail("alpha", body="x" * 100_000)))
+            assert await everything(store, KEY) == before
+            assert await store.load(TaskKey(ANN, "other")) is None
+            database.connection.execute(f"PRAGMA max_page_count = {most}")
+            change = make.change(turn.task, Mail("beta"), turn=turn, history=large)
+            await store.commit(change)
+        with SQLiteDatabase(path) as database:
+            assert await SQLiteStore(database).load(KEY) == change.task
+
+    async def test_somebody_elses_lock(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            database.connection.execute("PRAGMA busy_timeout = 0")
+            store = SQLiteStore(database)
+            begun = make.begin(KEY)
+            await store.commit(begun)
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable):
+                await store.commit(make.change(begun.task, Mail("beta")))
+            assert await store.load(KEY) == begun.task
+            other.execute("ROLLBACK")
+            other.close()
+            await store.commit(make.change(begun.task, Mail("beta")))
+
+
+class TestMemory:
+    """The store keeps some tasks in memory; how many must not matter."""
+
+    async def test_tasks_that_fell_out_of_memory_are_read_again(
+        self, monkeypatch: pytest.MonkeyPatch, make: Maker
+    ) -> None:
+        monkeypatch.setattr(mail.stores.sqlite, "HOT_TASKS", 2)
+        keys = [TaskKey(ANN, f"task-{n}") for n in range(10)]
+        with SQLiteDatabase(IN_MEMORY) as database:
+            store = SQLiteStore(database)
+            for key in keys:
+                await store.commit(make.begin(key, Mail("alpha"), Mail("beta", body=key.task_id)))
+            for key in keys:
+                turn = await open_turn(store, key, "beta", make)
+                assert turn.entry.message.message.body == key.task_id
+                await store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
+            assert len(store._hot) <= 3
+
+    async def test_a_task_in_the_middle_of_a_turn_is_not_forgotten(
+        self, monkeypatch: pytest.MonkeyPatch, make: Maker
+    ) -> None:
+        """Its leases are nowhere else."""
+        monkeypatch.setattr(mail.stores.sqlite, "HOT_TASKS", 1)
+        with SQLiteDatabase(IN_MEMORY) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+            turn = await open_turn(store, KEY, "alpha", make)
+            await store.save_checkpoint(turn, checkpoint("kept"))
+            for n in range(10):
+                await store.commit(make.begin(TaskKey(ANN, f"other-{n}")))
+                await open_turn(store, TaskKey(ANN, f"other-{n}"), "alpha", make)
+            assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+            await store.commit(make.change(turn.task, turn=turn))

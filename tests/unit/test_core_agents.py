@@ -1,0 +1,82 @@
+"""A swarm whose parts don't fit together is refused, with a word on what to change."""
+
+from typing import Any
+
+import pytest
+from support.agents import complete, turns
+from support.swarms import build_agent, build_swarm
+
+from mail.core.actions import ActionCore
+from mail.core.agents import AgentCore, SwarmCore
+from mail.errors import ConfigurationError
+
+
+async def act(args: dict[str, Any]) -> str:
+    return "acted"
+
+
+def agent(**settings: Any) -> AgentCore:
+    return build_agent(turns([complete()]), **settings)
+
+
+CHIEF = agent(supervises=True)
+ACT = ActionCore("act", act)
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "name"),
+    ({"name": "a:b"}, "':'"),
+    ({"name": "a@b"}, "'@'"),
+    ({"entrypoint": "cheif"}, "Did you mean 'chief'"),
+    ({"entrypoint": "worker"}, "enable_entrypoint"),
+    ({"agents": {"chief": agent(enable_entrypoint=True)}}, "can_complete_tasks"),
+    ({"agents": {"chief": CHIEF, "all": agent()}}, "'all'"),
+    ({"agents": {"chief": CHIEF, "": agent()}}, "name"),
+    ({"agents": {"chief": CHIEF, "a@b": agent()}}, "'@'"),
+    ({"agents": {"chief": CHIEF, "a#b": agent()}}, "'#'"),
+    ({"agents": {"chief": CHIEF, "worker": agent(targets=["cheif"])}}, "Did you mean 'chief'"),
+    ({"agents": {"chief": CHIEF, "worker": agent(targets=["nobody@example"])}}, "nobody"),
+    ({"agents": {"chief": CHIEF, "worker": agent(actions=["akt"])}}, "Did you mean 'act'"),
+    ({"agents": {"chief": CHIEF, "worker": agent(exclude_tools=frozenset({"halp"}))}}, "halp"),
+    ({"actions": {"act": ACT, "task_complete": ACT}}, "task_complete"),
+    ({"task_message_limit": 0}, "task_message_limit"),
+]
+
+
+@pytest.mark.parametrize(("change", "hint"), WRONG, ids=[str(n) for n in range(len(WRONG))])
+def test_what_does_not_fit_is_refused(change: dict[str, Any], hint: str) -> None:
+    parts: dict[str, Any] = {
+        "name": "example",
+        "version": "1",
+        "entrypoint": "chief",
+        "agents": {"chief": CHIEF, "worker": agent()},
+        "actions": {"act": ACT},
+    }
+    SwarmCore(**parts)
+    with pytest.raises(ConfigurationError) as refusal:
+        SwarmCore(**(parts | change))
+    assert hint in refusal.value.detail
+
+
+def test_targets_in_other_swarms_are_not_ours_to_judge() -> None:
+    build_swarm({"chief": agent(supervises=True, targets=["anybody@elsewhere"])}, entrypoint="chief")
+
+
+def test_who_runs_a_tool() -> None:
+    swarm = build_swarm(
+        {"chief": turns()}, actions={"act": act, "ask": act}, breakpoint_tools=frozenset({"ask"})
+    )
+    chief = swarm.agents["chief"]
+    assert swarm.runs_as_action(chief, "act")
+    assert not swarm.runs_as_action(chief, "ask")
+    assert not swarm.runs_as_action(chief, "send_request")
+    assert not swarm.runs_as_action(agent(), "act")
+
+
+def test_who_finishes_a_task() -> None:
+    swarm = build_swarm(
+        {"front": agent(enable_entrypoint=True), "chief": CHIEF, "deputy": agent(supervises=True)},
+        entrypoint="chief",
+    )
+    assert [swarm.finisher(name) for name in ("front", "chief", "deputy", "gone")] == [
+        "chief", "chief", "deputy", "chief",
+    ]  # fmt: skip
