@@ -108,7 +108,11 @@ def local(
 def read_swarm(config: ServerConfig) -> SwarmCore:
     """The configured swarm, built, with the protocol's text for agents' `help`. Raises ConfigurationError."""
     entry = load_swarm(config.swarm.name, config.swarm.source)
-    swarm = build_swarm(entry, task_message_limit=config.settings.task_message_limit)
+    swarm = build_swarm(
+        entry,
+        task_message_limit=config.settings.task_message_limit,
+        print_llm_streams=config.settings.print_llm_streams,
+    )
     return replace(swarm, protocol=files("mail.core").joinpath("protocol.md").read_text(encoding="utf-8"))
 
 

@@ -161,7 +161,8 @@ class StoreMachine(RuleBasedStateMachine):
             return multiple()
         history = [entry for record in records[known:] for entry in record]
         saved = model.checkpoints.get((mailbox, head.seq))
-        assert opened == Turn(model.task, head, lease, history, saved)
+        others = sum(other.expires > self.now for name, other in model.leases.items() if name != mailbox)
+        assert opened == Turn(model.task, head, lease, history, saved, others)
         model.leases[mailbox] = lease
         return opened
 

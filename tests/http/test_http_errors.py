@@ -99,18 +99,16 @@ async def test_fields_that_are_wrong_are_named(server: HTTPServer, fields: objec
 
 @pytest.mark.parametrize(
     "content_type",
-    ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data", "nonsense", ";"],
+    [
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "",
+        "application/x-www-form-urlencoded",  # what `curl -d` says when nobody tells it better
+        "text/plain",
+        "nonsense",
+    ],
 )
-async def test_bodies_of_other_types(server: HTTPServer, content_type: str) -> None:
-    detail = await refused(server, b'{"body": "x"}', headers={"Content-Type": content_type})
-    assert "Content-Type: application/json" in detail
-
-
-@pytest.mark.parametrize(
-    "content_type",
-    ["application/json; charset=utf-8", "application/merge-patch+json", "Application/JSON", ""],
-)
-async def test_bodies_that_are_json_by_any_name(server: HTTPServer, content_type: str) -> None:
+async def test_bodies_that_are_json_whatever_they_are_called(server: HTTPServer, content_type: str) -> None:
     response = await server.client.post(
         "/message", content=b'{"body": "x"}', headers={"Content-Type": content_type}
     )

@@ -111,7 +111,7 @@ async def test_a_failing_task_ends_with_task_error() -> None:
         frames = await server.stream(task_id="t")
     assert [frame.event for frame in frames][-2:] == ["agent_error", "task_error"]
     assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
-    assert "no model" in frames[-1].data["response"]
+    assert "RuntimeError" in frames[-1].data["response"]
 
 
 async def test_pings_in_silence_and_a_break_at_once() -> None:

@@ -208,7 +208,8 @@ class TestStash:
 class InFlight:
     """A swarm whose worker is in the middle of a turn when the supervisor ends or pauses the task.
 
-    The supervisor's `end` is played while the worker's turn hangs; the worker then plays `late`.
+    The supervisor's `end` is played while the worker's turn hangs; the worker, a supervisor itself, then
+    plays `late`.
     """
 
     def __init__(self, *late: Any, end: Any, actions: Any = None, fails: bool = False) -> None:
@@ -238,7 +239,17 @@ class InFlight:
 
         self.rig = Rig(
             build_swarm(
-                {"supervisor": supervisor, "worker": worker, "helper": lambda view: [respond("supervisor")]},
+                {
+                    "supervisor": supervisor,
+                    "worker": build_agent(
+                        worker,
+                        targets=["supervisor", "helper"],
+                        actions=list(actions or ()),
+                        supervises=True,
+                        name="worker",
+                    ),
+                    "helper": lambda view: [respond("supervisor")],
+                },
                 actions=actions,
                 breakpoint_tools=frozenset({"approve"}),
             )
@@ -282,8 +293,12 @@ class TestTurnsThatEndAfterTheTask:
             outcome = await rig.ask()
             await late.land()
             response = await rig.store.read_response(outcome.key, 1)
+            events = await rig.store.read_events(outcome.key)
+            view = View(await rig.history("worker", outcome.key), "")
         assert response is not None
         assert response.message.body == "first"
+        assert [event.kind for event in events].count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
+        assert view.results[0].startswith("SUCCESS: ")
 
     async def test_errors_and_actions_cause_no_mail(self) -> None:
         late = InFlight(

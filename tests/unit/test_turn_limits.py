@@ -1,6 +1,7 @@
 """How a task is brought to an end that its agents don't find: steps, turns, time, stalls and faults."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.events import EventKind
 from mail.core.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
+from mail.core.message import Tier
+from mail.core.ports import Token
 from mail.core.prompt import render_message
 from mail.core.tasks import TaskStatus
 from mail.core.tools import ToolFormat
@@ -73,6 +76,17 @@ class TestStepLimit:
             await rig.ask("second question", task_id="t", resume_from="user_response")
         assert "first question" in seen[-1].mail.body
         assert "second question" in seen[-1].mail.body
+
+    async def test_a_transcript_holds_no_earlier_transcript(self) -> None:
+        """Else each notice would be more than twice as long as the one before."""
+        sizes = []
+        async with Rig(build_swarm(ping_pong(), task_message_limit=1)) as rig:
+            for _ in range(10):
+                outcome = await rig.ask(task_id="t")
+                (notice,) = [m for m in outcome.messages if m.message.subject == NOTICE]
+                sizes.append(len(notice.message.body))
+        growth = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+        assert max(growth) < 2 * min(growth)
 
     @pytest.mark.parametrize("tool_format", FORMATS)
     async def test_only_then_task_complete_is_forced(self, tool_format: ToolFormat) -> None:
@@ -156,18 +170,24 @@ class TestStepLimit:
 
         def worker(view: View) -> Any:
             ran.append(view.mail.body)
-            return [respond("supervisor")]
+            return [call("help")]
 
-        def supervisor(view: View) -> Any:
+        async def supervisor(view: View) -> Any:
             if view.mail.subject == NOTICE:
-                return [complete(f"{len(ran)}")]
+                before = len(ran)
+                await rig.queue.publish([Token(outcome.key, "worker", Tier.SYSTEM)])
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                return [complete(f"{len(ran) - before} ran")]
             return [request("worker", str(n)) for n in range(20)] + [wait()]
 
         swarm = build_swarm({"supervisor": supervisor, "worker": worker}, task_message_limit=5)
-        async with Rig(swarm, concurrency=1) as rig:
-            outcome = await rig.ask()
-        assert outcome.task.steps == 5
-        assert len(ran) <= 4
+        async with Rig(swarm) as rig:
+            outcome = await rig.submit()
+            ended = await rig.outcome(outcome)
+        assert ended.answer == "0 ran"
+        assert ended.task.steps <= 5  # turns under way count too, so that the limit is never passed
+        assert ran
 
     async def test_many_agents_at_once_get_one_notice(self) -> None:
         async def slow(view: View) -> Any:
@@ -344,6 +364,7 @@ class TestFaults:
             outcome = await rig.ask()
         assert outcome.answer.startswith("::agent_error:: ")
         assert "worker" in outcome.answer
+        assert outcome.task.faults.get("worker", 0) < FAULTS_IN_A_ROW
         assert len(turns_of_worker) in (FAULTS_IN_A_ROW, FAULTS_IN_A_ROW + 1)
 
     async def test_an_entrypoint_that_keeps_erring_ends_the_task(self) -> None:
@@ -491,6 +512,28 @@ class TestDeadline:
             second = await rig.ask("again", task_id="t")
         assert first.subject == "::task_timeout::"
         assert second.answer == "in time"
+
+    async def test_a_late_failure_of_an_earlier_generation_does_not_end_the_next(self) -> None:
+        stamp = FakeStamp()
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            if view.mail.body == "first question":
+                entered.set()
+                await go.wait()
+                raise RuntimeError("the model has gone")
+            return [complete(f"answer to the {view.mail.body or view.mail.subject}")]
+
+        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+            submitted = await rig.submit("first question", timeout=1, task_id="t")
+            await entered.wait()
+            stamp.advance(1)
+            await rig.runtime.expire_overdue()
+            await rig.outcome(submitted)
+            again = await rig.submit("second question", task_id="t")
+            go.set()
+            outcome = await rig.outcome(again)
+        assert outcome.task.status is TaskStatus.COMPLETED
 
     async def test_a_late_answer_of_an_earlier_generation_does_not_end_the_next(self) -> None:
         """A model that answers after the time limit must not answer the question that came after it."""

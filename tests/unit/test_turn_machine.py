@@ -139,6 +139,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.inbox: list[InboxEntry] = []
         self.delivered: set[tuple[str, int]] = set()
         self.leased: dict[str, Turn] = {}
+        self.unread: set[tuple[str, int]] = set()
         self.responses: dict[int, MAILMessage] = {}
         self.events: list[Any] = []
         self.asked: dict[str, Counter[str]] = {name: Counter() for name in SWARM.agents}
@@ -241,8 +242,9 @@ class TaskMachine(RuleBasedStateMachine):
         assert before is not None
         change = settle(before, SWARM, turn, result, self.stamp)
         assert change.consumed == turn.entry
-        assert change.task.turns == before.turns + 1
-        assert change.task.steps - before.steps == (turn.entry.message.sender.address_type != "system")
+        if change.task.generation == before.generation:
+            assert change.task.turns == before.turns + 1
+            assert change.task.steps - before.steps == (turn.entry.message.sender.address_type != "system")
         if before.status in STOPPED:
             assert change.deliveries == ()
             assert change.response is None
@@ -263,6 +265,7 @@ class TaskMachine(RuleBasedStateMachine):
         assert after.version == change.expected_version + 1
         self.check_status(before, change)
         self.check_events(before.seq if before else 0, change)
+        self.check_questions(before, change)
         if change.consumed is not None:
             self.inbox.remove(change.consumed)
         for entry in change.deliveries:
@@ -283,18 +286,37 @@ class TaskMachine(RuleBasedStateMachine):
             assert after.generation == 1
         elif after.status is not before.status:
             assert after.status in {end for (start, _), end in LIFECYCLE.items() if start is before.status}
-        resumed = before is not None and not before.is_running and after.is_running
+        went_on = change.response is not None and after.is_running  # with what a person has sent meanwhile
+        resumed = went_on or (before is not None and not before.is_running and after.is_running)
         assert after.generation == (before.generation if before else 1) + resumed
+        if went_on:
+            assert after.questions
+            assert all(question.seq < change.events[-1].seq for question in after.questions)
         if resumed:
             assert (after.steps, after.turns, after.nudges, after.exhausted) == (0, 0, 0, None)
             assert after.faults == {}
         stopped = (before is None or before.is_running) and not after.is_running
-        assert (change.response is not None) == stopped
+        assert (change.response is not None) == (stopped or went_on)
         if change.response is not None:
-            assert after.generation not in self.responses
-            self.responses[after.generation] = change.response
+            assert change.ended == after.generation - went_on
+            assert change.ended not in self.responses
+            self.responses[change.ended] = change.response
         assert (after.breakpoint is not None) == (after.status is TaskStatus.PAUSED)
         assert self.responses.keys() == set(range(1, after.generation + (not after.is_running)))
+
+    def check_questions(self, before: Task | None, change: TaskChange) -> None:
+        """Whoever has written gets an answer that was given after their message was read."""
+        if change.consumed is not None:
+            self.unread.discard((change.consumed.mailbox, change.consumed.seq))
+        if change.response is not None and change.task.status is not TaskStatus.PAUSED:
+            end = change.events[-1]
+            first = min((seq for _, seq in self.unread), default=end.seq)
+            assert all(end.answers(seq) == (seq < first) for seq in range(1, end.seq))
+        if change.turn is None and before is not None and before.is_running and change.deliveries:
+            (entry,) = change.deliveries[:1]
+            if entry.message.msg_type != "broadcast":
+                self.unread.add((entry.mailbox, entry.seq))
+        assert {(each.mailbox, each.seq) for each in change.task.questions} == self.unread
 
     def check_events(self, seq: int, change: TaskChange) -> None:
         events = change.events
@@ -308,7 +330,11 @@ class TaskMachine(RuleBasedStateMachine):
             assert events[-1].text == change.response.message.body
         messages = {event.seq: event.message for event in events if event.kind is EventKind.NEW_MESSAGE}
         announced = {entry.seq: entry.message for entry in change.deliveries}
-        if change.task.status is TaskStatus.COMPLETED and change.response is not None:
+        if (
+            change.response is not None
+            and events[-1].kind is EventKind.TASK_COMPLETE
+            and len(messages) > len(announced)
+        ):
             announced[events[-2].seq] = change.response
         assert messages == announced
         self.events += events

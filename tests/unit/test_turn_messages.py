@@ -22,6 +22,7 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.address import Principal
 from mail.core.events import EventKind
+from mail.core.limits import OPEN_REQUESTS
 from mail.core.message import Tier
 
 
@@ -181,6 +182,14 @@ class TestRequestIds:
         async with Rig(swarm) as rig:
             outcome = await rig.ask()
         assert outcome.task.requests == ()
+
+    async def test_no_more_of_them_are_remembered_than_fit_into_the_record(self) -> None:
+        script = [request("worker", str(n)) for n in range(OPEN_REQUESTS + 10)]
+        swarm = build_swarm({"supervisor": turns([*script, complete()]), "worker": worker})
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        ids = [message.message.request_id for message in outcome.sent_to("worker")]
+        assert [each.request_id for each in outcome.task.requests] == ids[10:]
 
     async def test_each_agent_may_await_only_its_own_answers(self) -> None:
         """The supervisor waits for the worker; that is nothing for the worker to wait for."""

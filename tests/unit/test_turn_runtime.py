@@ -119,15 +119,15 @@ class TestWatch:
     async def test_it_joins_anywhere(self, after: int) -> None:
         async with Rig(build_swarm(pair())) as rig:
             outcome = await rig.ask()
-            batches = await collect(rig, outcome.key, after=after, to_end_of_task=True)
+            batches = await collect(rig, outcome.key, after=after)
         assert [event for batch in batches for event in batch] == outcome.events[after:]
 
-    async def test_it_ends_with_the_first_terminal_event(self) -> None:
+    async def test_it_ends_with_the_answer_to_a_message(self) -> None:
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
             first = await rig.ask(task_id="t")
             second = await rig.ask(task_id="t")
-            batches = await collect(rig, first.key)
-            rest = await collect(rig, first.key, after=first.events[-1].seq)
+            batches = await collect(rig, first.key, answering=first.submitted.seq)
+            rest = await collect(rig, first.key, after=first.events[-1].seq, answering=second.submitted.seq)
         assert [event for batch in batches for event in batch] == first.events
         assert [event for batch in rest for event in batch] == second.events
 
@@ -135,7 +135,7 @@ class TestWatch:
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
             first = await rig.ask(task_id="t")
             second = await rig.ask(task_id="t")
-            batches = await collect(rig, first.key, to_end_of_task=True)
+            batches = await collect(rig, first.key)
         assert [event for batch in batches for event in batch] == first.events + second.events
 
     async def test_a_paused_stream_ends_at_once(self) -> None:

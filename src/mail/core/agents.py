@@ -17,7 +17,10 @@ History = list[dict[str, Any]]
 ToolChoice = str | dict[str, Any]
 
 AgentFunction = Callable[[History, ToolChoice], Awaitable[tuple[str | None, list[AgentToolCall]]]]
-"""One step of an agent: from its history and the tool choice to text and tool calls."""
+"""One step of an agent: from its history and the tool choice to text and tool calls.
+
+The list is the agent's own, but its entries are those that the engine keeps: copy one before changing it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

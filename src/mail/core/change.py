@@ -48,6 +48,7 @@ class Turn:
 
     Attributes:
         history: the records that the worker did not know yet, joined.
+        others: how many other mailboxes of the task were leased when the turn was opened.
         checkpoint: where an earlier, interrupted run of this very turn had come to.
     """
 
@@ -56,6 +57,7 @@ class Turn:
     lease: Lease
     history: History
     checkpoint: Checkpoint | None
+    others: int = 0
 
     @property
     def mailbox(self) -> str:
@@ -74,7 +76,7 @@ class TaskChange:
         consumed: the message that leaves its mailbox.
         deliveries: the messages that enter one.
         history: what the turn (or a resume) appends to its agent's history.
-        response: the finishing message, where this commit ends a generation.
+        response: the finishing message, where this commit ends a generation, which is then `ended`.
     """
 
     task: Task
@@ -85,6 +87,7 @@ class TaskChange:
     history: HistoryRecord | None = None
     events: tuple[Event, ...] = ()
     response: MAILMessage | None = None
+    ended: int | None = None
 
     @property
     def key(self) -> TaskKey:

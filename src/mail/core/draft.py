@@ -10,10 +10,10 @@ from typing import Any
 from mail.core.address import EVERYONE, MAILAddress, create_agent_address, create_system_address
 from mail.core.agents import History, SwarmCore
 from mail.core.change import HistoryRecord, InboxEntry, TaskChange, Turn
-from mail.core.events import Event, EventKind
+from mail.core.events import UNREAD_FROM, Event, EventKind
 from mail.core.message import MAILBroadcast, MAILMessage, MAILPayload, MAILResponse, MessageType, tier_of
 from mail.core.stamp import Stamp
-from mail.core.tasks import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
+from mail.core.tasks import LIFECYCLE, NO_MAIL, Question, Task, TaskStatus, Transition
 from mail.errors import Subject
 
 
@@ -60,6 +60,11 @@ class Draft:
         if consume:
             self._consumed = turn.entry
             self._count(turn.entry, -1)
+            if self.before.questions:
+                read = (turn.mailbox, turn.entry.seq)
+                self.updates["questions"] = tuple(
+                    question for question in self.before.questions if (question.mailbox, question.seq) != read
+                )
 
     def emit(self, kind: EventKind, text: str, **extra: Any) -> None:
         """Add an event."""
@@ -124,7 +129,11 @@ class Draft:
             response, kind = self._ending
             if self.status is TaskStatus.COMPLETED:
                 self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
-            self._append_event(kind, response.message.body, {}, None)
+            unread = () if self.status is TaskStatus.PAUSED else self._unread()
+            extra = {UNREAD_FROM: unread[0].seq} if unread else {}
+            self._append_event(kind, response.message.body, extra, None)
+            if unread:
+                self._go_on()
         version = 0 if self._is_new else self.before.version
         task = self.before.model_copy(
             update={
@@ -145,7 +154,19 @@ class Draft:
             history=self._record,
             events=tuple(self._events),
             response=response,
+            ended=None if response is None else self.before.generation,
         )
+
+    def _unread(self) -> tuple[Question, ...]:
+        questions: tuple[Question, ...] = self.updates.get("questions", self.before.questions)
+        return questions
+
+    def _go_on(self) -> None:
+        """Somebody has written to the task who has not been read: begin the generation that answers them."""
+        self.move(Transition.RESUME)
+        self.updates |= self.before.next_generation()
+        if self.before.is_overdue(self.stamp.now().timestamp()):
+            self.updates["limits"] = self.before.limits.model_copy(update={"deadline": None})
 
     def _deliver(self, message: MAILMessage, mailboxes: Iterable[str]) -> None:
         self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, message)

@@ -35,6 +35,10 @@ TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
 """The kinds that end a generation of a task, and a stream with it."""
 
 
+UNREAD_FROM = "unread_from"
+"""In a terminal event: the seq of the first message of a person that was not read before this answer."""
+
+
 class Event(NamedTuple):
     """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
 
@@ -55,6 +59,10 @@ class Event(NamedTuple):
     def is_terminal(self) -> bool:
         """Whether a generation of the task ends here."""
         return self.kind in TERMINAL
+
+    def answers(self, seq: int) -> bool:
+        """Whether this ends the task's work on the message with this seq."""
+        return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
 
     def data(self, task_id: str) -> dict[str, Any]:
         """The JSON object that clients get (SPEC, section 9)."""

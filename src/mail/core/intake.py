@@ -3,7 +3,7 @@
 | the task is | the message comes as | then |
 | --- | --- | --- |
 | unknown | new | it begins |
-| running | new, or user_response | more mail for the entrypoint |
+| running | new, or user_response | more mail for the entrypoint; if the answer comes first, another one follows |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
 | paused, completed, failed | new, or user_response | a new generation: the stash becomes deliverable again |
 """
@@ -25,7 +25,7 @@ from mail.core.limits import TURNS_PER_STEP, Limits
 from mail.core.message import MAILBroadcast, MAILInterrupt, MAILPayload, MAILRequest, MAILResponse, TaskId
 from mail.core.record import Record
 from mail.core.stamp import Stamp
-from mail.core.tasks import Breakpoint, PausedCall, Task, TaskStatus, Transition
+from mail.core.tasks import Breakpoint, PausedCall, Question, Task, TaskStatus, Transition
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
 
 TITLE_LENGTH = 80
@@ -85,9 +85,18 @@ def admit(
             _abandon_breakpoint(draft)
             _resume(draft, submission)
         else:
-            draft.updates["limits"] = _adjusted_limits(task.limits, submission, stamp)
+            _join_running(draft, submission)
         _deliver(draft, caller, submission)
     return draft.seal()
+
+
+def _join_running(draft: Draft, submission: Submission) -> None:
+    """More mail for a running task: whoever sent it is to get an answer that was given after it was read."""
+    task = draft.before
+    draft.updates["limits"] = _adjusted_limits(task.limits, submission, draft.stamp)
+    if submission.msg_type != "broadcast":
+        question = Question(mailbox=submission.entrypoint or task.entrypoint, seq=task.seq + 1)
+        draft.updates["questions"] = (*task.questions, question)
 
 
 def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp) -> TaskChange:
@@ -133,15 +142,9 @@ def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Li
 def _resume(draft: Draft, submission: Submission) -> None:
     draft.move(Transition.RESUME)
     draft.updates |= {
-        "generation": draft.before.generation + 1,
+        **draft.before.next_generation(),
         "entrypoint": submission.entrypoint or draft.before.entrypoint,
         "limits": _limits(draft.swarm, submission, draft.stamp),
-        "steps": 0,
-        "turns": 0,
-        "nudges": 0,
-        "exhausted": None,
-        "faults": {},
-        "breakpoint": None,
     }
 
 
@@ -234,11 +237,10 @@ def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
 def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
     results: dict[str, str] = {}
     for item in items:
-        call_id = item.get("call_id", item.get("id"))
+        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it.
+        call_id = calls[0].call_id if len(calls) == 1 else item.get("call_id", item.get("id"))
         if call_id is None:
-            if len(calls) > 1:
-                raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
-            call_id = calls[0].call_id
+            raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
         if str(call_id) in results:
             raise BadBreakpointResult(f"call_id {call_id!r} has two results")
         results[str(call_id)] = _text(item["content"])

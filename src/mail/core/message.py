@@ -226,3 +226,12 @@ _TIER_BY_TYPE = {
 def tier_of(message: MAILMessage) -> Tier:
     """The priority of a message: by its sender, and among agents by its type."""
     return _TIER_BY_SENDER.get(message.sender.address_type) or _TIER_BY_TYPE[message.msg_type]
+
+
+def __getattr__(name: str) -> Any:
+    """`MAILInterswarmMessage` is documented to be here too; it is defined on top of this module."""
+    if name == "MAILInterswarmMessage":
+        from mail.core.interswarm import MAILInterswarmMessage
+
+        return MAILInterswarmMessage
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

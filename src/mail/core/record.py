@@ -27,6 +27,10 @@ class Record(BaseModel):
         """The field's value, or `default` where there is no such field, like `dict.get`."""
         return self[field] if field in self else default
 
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """The fields with their values, like `dict.items`."""
+        return iter((field, self[field]) for field in self.keys())
+
     def keys(self) -> Iterator[str]:
         """The names of the fields, so that `dict(record)` works."""
         return iter(type(self).model_fields)

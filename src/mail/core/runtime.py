@@ -8,6 +8,7 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 
@@ -24,7 +25,7 @@ from mail.core.ports import Idle, Leased, Store, Token, TurnQueue
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
-from mail.errors import LeaseLost, StoreError, TaskNotFound, VersionConflict
+from mail.errors import BadRequest, LeaseLost, StoreError, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +43,19 @@ UNKNOWN_OUTCOME = (
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission: the task and generation that will answer it, and its events so far."""
+    """What became of a submission.
+
+    Attributes:
+        generation: the generation of the task that it came into. If it joined a running task, the answer may
+            come before it is read; then the next generation's answer is its own.
+        after: the seq of the last event before it.
+        seq: that of its own message.
+    """
 
     key: TaskKey
     generation: int
     after: int
+    seq: int
 
 
 class Runtime:
@@ -72,6 +81,8 @@ class Runtime:
 
         Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
         """
+        if submission.task_id is None and submission.resume_from is not None:
+            raise BadRequest("task_id is missing: say which task to resume")
         if submission.task_id is None:
             submission = submission.model_copy(update={"task_id": self.stamp.new_id()})
         key = TaskKey(str(caller), submission.task_id or "")
@@ -84,7 +95,7 @@ class Runtime:
                 continue
             break
         await self._publish_ready(change.task)
-        return Submitted(key, change.task.generation, task.seq if task else 0)
+        return Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
 
     async def run_turn(self, key: TaskKey, mailbox: str) -> None:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times."""
@@ -107,7 +118,9 @@ class Runtime:
         except BaseException:
             await self.store.release(turn)
             raise
-        if change is not None:
+        if change is None:
+            await self._hand_back(turn)
+        else:
             await self._publish(change)
 
     async def _take(self, turn: Turn, known: int) -> TaskChange | None:
@@ -119,7 +132,6 @@ class Runtime:
             return await self._commit(turn, lambda task: expire(task, self.swarm, turn, self.stamp))
         if is_spent(turn.task, self.swarm, turn):
             if turn.task.exhausted is not None:
-                await self.store.release(turn)
                 return None
             events = await self.store.read_events(turn.task.key)
             return await self._commit(turn, lambda task: exhaust(task, self.swarm, turn, events, self.stamp))
@@ -129,8 +141,8 @@ class Runtime:
         except StoreError:
             raise
         except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
-            logger.exception("task %s: the output of %s can't be stored", turn.task.task_id, turn.mailbox)
-            change = await self._settle(turn, AgentFailure(f"its output can't be stored: {error}"))
+            logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
+            change = await self._settle(turn, AgentFailure(_unsaid(error)))
         if change is not None and change.history is not None:
             new = change.history
             self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
@@ -143,6 +155,15 @@ class Runtime:
             history = await self.store.read_history(key, mailbox)
             self._histories.extend(key, mailbox, 0, n, history)
         return history
+
+    async def _hand_back(self, turn: Turn) -> None:
+        """Release a turn that may not run; wake its mailbox again, as tokens of others were dropped meanwhile."""
+        await self.store.release(turn)
+        task = await self._load(turn.task.key)
+        tier = task.head_tier(turn.mailbox)
+        may_run = task.exhausted is None or turn.mailbox == self.swarm.finisher(task.entrypoint)
+        if task.is_running and may_run and tier is not None:
+            await self._queue.publish([Token(task.key, turn.mailbox, tier)])
 
     async def _settle(self, turn: Turn, output: TurnOutput) -> TaskChange | None:
         return await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
@@ -173,7 +194,7 @@ class Runtime:
             text, calls = await agent.function([*history, turn.entry.prompt], choice)
         except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return AgentFailure(f"{type(error).__name__}: {error}")
+            return AgentFailure(_unsaid(error))
         return Checkpoint(text=text, calls=tuple(calls), receipts=(None,) * len(calls))
 
     async def _act(self, agent: AgentCore, turn: Turn, checkpoint: Checkpoint) -> Checkpoint:
@@ -201,13 +222,12 @@ class Runtime:
     async def _commit(self, turn: Turn, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
         """Commit what `decide` makes of the task, deciding again as long as others commit first.
 
-        Where it decides for nothing, the turn is given back.
+        None where it decides for nothing.
         """
         task = turn.task
         while True:
             change = decide(task)
             if change is None:
-                await self.store.release(turn)
                 return None
             try:
                 await self.store.commit(change)
@@ -217,33 +237,44 @@ class Runtime:
             return change
 
     async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
-        """The finishing message of the generation that answers a submission; None when the time is up."""
+        """The finishing message that answers a submission; None when the time is up."""
         until = None if seconds is None else self._now() + seconds
+        generation, after = submitted.generation, submitted.after
         while True:
             left = LONG_POLL if until is None else max(0.0, min(LONG_POLL, until - self._now()))
-            response = await self.store.wait_for_response(submitted.key, submitted.generation, seconds=left)
-            if response is not None or (until is not None and self._now() >= until):
-                return response
+            response = await self.store.wait_for_response(submitted.key, generation, seconds=left)
+            if response is not None:
+                if submitted.after == 0:  # it began the task, so nobody else's message was there before
+                    return response
+                end = await self._end_of_generation(submitted.key, after)
+                if end.answers(submitted.seq):
+                    return response
+                generation, after = generation + 1, end.seq
+            elif until is not None and self._now() >= until:
+                return None
+
+    async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
+        return next(event for event in await self.store.read_events(key, after=after) if event.is_terminal)
 
     async def watch(
-        self, key: TaskKey, *, after: int = 0, to_end_of_task: bool = False, heartbeat: float = 15.0
+        self, key: TaskKey, *, after: int = 0, answering: int | None = None, heartbeat: float = 15.0
     ) -> AsyncGenerator[list[Event]]:
         """The task's events past `after`, in batches as they happen; an empty batch is a heartbeat.
 
-        Ends with the first terminal event or, with `to_end_of_task`, when the task has stopped and every
-        event was given.
+        Ends with the event that answers the message with the seq `answering` or, without one, when the task
+        has stopped and every event was given.
         """
         while True:
             task = await self._load(key)
             events = await self.store.read_events(key, after=after)
-            if not to_end_of_task:
-                events = _up_to_terminal(events)
+            if answering is not None:
+                events = _up_to_answer(events, answering)
             if events:
                 yield events
                 after = events[-1].seq
-            if events and events[-1].is_terminal and not to_end_of_task:
-                return
-            if to_end_of_task and not task.is_running and after >= task.seq:
+                if answering is not None and events[-1].answers(answering):
+                    return
+            if answering is None and not task.is_running and after >= task.seq:
                 return
             if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
@@ -272,6 +303,9 @@ class Runtime:
         """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
         if not change.task.is_running:
             return
+        if change.response is not None:  # the task goes on at once, and what was stashed with it
+            await self._publish_ready(change.task)
+            return
         touched = {entry.mailbox for entry in change.deliveries}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
@@ -295,16 +329,21 @@ class Runtime:
         return self.stamp.now().timestamp()
 
 
-def _up_to_terminal(events: list[Event]) -> list[Event]:
+def _unsaid(error: Exception) -> str:
+    """What others are told of an error in foreign code: its text may hold secrets, and belongs in the log."""
+    return f"{type(error).__name__}; the server's log says more"
+
+
+def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
     for position, event in enumerate(events):
-        if event.is_terminal:
+        if event.answers(seq):
             return events[: position + 1]
     return events
 
 
 async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
     try:
-        content = await action.function(call.tool_args)
+        content = await action.function(deepcopy(call.tool_args))
     except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
         logger.info("action %s failed", action.name, exc_info=True)
         return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)

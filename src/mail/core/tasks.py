@@ -66,6 +66,13 @@ class OpenRequest(Record):
     recipient: str
 
 
+class Question(Record):
+    """A person's message that joined a task which was running already, and that no agent has read yet."""
+
+    mailbox: str
+    seq: int
+
+
 class PausedCall(Record):
     """A breakpoint tool call that waits for its result."""
 
@@ -122,6 +129,7 @@ class Task(Record):
         steps, turns: used up in this generation; see `Limits`.
         pending: per mailbox, how many messages wait in each tier.
         histories: per agent, how many history records it has.
+        questions: what people have sent meanwhile; while there is one, an answer begins another generation.
         faults: per agent, how many turns in a row were faulty.
         nudges: how often this generation has stalled.
         exhausted: the seq of the notice that the limit is reached, once it is.
@@ -144,11 +152,24 @@ class Task(Record):
     pending: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     histories: dict[str, int] = Field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
+    questions: tuple[Question, ...] = ()
     faults: dict[str, int] = Field(default_factory=dict)
     nudges: int = 0
     exhausted: int | None = None
     breakpoint: Breakpoint | None = None
     remote_swarms: tuple[str, ...] = ()
+
+    def next_generation(self) -> dict[str, Any]:
+        """What changes when the task goes on after it has stopped; limits may change besides."""
+        return {
+            "generation": self.generation + 1,
+            "steps": 0,
+            "turns": 0,
+            "nudges": 0,
+            "exhausted": None,
+            "faults": {},
+            "breakpoint": None,
+        }
 
     @property
     def key(self) -> TaskKey:

@@ -9,7 +9,7 @@ Rules first (SPEC, section 5):
 - a running task without any mail would hang: it is nudged once, and then ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mail.core.agents import AgentCore, History, SwarmCore
@@ -60,7 +60,7 @@ def exhaust(
         return None
     draft = Draft(task, swarm, stamp)
     draft.end_turn(turn, consume=False)
-    transcript = "\n\n".join(render_message(event.message) for event in events if event.message is not None)
+    transcript = "\n\n".join(render_message(message) for message in _transcript(events))
     draft.tell(
         swarm.finisher(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
@@ -69,6 +69,17 @@ def exhaust(
     )
     draft.updates["exhausted"] = task.seq + 1
     return draft.seal()
+
+
+def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
+    """What was sent so far, less earlier notices like this one: each holds all that came before it."""
+    for event in events:
+        message = event.message
+        if message is not None and not (
+            message.sender.address_type == "system"
+            and message.message.subject == Subject.MAXIMUM_STEPS_REACHED
+        ):
+            yield message
 
 
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:
@@ -88,7 +99,7 @@ def is_spent(task: Task, swarm: SwarmCore, turn: Turn) -> bool:
         return turn.mailbox != swarm.finisher(task.entrypoint)
     if task.turns >= task.limits.turns:
         return True
-    return task.steps >= task.limits.steps and is_step(turn.entry.message)
+    return task.steps + turn.others >= task.limits.steps and is_step(turn.entry.message)
 
 
 def is_step(message: MAILMessage) -> bool:
@@ -122,12 +133,13 @@ class _Settlement:
 
     def process(self, output: Checkpoint) -> None:
         history: History = [self.turn.entry.prompt]
-        for call in output.calls:
-            if call.turns != history[-len(call.turns) :]:
-                history += call.turns
+        said: History = []
         self.verbs.acts = any(receipt is not None for receipt in output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
+            if call.turns != said:  # calls of one completion share it; their results follow it
+                said = call.turns
+                history += said
             self._emit_call(call)
             if call.tool_name in self.swarm.breakpoint_tools and not self.verbs.is_finished:
                 breakpoints.append(call)

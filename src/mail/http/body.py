@@ -42,7 +42,6 @@ class JSONBody[Model: BaseModel]:
         body = await _read(request, service_of(request).max_body_bytes)
         if not body and self._optional:
             return self.model()
-        _check_content_type(request.headers.get("content-type"))
         try:
             value = from_json(body, allow_inf_nan=False)
         except ValueError as error:
@@ -73,9 +72,3 @@ async def _read(request: Request, limit: int) -> bytes:
     except ClientDisconnect:
         raise BadRequest("the connection was closed before the request body ended") from None
     return bytes(body)
-
-
-def _check_content_type(content_type: str | None) -> None:
-    media_type = (content_type or "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        raise BadRequest("send the request body as JSON, with the header 'Content-Type: application/json'")

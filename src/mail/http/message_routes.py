@@ -73,7 +73,7 @@ async def post_message(request: Request) -> Response:
     headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
     if body.stream:
         return stream_events(
-            service, submitted.key, after=submitted.after, to_end_of_task=False, headers=headers
+            service, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
         )
     preference = read_preference(request.headers.getlist("prefer"))
     message = await _await_answer(service, submitted, preference)

@@ -25,15 +25,15 @@ def stream_events(
     key: TaskKey,
     *,
     after: int,
-    to_end_of_task: bool,
+    answering: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> EventSourceResponse:
-    """Stream the events past `after`, to the end of the task or of its current generation.
+    """Stream the events past `after`, to the answer to the message `answering` or else to the end of the task.
 
     A client that goes away ends the stream, never the task.
     """
     return EventSourceResponse(
-        _frames(service, key, after, to_end_of_task),
+        _frames(service, key, after, answering),
         headers={**HEADERS, **(headers or {})},
         ping=NO_PINGS_OF_ITS_OWN,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -41,11 +41,9 @@ def stream_events(
 
 
 async def _frames(
-    service: Service, key: TaskKey, after: int, to_end_of_task: bool
+    service: Service, key: TaskKey, after: int, answering: int | None
 ) -> AsyncGenerator[ServerSentEvent]:
-    watch = service.runtime.watch(
-        key, after=after, to_end_of_task=to_end_of_task, heartbeat=service.heartbeat
-    )
+    watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
     async with aclosing(watch):
         while True:
             try:

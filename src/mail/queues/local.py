@@ -20,7 +20,9 @@ BREAK_SECONDS = 0.001
 """How long turns that never wait may keep the event loop from everything else."""
 
 RETRY_SECONDS = 1.0
-"""How long a mailbox rests after its turn could not be stored."""
+"""How long a mailbox rests after its turn could not be stored; twice as long after each further failure."""
+
+MAX_RETRY_SECONDS = 60.0
 
 
 class LocalQueue:
@@ -37,11 +39,15 @@ class LocalQueue:
 
     async def publish(self, tokens: Sequence[Token]) -> None:
         for token in tokens:
-            place = (token.tier, token.key, token.mailbox)
-            if place not in self._waiting:
-                self._waiting.add(place)
-                heapq.heappush(self._heap, (token.tier, next(self._order), token.key, token.mailbox))
-                self._filled.set()
+            self.put(token)
+
+    def put(self, token: Token) -> None:
+        """Publish one token."""
+        place = (token.tier, token.key, token.mailbox)
+        if place not in self._waiting:
+            self._waiting.add(place)
+            heapq.heappush(self._heap, (token.tier, next(self._order), token.key, token.mailbox))
+            self._filled.set()
 
     async def take(self) -> tuple[TaskKey, str]:
         """The most urgent token; waits for one. For one taker at a time."""
@@ -61,6 +67,7 @@ class LocalWorkers:
         self._queue = queue
         self._free = asyncio.Semaphore(concurrency)
         self._turns: set[asyncio.Task[None]] = set()
+        self._failures: dict[tuple[TaskKey, str], int] = {}
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -108,8 +115,11 @@ class LocalWorkers:
             await self._runtime.run_turn(key, mailbox)
         except Exception:  # the outermost loop: one task's trouble must not stop the others
             logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
-            await asyncio.sleep(RETRY_SECONDS)
-            await self._queue.publish([Token(key, mailbox, Tier.AGENT)])
+            self._failures[key, mailbox] = failures = self._failures.get((key, mailbox), 0) + 1
+            delay = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_RETRY_SECONDS)
+            asyncio.get_running_loop().call_later(delay, self._queue.put, Token(key, mailbox, Tier.AGENT))
+        else:
+            self._failures.pop((key, mailbox), None)
         finally:
             self._free.release()
 

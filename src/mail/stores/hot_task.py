@@ -17,14 +17,14 @@ class HotTask:
     Attributes:
         row: the task's row in the file.
         leases: per mailbox, the lease of the turn that is being run.
-        response: the finishing message of the task's present generation, if it ended while in memory.
+        answer: the generation that ended last while in memory, and its finishing message.
         checkpoints: per mailbox and seq of a message, how far the unfinished turn that reads it has come.
     """
 
     def __init__(self, row: int, task: Task) -> None:
         self.row = row
         self.task = task
-        self.response: MAILMessage | None = None
+        self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint] = {}
         self._mail: defaultdict[str, list[InboxEntry]] = defaultdict(list)
@@ -33,6 +33,10 @@ class HotTask:
         """Whether somebody's lease of the mailbox has not expired."""
         lease = self.leases.get(mailbox)
         return lease is not None and lease.expires > now
+
+    def count_leases(self, now: float) -> int:
+        """How many mailboxes are leased."""
+        return sum(lease.expires > now for lease in self.leases.values())
 
     def head(self, mailbox: str) -> InboxEntry | None:
         """The message that is next in a mailbox."""
@@ -47,12 +51,6 @@ class HotTask:
         """Put a message into its place."""
         insort(self._mail[entry.mailbox], entry, key=_place)
 
-    @staticmethod
-    def mail_after(hot: "HotTask | None", change: TaskChange) -> list[InboxEntry]:
-        """What waits once the change is applied to the task, or to none where the task is new."""
-        waiting = [] if hot is None else [entry for mail in hot._mail.values() for entry in mail]
-        return [*(entry for entry in waiting if entry is not change.consumed), *change.deliveries]
-
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
         """The place of the checkpoint that the change makes useless, if there is one."""
         if change.consumed is None:
@@ -62,8 +60,8 @@ class HotTask:
 
     def apply(self, change: TaskChange) -> None:
         """Take over what has been committed to the file."""
-        if change.response is not None or change.task.generation != self.task.generation:
-            self.response = change.response
+        if change.response is not None and change.ended is not None:
+            self.answer = change.ended, change.response
         self.task = change.task
         if change.consumed is not None:
             mailbox = change.consumed.mailbox

@@ -6,8 +6,10 @@ and every write goes through to the file. Leases live in memory only: they die w
 restart after a crash waits for nothing.
 """
 
+import logging
 import sqlite3
 from collections import OrderedDict
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -26,6 +28,8 @@ HOT_TASKS = 1_000
 """How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
 
 LAST_ROW = 2**63 - 1
+
+logger = logging.getLogger(__name__)
 
 
 class SQLiteStore:
@@ -58,7 +62,8 @@ class SQLiteStore:
             else []
         )
         hot.leases[mailbox] = lease
-        return Turn(hot.task, entry, lease, history, hot.checkpoints.get((mailbox, entry.seq)))
+        checkpoint = hot.checkpoints.get((mailbox, entry.seq))
+        return Turn(hot.task, entry, lease, history, checkpoint, hot.count_leases(now) - 1)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
@@ -100,7 +105,7 @@ class SQLiteStore:
 
     async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
         row = self._get(key).row
-        rows = self._sql.execute(
+        rows = self._read(
             "SELECT events FROM commits WHERE id > ? AND id < ? ORDER BY id",
             (commit_id(row, after), commit_id(row + 1, 0)),
         )
@@ -108,13 +113,13 @@ class SQLiteStore:
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         hot = self._get(key)
-        if hot.response is not None and hot.task.generation == generation:
-            return hot.response
-        row = self._sql.execute(
+        if hot.answer is not None and hot.answer[0] == generation:
+            return hot.answer[1]
+        rows = self._read(
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
-            (commit_id(hot.row, 0), commit_id(hot.row + 1, 0), generation),
-        ).fetchone()
-        return None if row is None else MAILMessage.model_validate_json(row[0])
+            (*_all(hot.row), generation),
+        )
+        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         task = self._get(key).task
@@ -132,37 +137,36 @@ class SQLiteStore:
     ) -> TaskPage:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
-        rows = self._sql.execute(
-            "SELECT id, task_id FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
+        rows = self._read(
+            "SELECT id FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
             " ORDER BY id DESC LIMIT ?",
             (instance, int(cursor or LAST_ROW), status, status, limit + 1),
-        ).fetchall()
-        tasks = [self._get(TaskKey(instance, task_id)).task for _, task_id in rows[:limit]]
+        )
+        tasks = [self._state(row) for (row,) in rows[:limit]]
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def list_ready(self) -> list[Token]:
-        rows = self._sql.execute("SELECT instance, task_id FROM tasks WHERE status = 'running' ORDER BY id")
-        tasks = [self._get(TaskKey(*key)).task for key in rows.fetchall()]
+        rows = self._read("SELECT id FROM tasks WHERE status = 'running' ORDER BY id")
+        tasks = [self._state(row) for (row,) in rows]
         return [Token(task.key, mailbox, tier) for task in tasks for mailbox, tier in task.ready()]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        rows = self._sql.execute(
+        rows = self._read(
             "SELECT instance, task_id FROM tasks WHERE status = 'running' AND deadline <= ?", (now,)
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
 
     async def count_active_instances(self) -> int:
-        row = self._sql.execute(
-            "SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'"
-        ).fetchone()
-        return int(row[0])
+        ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
+        return int(count)
 
     def _roll_back(self, error: BaseException) -> None:
         """Leave nothing half-written. Raises StoreUnavailable for what SQLite raised."""
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
-            raise StoreUnavailable(f"the database refused a write: {error}") from error
+            logger.error("the database refused a write: %s", error)
+            raise StoreUnavailable from error
 
     def _find(self, key: TaskKey) -> HotTask | None:
         """The task in memory, read from the file where it isn't there yet; None where there is none."""
@@ -170,41 +174,56 @@ class SQLiteStore:
         if hot is not None:
             self._hot.move_to_end(key)
             return hot
-        found = self._sql.execute("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key).fetchone()
-        return None if found is None else self._keep(self._warm(found[0]))
+        found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
+        return self._keep(self._warm(found[0][0])) if found else None
 
     def _warm(self, row: int) -> HotTask:
         """Read a task as its last commit left it."""
-        state, mail = self._sql.execute(
-            "SELECT state, mail FROM commits WHERE id < ? ORDER BY id DESC LIMIT 1", (commit_id(row + 1, 0),)
-        ).fetchone()
-        hot = HotTask(row, Task.model_validate_json(state))
-        for mailbox, tier, seq in from_json(mail):
-            hot.put(InboxEntry(mailbox, Tier(tier), seq, self._message(row, seq)))
-        checkpoints = self._sql.execute(
-            "SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,)
+        hot = HotTask(row, self._state(row))
+        waiting: dict[tuple[str, int], Tier] = {}
+        mail = self._read(
+            "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id < ? ORDER BY id",
+            _all(row),
         )
+        for delivered, read_mailbox, read_seq in mail:
+            waiting.pop((read_mailbox, read_seq), None)
+            waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered or b"[]")}
+        for (mailbox, seq), tier in waiting.items():
+            hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
+        checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
         for mailbox, seq, checkpoint in checkpoints:
             hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
         return hot
 
+    def _state(self, row: int) -> Task:
+        """The task as its last commit left it."""
+        ((state,),) = self._read(
+            "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
+        )
+        return Task.model_validate_json(state)
+
+    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query. Raises StoreUnavailable for what SQLite raises."""
+        try:
+            return self._sql.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            logger.error("the database refused a read: %s", error)
+            raise StoreUnavailable from error
+
     def _message(self, row: int, seq: int) -> MAILMessage:
         """The message that was sent with the event `seq`."""
-        (events,) = self._sql.execute(
+        ((events,),) = self._read(
             "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
-        ).fetchone()
+        )
         message = next(event.message for event in decode_events(events) if event.seq == seq)
         assert message is not None
         return message
 
     def _keep(self, hot: HotTask) -> HotTask:
         self._hot[hot.task.key] = hot
-        if len(self._hot) > HOT_TASKS:
-            oldest = next(iter(self._hot))
-            if self._hot[oldest].leases:
-                self._hot.move_to_end(oldest)
-            else:
-                del self._hot[oldest]
+        for key in list(self._hot)[: len(self._hot) - HOT_TASKS]:
+            if not self._hot[key].leases:
+                del self._hot[key]
         return hot
 
     def _get(self, key: TaskKey) -> HotTask:
@@ -220,9 +239,9 @@ class SQLiteStore:
         return hot
 
     def _history(self, row: int, agent: str, after: int) -> list[dict[str, object]]:
-        rows = self._sql.execute(
+        rows = self._read(
             "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? ORDER BY id",
-            (commit_id(row, 0), commit_id(row + 1, 0), agent, after),
+            (*_all(row), agent, after),
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
@@ -236,7 +255,7 @@ class SQLiteStore:
             and task.status is hot.task.status
             and (task.limits is hot.task.limits or task.limits == hot.task.limits)
         ):
-            self._insert_commit(hot.row, change, hot)
+            self._insert_commit(hot.row, change)
             return hot.row
         self._sql.execute("BEGIN IMMEDIATE")
         if hot is None:
@@ -254,25 +273,32 @@ class SQLiteStore:
             self._sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
             )
-        self._insert_commit(row, change, hot)
+        self._insert_commit(row, change)
         self._sql.execute("COMMIT")
         return int(row)
 
-    def _insert_commit(self, row: int, change: TaskChange, hot: HotTask | None) -> None:
-        new, response = change.history, change.response
-        mail = HotTask.mail_after(hot, change)
+    def _insert_commit(self, row: int, change: TaskChange) -> None:
+        new, gone, response = change.history, change.consumed, change.response
+        delivered = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
         self._sql.execute(
-            "INSERT INTO commits (id, agent, n, ended, state, mail, events, history, response)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
+            " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 commit_id(row, change.task.seq),
                 new and new.agent,
                 new and new.n,
-                response and change.task.generation,
+                change.ended,
+                to_json(delivered) if delivered else None,
+                gone and gone.mailbox,
+                gone and gone.seq,
                 change.task.model_dump_json(),
-                to_json([(entry.mailbox, entry.tier, entry.seq) for entry in mail]),
                 encode_events(change.events),
                 new and encode_history(new.entries),
                 response and response.model_dump_json(),
             ),
         )
+
+
+def _all(row: int) -> tuple[int, int]:
+    """The bounds, exclusive, of the ids of a task's commits."""
+    return commit_id(row, 0), commit_id(row + 1, 0)

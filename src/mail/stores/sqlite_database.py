@@ -1,5 +1,6 @@
 """The SQLite file: its schema, its connection, and who may run turns on it."""
 
+import os
 import sqlite3
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +14,9 @@ SCHEMA_VERSION = 1
 
 # A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
 # and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
-# task starts, stops or gets another deadline. `mail` lists what waits: [[mailbox, tier, seq], …]; the messages
-# themselves are in the events that announced them. Short columns come first: long ones lie on pages behind.
+# task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
+# went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. Short columns
+# come first, as long ones may lie on pages behind.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -31,8 +33,10 @@ CREATE TABLE commits (
     agent TEXT,
     n INTEGER,
     ended INTEGER,
+    delivered TEXT,
+    read_mailbox TEXT,
+    read_seq INTEGER,
     state TEXT NOT NULL,
-    mail TEXT NOT NULL,
     events TEXT NOT NULL,
     history TEXT,
     response TEXT
@@ -80,6 +84,7 @@ class SQLiteDatabase:
         self._claim: sqlite3.Connection | None = None
         if self.path != IN_MEMORY:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.path).touch(mode=0o600)
             if own:
                 self._claim = _claim(self.path)
         try:
@@ -126,8 +131,9 @@ class SQLiteDatabase:
 
 def _claim(path: str) -> sqlite3.Connection:
     """Hold an exclusive lock beside the database for as long as the process lives."""
+    file = os.path.realpath(path)  # the claim is on the file, by whatever name it is opened
     try:
-        lock = sqlite3.connect(f"{path}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)
+        lock = sqlite3.connect(f"{file}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:

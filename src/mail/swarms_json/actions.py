@@ -1,6 +1,5 @@
 """The actions of a swarm: references to Python functions become actions that run."""
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -9,6 +8,7 @@ from mail.core.actions import ActionCore, ActionFunction
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.entries import ActionEntry, SwarmEntry
 from mail.swarms_json.references import Resolve
+from mail.utils.threads import in_daemon_thread
 
 
 @runtime_checkable
@@ -32,7 +32,7 @@ def as_async(function: Callable[[dict[str, Any]], Any]) -> ActionFunction:
         return function
 
     async def run(arguments: dict[str, Any]) -> str:
-        result = await asyncio.to_thread(function, arguments)
+        result = await in_daemon_thread(function, arguments)
         if inspect.isawaitable(result):
             result = await result
         return result  # type: ignore[no-any-return]  # the engine checks that it is text
@@ -71,7 +71,7 @@ def _import(reference: str, resolve: Resolve) -> ActionCore:
     if isinstance(found, _MadeIntoAction):
         return found.to_core()
     raise ConfigurationError(
-        f"action_imports: {reference!r} is no action; decorate the function with @action"
+        f"action_imports: {reference!r} is no action; let it name a mail.core.ActionCore"
     )
 
 

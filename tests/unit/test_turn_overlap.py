@@ -1,0 +1,90 @@
+"""People who write to a task that is being worked on: each gets an answer that was given after reading them."""
+
+import asyncio
+from typing import Any
+
+from support.agents import View, complete, request, respond, wait
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.address import Principal
+from mail.core.events import UNREAD_FROM
+from mail.core.intake import Submission
+
+ANN = Principal(role="user", id="ann", swarm="example")
+
+
+class Echo:
+    """A supervisor that waits until it is let go, and answers with the last person's words."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, view: View) -> Any:
+        self.begun.set()
+        await self.go_on.wait()
+        return [complete(f"answer to {view.mail.body}")]
+
+
+def message(body: str) -> Submission:
+    return Submission(body=body, task_id="t")
+
+
+async def test_each_person_gets_the_answer_to_their_own_message() -> None:
+    echo = Echo()
+    async with Rig(build_swarm({"supervisor": echo})) as rig:
+        submitted = [await rig.runtime.submit(ANN, message("one"))]
+        await echo.begun.wait()
+        submitted += [await rig.runtime.submit(ANN, message(body)) for body in ("two", "three")]
+        echo.go_on.set()
+        answers = await asyncio.gather(*(rig.runtime.wait(each, seconds=5) for each in submitted))
+        late = await rig.runtime.wait(submitted[1], seconds=5)
+        events = await rig.store.read_events(submitted[0].key)
+        task = await rig.store.load(submitted[0].key)
+        streamed = [
+            [
+                event
+                async for batch in rig.runtime.watch(each.key, after=each.after, answering=each.seq)
+                for event in batch
+            ]
+            for each in submitted
+        ]
+    said = [answer.message.body if answer else None for answer in answers]
+    assert said == ["answer to one", "answer to two", "answer to three"]
+    assert late == answers[1]
+    assert [stream[-1].text for stream in streamed] == said
+    assert [event.extra.get(UNREAD_FROM) for event in events if event.is_terminal] == [
+        submitted[1].seq,
+        submitted[2].seq,
+        None,
+    ]
+    assert task is not None
+    assert (task.generation, task.questions, task.pending, task.is_running) == (3, (), {}, False)
+
+
+async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
+    """The worker is asked first, so the second message is read before the answer, which serves both people."""
+    worker_begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def worker(view: View) -> Any:
+        worker_begun.set()
+        await go_on.wait()
+        return [respond("supervisor")]
+
+    def supervisor(view: View) -> Any:
+        if view.mail.sender != "worker":
+            return [request("worker"), wait()] if view.mail.body == "one" else [wait()]
+        return [complete("answer to all")]
+
+    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+        first = await rig.runtime.submit(ANN, message("one"))
+        await worker_begun.wait()
+        second = await rig.runtime.submit(ANN, message("two"))
+        await rig.store.wait_for_change(first.key, after=second.seq, seconds=5)
+        go_on.set()
+        answers = [await rig.runtime.wait(each, seconds=5) for each in (first, second)]
+        task = await rig.store.load(first.key)
+    assert answers[0] == answers[1]
+    assert task is not None
+    assert task.generation == 1
