@@ -143,6 +143,127 @@ class TestWritingToARunningTask:
         assert second.generation == 1
 
 
+class TestAnswersThatComeTooEarly:
+    """A message came while the answer to an earlier one was on its way: it must get an answer of its own."""
+
+    class Slow:
+        """A supervisor in the middle of its first turn, which it ends with `end` when told to."""
+
+        def __init__(self, end: Any = None, *, fails: bool = False, **agents: Any) -> None:
+            self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+            async def supervisor(view: View) -> Any:
+                if len(view.letters) == 1:
+                    self.entered.set()
+                    await self.go.wait()
+                    if fails:
+                        raise RuntimeError("no model")
+                    return end or [complete("answer to one")]
+                return [complete(f"answer to {view.mail.body}")]
+
+            self.rig = Rig(
+                build_swarm({"supervisor": supervisor, **agents}, breakpoint_tools=frozenset({"approve"}))
+            )
+
+        async def ask_two(self, **fields: Any) -> list[Any]:
+            """Ask "one", and "two" while "one" is being worked on; returns what became of both."""
+            first = await self.rig.submit("one", task_id="t")
+            await self.entered.wait()
+            second = await self.rig.submit("two", task_id="t", **fields)
+            self.go.set()
+            return [await self.rig.outcome(first), await self.rig.outcome(second)]
+
+    async def test_the_next_answer_is_its_own(self) -> None:
+        slow = self.Slow()
+        async with slow.rig:
+            first, second = await slow.ask_two()
+        assert (first.answer, second.answer) == ("answer to one", "answer to two")
+        assert second.task.generation == 2
+        assert second.task.status is TaskStatus.COMPLETED
+        assert second.task.questions == ()
+        assert second.kinds.count(EventKind.TASK_COMPLETE) == 2
+
+    async def test_one_who_watches_sees_the_answer_to_the_own_message(self) -> None:
+        slow = self.Slow()
+        async with slow.rig as rig:
+            first = await rig.submit("one", task_id="t")
+            await slow.entered.wait()
+            second = await rig.submit("two", task_id="t")
+            slow.go.set()
+            ends = []
+            for submitted in (first, second):
+                async with asyncio.timeout(5):
+                    async for batch in rig.runtime.watch(submitted.key, answering=submitted.seq):
+                        last = batch[-1]
+                ends.append(last.text)
+        assert ends == ["answer to one", "answer to two"]
+
+    async def test_several_messages_may_have_one_answer(self) -> None:
+        slow = self.Slow()
+        async with slow.rig as rig:
+            first = await rig.submit("one", task_id="t")
+            await slow.entered.wait()
+            others = [await rig.submit(body, task_id="t") for body in ("two", "three")]
+            slow.go.set()
+            answers = [(await rig.outcome(each)).answer for each in (first, *others)]
+        assert answers[0] == "answer to one"
+        assert answers[1] in ("answer to two", "answer to three")
+        assert answers[2] == "answer to three"
+
+    async def test_a_failure_is_no_answer_to_it_either(self) -> None:
+        slow = self.Slow(fails=True)
+        async with slow.rig:
+            first, second = await slow.ask_two()
+        assert first.subject == "::task_error::"
+        assert second.answer == "answer to two"
+
+    async def test_a_pause_asks_everyone(self) -> None:
+        slow = self.Slow([call("approve")])
+        async with slow.rig as rig:
+            first, second = await slow.ask_two()
+            assert first.subject == second.subject == "::breakpoint_tool_call::"
+            assert second.task.status is TaskStatus.PAUSED
+            await rig.ask(
+                "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result="yes"
+            )
+            last = await rig.ask("three", task_id="t")
+            bodies = [letter.body for letter in View(await rig.history("supervisor", last.key), "").letters]
+        assert "two" in bodies
+
+    async def test_what_was_stashed_goes_on_with_it(self) -> None:
+        read: list[str] = []
+
+        def worker(view: View) -> Any:
+            read.append(view.mail.body)
+            return [call("web_search_call")]
+
+        slow = self.Slow([request("worker", "stashed"), complete("answer to one")], worker=worker)
+        async with slow.rig as rig:
+            _, second = await slow.ask_two()
+            assert second.answer == "answer to two"
+            if not read:  # then the second answer came first, and the mail is still there
+                assert [entry.message.message.body for entry in await rig.inbox(second.key)] == ["stashed"]
+
+    async def test_it_begins_with_fresh_limits(self) -> None:
+        slow = self.Slow()
+        async with slow.rig:
+            _, second = await slow.ask_two(steps=1)
+        assert second.answer == "answer to two"
+        assert second.task.steps == 1
+
+    async def test_it_survives_a_restart(self, tmp_path: Any) -> None:
+        slow = self.Slow()
+        slow.rig.path = tmp_path / "mail.db"
+        async with slow.rig as rig:
+            first = await rig.submit("one", task_id="t")
+            await slow.entered.wait()
+            second = await rig.submit("two", task_id="t")
+            await rig.restart()
+            slow.go.set()
+            answers = [(await rig.outcome(each)).answer for each in (first, second)]
+        assert answers == ["answer to one", "answer to two"]
+
+
 class TestStash:
     """Mail that nobody has read when a task ends waits for the next generation."""
 

@@ -1,4 +1,4 @@
-"""The entries of swarms.json: typed, frozen, and closed to fields that nobody reads."""
+"""The entries of swarms.json: typed, frozen, and closed to unknown fields."""
 
 from typing import Any
 
