@@ -1,0 +1,102 @@
+"""Bugs to order: with any of them built in, the crash suite must fail. Else it proves nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from pydantic_core import to_json
+
+from mail.core.change import TaskChange, Turn
+from mail.core.runtime import Runtime
+from mail.core.tasks import Checkpoint
+from mail.stores.hot_task import HotTask
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import commit_id
+
+
+@contextmanager
+def torn_commits() -> Iterator[None]:
+    """The mail of a commit is written after the rest of it, by a statement of its own."""
+    insert = SQLiteStore._insert_commit
+
+    def insert_in_two_steps(self: SQLiteStore, row: int, change: TaskChange) -> None:
+        insert(self, row, replace(change, deliveries=()))
+        whole = to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries])
+        place = commit_id(row, change.task.seq)
+        self._sql.execute("UPDATE commits SET delivered = ? WHERE id = ?", (whole, place))
+
+    with patch.object(SQLiteStore, "_insert_commit", insert_in_two_steps):
+        yield
+
+
+@contextmanager
+def forgotten_checkpoints() -> Iterator[None]:
+    """Receipts are not stored, so that nobody knows which actions have run."""
+
+    async def forget(self: SQLiteStore, turn: Turn, checkpoint: Checkpoint) -> None:
+        return None
+
+    with patch.object(SQLiteStore, "save_checkpoint", forget):
+        yield
+
+
+@contextmanager
+def no_recovery() -> Iterator[None]:
+    """After a restart nobody is woken."""
+
+    async def sleep_on(self: Runtime) -> None:
+        return None
+
+    with patch.object(Runtime, "recover", sleep_on):
+        yield
+
+
+@contextmanager
+def late_commits() -> Iterator[None]:
+    """A commit is acknowledged before it is in the file: it gets there with the next one."""
+    write, insert = SQLiteStore._write, SQLiteStore._insert_commit
+
+    def write_the_one_before(self: SQLiteStore, change: TaskChange, hot: HotTask | None) -> int:
+        if self._sql.in_transaction:
+            self._sql.execute("COMMIT")
+        return write(self, change, hot)
+
+    def insert_for_later(self: SQLiteStore, row: int, change: TaskChange) -> None:
+        if not self._sql.in_transaction:
+            self._sql.execute("BEGIN")
+        insert(self, row, change)
+
+    with (
+        patch.object(SQLiteStore, "_write", write_the_one_before),
+        patch.object(SQLiteStore, "_insert_commit", insert_for_later),
+    ):
+        yield
+
+
+@contextmanager
+def misplaced_checkpoints() -> Iterator[None]:
+    """The output for one message is used for a more urgent one that has come into the same mailbox."""
+    open_turn = SQLiteStore.open_turn
+
+    async def open_with_any(self: SQLiteStore, *args: Any, **options: Any) -> Any:
+        turn = await open_turn(self, *args, **options)
+        if not isinstance(turn, Turn) or turn.checkpoint is not None:
+            return turn
+        kept = self._hot[turn.task.key].checkpoints
+        return replace(
+            turn, checkpoint=next((kept[place] for place in kept if place[0] == turn.mailbox), None)
+        )
+
+    with patch.object(SQLiteStore, "open_turn", open_with_any):
+        yield
+
+
+SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "torn commits": torn_commits,
+    "forgotten checkpoints": forgotten_checkpoints,
+    "no recovery": no_recovery,
+    "late commits": late_commits,
+    "misplaced checkpoints": misplaced_checkpoints,
+}

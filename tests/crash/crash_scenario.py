@@ -1,0 +1,112 @@
+"""What the processes that are killed are busy with: a swarm, and the people who use it.
+
+The agents decide by what they remember and by nothing else, and not by the order in which answers come, so that
+the answers are the same however often the server dies. The one thing that may differ is what DESIGN allows: an
+action that is not idempotent and was caught in the middle is not repeated, and its agent says so.
+
+    ann: plan ──► chief ─► scout: look up (idempotent), clerk: book (not), a broadcast, interrupts
+                  chief: approve? ──► PAUSED ──► ann: yes
+                  chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
+    ann: and? ──► the stash is delivered, scout files, chief completes
+    bob: ping, and at once ping again ──► two answers, whether or not the second came into a running task;
+         the same task id as ann's, another instance
+"""
+
+from typing import Any
+
+from support.agents import (
+    Call,
+    View,
+    acknowledge,
+    broadcast,
+    call,
+    complete,
+    ignore,
+    interrupt,
+    request,
+    respond,
+    wait,
+)
+
+PLAN, APPROVAL, FOLLOW_UP = "plan the party", "yes, do it", "is it filed?"
+PINGS = ("ping", "ping again")
+TASK_ID = "the-task"
+UNKNOWN = "unknown"
+
+
+def chief(view: View) -> list[Call]:
+    mail = view.mail
+    answers = {letter.subject: letter.body for letter in view.letters if letter.sender_type == "agent"}
+    if mail.sender_type == "user":
+        if mail.body in PINGS:
+            return [complete(f"pong for {mail.sender}: {mail.body}")]
+        if mail.body == FOLLOW_UP:
+            return [wait("the filing")]
+        return [
+            request("scout", "find a room", "Room"),
+            request("clerk", "book a band", "Band"),
+            broadcast("we plan a party", "News"),
+            interrupt("clerk", "use the blue form", "Form"),
+            wait("both answers"),
+        ]
+    if mail.sender_type == "system":
+        if mail.subject != "::action_complete::":
+            return [complete(f"UNEXPECTED {mail.subject} {mail.body}")]
+        return [
+            request("scout", "file the papers", "File"),
+            complete(f"{mail.body}; {answers['Re: Room']}; {answers['Re: Band']}"),
+        ]
+    if mail.subject == "Re: File":
+        return [complete(f"{answers['Re: Room']}; {answers['Re: Band']}; {mail.body}")]
+    if {"Re: Room", "Re: Band"} <= answers.keys() and "::action_complete::" not in {
+        letter.subject for letter in view.letters
+    }:
+        return [call("approve", room=answers["Re: Room"], band=answers["Re: Band"])]
+    if mail.subject == "Re: Room":
+        return [interrupt("clerk", "hurry up", "Hurry"), wait("the band")]
+    return [wait("more")]
+
+
+def scout(view: View) -> list[Call]:
+    mail = view.mail
+    if mail.subject == "News":
+        return [acknowledge("a party")]
+    if mail.sender_type == "agent":
+        return [call("look" if mail.subject == "Room" else "file")]
+    asked = [letter.subject for letter in view.letters if letter.subject in ("Room", "File")][-1]
+    return [respond("chief", outcome(view), f"Re: {asked}")]
+
+
+def clerk(view: View) -> list[Call]:
+    mail = view.mail
+    if mail.subject == "News":
+        return [ignore("too busy")]
+    if mail.subject in ("Form", "Hurry"):
+        return [call("web_search_call", query=mail.subject)]
+    if mail.subject == "Band":
+        return [call("book")]
+    return [respond("chief", outcome(view), "Re: Band")]
+
+
+def outcome(view: View) -> str:
+    """What an action has come to, as the agent was told."""
+    if view.mail.subject == "::action_complete::":
+        return view.mail.body
+    if view.mail.subject == "::action_error::" and "the outcome is unknown" in view.mail.body:
+        return f"{view.mail.body.partition(':')[0]}: {UNKNOWN}"
+    return f"UNEXPECTED {view.mail.subject} {view.mail.body}"
+
+
+POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
+
+RESULTS = {"look": "room 7", "book": "band 3", "file": "paper 5"}
+IDEMPOTENT = {"look"}
+
+
+PONGS = [f"pong for bob: {ping}" for ping in PINGS]
+
+
+def expected_answers(book: str, file: str) -> list[str]:
+    """The answers to ann's second and third message, given what became of the actions that may not be repeated."""
+    room, band, paper = "look: room 7", f"book: {book}", f"file: {file}"
+    return [f"approve: {APPROVAL}; {room}; {band}", f"{room}; {band}; {paper}"]
