@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.address import EVERYONE
 from mail.core.calls import AgentToolCall, ToolFormat
+from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
 
@@ -75,7 +75,7 @@ class SwarmCore:
         entrypoint = self.agents.get(self.entrypoint)
         if entrypoint is None:
             raise ConfigurationError(
-                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is no agent{_hint(self.entrypoint, self.agents)}"
+                f"swarm {self.name!r}: the entrypoint {self.entrypoint!r} is no agent{did_you_mean(self.entrypoint, self.agents)}"
             )
         if not entrypoint.enable_entrypoint:
             raise ConfigurationError(
@@ -113,12 +113,12 @@ class SwarmCore:
             local, _, swarm = target.partition("@")
             if swarm in ("", self.name) and local not in self.agents:
                 raise ConfigurationError(
-                    f"{where}: comm_target {target!r} is no agent{_hint(local, self.agents)}"
+                    f"{where}: comm_target {target!r} is no agent{did_you_mean(local, self.agents)}"
                 )
         for action in agent.actions:
             if action not in self.actions:
                 raise ConfigurationError(
-                    f"{where}: {action!r} is no action of the swarm{_hint(action, self.actions)}"
+                    f"{where}: {action!r} is no action of the swarm{did_you_mean(action, self.actions)}"
                 )
         if unknown := agent.exclude_tools - MAIL_TOOLS.keys():
             raise ConfigurationError(f"{where}: exclude_tools names no MAIL tool: {sorted(unknown)}")
@@ -126,8 +126,3 @@ class SwarmCore:
 
 async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
     raise LookupError("the swarm has no agent of this name any more")
-
-
-def _hint(name: str, known: Mapping[str, object]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f". Did you mean {close[0]!r}?" if close else ""

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from mail.core.actions import ActionCore
 from mail.core.agents import History, ToolChoice
+from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
 from mail.core.tools import AgentToolCall
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.wiring import assemble
-from mail.utils.hints import did_you_mean
 from mail.utils.problems import describe
 
 DEFAULT_SOURCE = "swarms.json"

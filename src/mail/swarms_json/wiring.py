@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, AgentFunction, SwarmCore
+from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import AgentEntry, SwarmEntry
-from mail.utils.hints import did_you_mean
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
 

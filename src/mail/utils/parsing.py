@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from mail.core.address import parse_agent_address
+from mail.core.hints import did_you_mean
 from mail.errors import ConfigurationError
-from mail.utils.hints import did_you_mean
 
 PYTHON_PREFIX = "python::"
 """What marks a string in swarms.json as a reference to a Python object."""

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from mail.utils.hints import did_you_mean
+from mail.core.hints import did_you_mean
 
 
 def describe(error: ValidationError, model: type[BaseModel]) -> str:
