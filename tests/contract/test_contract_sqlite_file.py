@@ -134,6 +134,17 @@ class TestTrouble:
             await store.commit(make.change(begun.task, Mail("beta")))
 
 
+async def test_a_turn_that_is_over_leaves_no_checkpoint_behind(path: Path, make: Maker) -> None:
+    with SQLiteDatabase(path) as database:
+        store = SQLiteStore(database)
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        for name in ("alpha", "beta"):
+            turn = await open_turn(store, KEY, name, make)
+            await store.save_checkpoint(turn, checkpoint("x" * 1000))
+            await store.commit(make.change(turn.task, turn=turn))
+            assert database.connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (0,)
+
+
 class TestMemory:
     """The store keeps some tasks in memory; how many must not matter."""
 

@@ -366,6 +366,16 @@ class TestReadyAndOverdue:
         await store.commit(make.change(again.task, transition=Transition.RESUME, deadline=None))
         assert await store.list_overdue(NOW + 10**9) == []
 
+    async def test_a_running_task_may_get_another_deadline(self, store: Store, make: Maker) -> None:
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        hurried = make.change(begun.task, deadline=NOW + 5)
+        await store.commit(hurried)
+        assert await store.list_overdue(NOW + 4) == []
+        assert await store.list_overdue(NOW + 5) == [KEY]
+        await store.commit(make.change(hurried.task, deadline=NOW + 50))
+        assert await store.list_overdue(NOW + 5) == []
+
     async def test_active_instances_are_those_with_a_running_task(self, store: Store, make: Maker) -> None:
         assert await store.count_active_instances() == 0
         begun = make.begin(TaskKey(ANN, "1"))

@@ -79,7 +79,10 @@ class Maker:
         transition: Transition | None = None,
         deadline: float | None = None,
     ) -> TaskChange:
-        """A later commit; it ends `turn` where there is one, and goes through `transition` where one is given."""
+        """A later commit; it ends `turn` where there is one, and goes through `transition` where one is given.
+
+        A `deadline` takes the place of the task's; when it is resumed, so does none.
+        """
         draft = Draft(task, SWARM, self.stamp)
         if turn is not None:
             draft.end_turn(turn, consume=consume)
@@ -89,6 +92,7 @@ class Maker:
         self._send(draft, mail)
         if transition is Transition.RESUME:
             draft.updates["generation"] = task.generation + 1
+        if deadline is not None or transition is Transition.RESUME:
             draft.updates["limits"] = task.limits.model_copy(update={"deadline": deadline})
         if transition is not None:
             draft.move(transition)

@@ -108,6 +108,18 @@ async def test_an_action_gets_its_arguments() -> None:
     assert given == [{"a": 1, "b": [None, {"c": "ü"}]}, {}]
 
 
+async def test_what_an_action_does_to_its_arguments_is_its_own_business() -> None:
+    async def take(args: dict[str, Any]) -> str:
+        args["list"].append("changed")
+        args["more"] = "changed"
+        return "taken"
+
+    outcome, view = await act(call("take", list=[1]), actions={"take": take})
+    assert outcome.of(EventKind.TOOL_CALL)[0].extra["tool_args"] == {"list": [1]}
+    assert "changed" not in str(outcome.of(EventKind.ACTION_CALL)[0].text)
+    assert "changed" not in str(view.history[:2])
+
+
 @pytest.mark.parametrize("result", [None, 5, {"a": 1}, ["x"], b"bytes", True])
 async def test_a_result_that_is_no_text_is_an_error(result: Any) -> None:
     async def wrong(args: dict[str, Any]) -> Any:

@@ -244,6 +244,30 @@ class TestAnswersThatComeTooEarly:
             if not read:  # then the second answer came first, and the mail is still there
                 assert [entry.message.message.body for entry in await rig.inbox(second.key)] == ["stashed"]
 
+    async def test_who_was_stopped_by_the_step_limit_goes_on_with_it(self) -> None:
+        """Their mail was there all the time, but nobody was woken for it any more."""
+        noticed, go = asyncio.Event(), asyncio.Event()
+
+        async def supervisor(view: View) -> Any:
+            if view.mail.subject == "::maximum_steps_reached::":
+                noticed.set()
+                await go.wait()
+                return [complete("no more steps")]
+            if view.mail.body == "one":
+                return [request("worker", str(n)) for n in range(3)] + [wait()]
+            return [wait()] if view.mail.body == "two" else [complete(f"worker says {view.mail.body}")]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", view.mail.body)]}
+        )
+        async with Rig(swarm) as rig:
+            first = await rig.submit("one", task_id="t", steps=1)
+            await noticed.wait()
+            second = await rig.submit("two", task_id="t", steps=10)
+            go.set()
+            answers = [(await rig.outcome(each)).answer for each in (first, second)]
+        assert answers == ["no more steps", "worker says 0"]
+
     async def test_it_begins_with_fresh_limits(self) -> None:
         slow = self.Slow()
         async with slow.rig:

@@ -203,6 +203,7 @@ class TestStepLimit:
         async with Rig(build_swarm(agents, task_message_limit=3)) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "done"
+        assert outcome.task.steps <= 3
         assert len([m for m in outcome.messages if m.message.subject == NOTICE]) == 1
 
     async def test_an_entrypoint_that_cannot_complete_tasks_leaves_it_to_one_that_can(self) -> None:

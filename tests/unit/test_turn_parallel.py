@@ -9,7 +9,7 @@ import pytest
 from support.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
 from support.rig import Rig
 from support.stamp import FakeStamp
-from support.swarms import build_swarm
+from support.swarms import build_agent, build_swarm
 
 from mail.core.message import Tier
 from mail.core.ports import Token
@@ -239,6 +239,49 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
     assert outcome.answer == "all"
     assert calls == Counter({f"worker-{n}": 1 for n in range(8)})
     assert [event.seq for event in outcome.events] == list(range(1, len(outcome.events) + 1))
+
+
+async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
+    """Two mailboxes run into the step limit at once. The first to notice sends the notice to the second, whose
+    token is dropped, as its mailbox is leased by a turn that then finds nothing to do."""
+
+    class SlowReads(SQLiteStore):
+        """A store in which one reader is slower than the other."""
+
+        async def read_events(self, key: Any, *, after: int = 0) -> Any:
+            events = await super().read_events(key, after=after)
+            rounds.append(len(rounds))
+            for _ in range(10 * len(rounds)):
+                await asyncio.sleep(0)
+            return events
+
+    rounds: list[int] = []
+
+    def supervisor(view: View) -> Any:
+        if view.mail.sender_type == "system":
+            return [complete(view.mail.subject)]
+        return [request("worker"), request("supervisor"), wait()]
+
+    chief = build_agent(supervisor, targets=["worker", "supervisor"], supervises=True, name="supervisor")
+    swarm = build_swarm(
+        {"supervisor": chief, "worker": lambda view: [respond("supervisor")]},
+        entrypoint="supervisor",
+        task_message_limit=1,
+    )
+    rig = Rig(swarm)
+    with SQLiteDatabase(IN_MEMORY) as database:
+        rig.store = SlowReads(database)
+        rig.queue = LocalQueue()
+        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.stamp)
+        rig.workers = LocalWorkers(rig.runtime, rig.queue)
+        await rig.workers.start()
+        submitted = await rig.submit()
+        async with asyncio.timeout(10):
+            response = await rig.runtime.wait(submitted)
+        await rig.workers.stop()
+    assert response is not None
+    assert response.message.body == "::maximum_steps_reached::"
+    assert len(rounds) >= 2
 
 
 class TestLostLeases:
