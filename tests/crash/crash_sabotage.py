@@ -46,8 +46,8 @@ def forgotten_checkpoints() -> Iterator[None]:
 def no_recovery() -> Iterator[None]:
     """After a restart nobody is woken."""
 
-    async def sleep_on(self: Runtime) -> None:
-        return None
+    async def sleep_on(self: Runtime) -> int:
+        return 0
 
     with patch.object(Runtime, "recover", sleep_on):
         yield

@@ -12,7 +12,7 @@ from support.swarms import build_swarm
 from mail.core.actions import ActionCore
 from mail.core.events import EventKind
 from mail.core.message import Tier
-from mail.core.runtime import UNKNOWN_OUTCOME
+from mail.core.execution import UNKNOWN_OUTCOME
 from mail.core.tools import ToolFormat
 
 

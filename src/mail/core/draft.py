@@ -139,6 +139,7 @@ class Draft:
             update={
                 **self.updates,
                 "status": self.status,
+                "updated": self.timestamp,
                 "seq": self._seq,
                 "version": version + 1,
                 "pending": self._pending,

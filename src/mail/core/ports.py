@@ -1,7 +1,7 @@
 """What the engine needs from the outside, in its own words. Adapters live in `stores` and `queues`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mail.core.change import InboxEntry, Lease, TaskChange, Turn
@@ -12,11 +12,22 @@ from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth."""
+    """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth.
+
+    Attributes:
+        cause: why the mail waits, such as the version of the task that brought it. Tokens of one mailbox with one
+            cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
+    """
 
     key: TaskKey
     mailbox: str
     tier: Tier
+    cause: str = field(default="", compare=False)
+
+
+def wake_ups(task: Task) -> list[Token]:
+    """A token for every mailbox with mail of a task."""
+    return [Token(task.key, mailbox, tier, str(task.version)) for mailbox, tier in task.ready()]
 
 
 class TurnQueue(Protocol):
@@ -110,8 +121,11 @@ class Store(Protocol):
         """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make."""
         ...
 
-    async def list_ready(self) -> list[Token]:
-        """A token for every mailbox with mail of every running task: what a restart or a sweep publishes."""
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        """A token for every mailbox with mail of every running task: what a restart or a sweep publishes.
+
+        With `quiet_since`, a time as in `Task.updated`, only of the tasks that have not changed since.
+        """
         ...
 
     async def list_overdue(self, now: float) -> list[TaskKey]:

@@ -5,40 +5,39 @@ run_turn ─ open ─► agent, actions ─ settle() ─► commit ──► pub
 wait, stream ◄── read_events, read_response       whoever asked watches
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from copy import deepcopy
+from collections.abc import AsyncGenerator, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import count
 
-from mail.core.actions import ActionCore
 from mail.core.address import Principal
-from mail.core.agents import AgentCore, History, SwarmCore
-from mail.core.calls import AgentToolCall
+from mail.core.agents import SwarmCore
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.events import Event
+from mail.core.execution import Execution, TurnReport
 from mail.core.histories import HistoryCache
 from mail.core.intake import Submission, admit
 from mail.core.message import MAILMessage
-from mail.core.ports import Idle, Leased, Store, Token, TurnQueue
+from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.stamp import Stamp
-from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey
-from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
-from mail.errors import BadRequest, LeaseLost, StoreError, TaskNotFound, VersionConflict
+from mail.core.tasks import Task, TaskKey
+from mail.core.turn import expire
+from mail.errors import BadRequest, LeaseLost, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
 LEASE_MARGIN = 30.0
 """Seconds by which a lease outlives the longest turn, so that a live worker never loses its mailbox."""
 
+COMMIT_SECONDS = 10.0
+"""What is kept of a worker's life for storing what a turn did; half of it where it lives shorter than twice that."""
+
+SKEW = 2.0
+"""Seconds by which the clocks of two workers may differ."""
+
 LONG_POLL = 60.0
 """Seconds for which the store is asked to wait at a time."""
-
-UNKNOWN_OUTCOME = (
-    "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
-    "Check whether it took effect before you call it again."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,64 +96,66 @@ class Runtime:
         await self._publish_ready(change.task)
         return Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
 
-    async def run_turn(self, key: TaskKey, mailbox: str) -> None:
-        """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times."""
+    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
+        """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
+
+        `seconds` is how long the caller can live, where something will end it: the turn is cut off in time to be
+        committed, and its lease ends soon after the caller.
+        """
+        if seconds is None:
+            limit, life = self._turn_seconds, self._turn_seconds + LEASE_MARGIN
+        else:
+            limit, life = min(self._turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
+        opened = await self._open(key, mailbox, life)
+        if not isinstance(opened, Execution):
+            return TurnReport(opened)
+        return await self._carry_out(opened, opened.run(limit))
+
+    async def give_up(self, key: TaskKey, mailbox: str, reason: str, *, seconds: float) -> TurnReport:
+        """End the next turn of a mailbox as failed, without running it: whatever ran it has died again and again.
+
+        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5).
+        """
+        opened = await self._open(key, mailbox, seconds + SKEW)
+        if not isinstance(opened, Execution):
+            return TurnReport(opened)
+        return await self._carry_out(opened, opened.fail(reason))
+
+    async def _open(self, key: TaskKey, mailbox: str, life: float) -> Execution | TurnReport.Outcome:
+        """Lease a mailbox for `life` seconds."""
         now = self._now()
-        lease = Lease(f"{self._name}/{next(self._leases)}", now + self._turn_seconds + LEASE_MARGIN)
+        lease = Lease(f"{self._name}/{next(self._leases)}", now + life)
         known = self._histories.count(key, mailbox)
         turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         match turn:
             case Leased():
-                return
+                return TurnReport.Outcome.LEASED
             case Idle(task):
                 if task is not None and task.is_running:
                     await self._publish_ready(task)
-                return
+                return TurnReport.Outcome.IDLE
+        return Execution(turn, known, self.swarm, self.store, self.stamp, self._histories)
+
+    async def _carry_out(
+        self, execution: Execution, work: Coroutine[None, None, TaskChange | None]
+    ) -> TurnReport:
+        """Do the work of an open turn, and wake whom it gave mail."""
+        turn = execution.turn
         try:
-            change = await self._take(turn, known)
+            change = await work
         except LeaseLost:
-            logger.warning("task %s: the lease of %s was lost; its turn is thrown away", key.task_id, mailbox)
-            return
+            logger.warning(
+                "task %s: the lease of %s was lost; its turn is thrown away", turn.task.task_id, turn.mailbox
+            )
+            return execution.report(TurnReport.Outcome.LOST)
         except BaseException:
             await self.store.release(turn)
             raise
         if change is None:
             await self._hand_back(turn)
-        else:
-            await self._publish(change)
-
-    async def _take(self, turn: Turn, known: int) -> TaskChange | None:
-        """Run an open turn and commit it; None where it was given back because it may not run.
-
-        `known` history records were at hand when it was opened.
-        """
-        if turn.task.is_overdue(self._now()):
-            return await self._commit(turn, lambda task: expire(task, self.swarm, turn, self.stamp))
-        if is_spent(turn.task, self.swarm, turn):
-            if turn.task.exhausted is not None:
-                return None
-            events = await self.store.read_events(turn.task.key)
-            return await self._commit(turn, lambda task: exhaust(task, self.swarm, turn, events, self.stamp))
-        history = await self._history(turn, known)
-        try:
-            change = await self._settle(turn, await self._run(turn, history))
-        except StoreError:
-            raise
-        except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
-            logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(turn, AgentFailure(_unsaid(error)))
-        if change is not None and change.history is not None:
-            new = change.history
-            self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
-        return change
-
-    async def _history(self, turn: Turn, known: int) -> History:
-        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
-        history = self._histories.extend(key, mailbox, known, n, turn.history)
-        if history is None:  # what was known has been forgotten meanwhile
-            history = await self.store.read_history(key, mailbox)
-            self._histories.extend(key, mailbox, 0, n, history)
-        return history
+            return execution.report(TurnReport.Outcome.HANDED_BACK)
+        await self._publish(change)
+        return execution.report(TurnReport.Outcome.COMMITTED)
 
     async def _hand_back(self, turn: Turn) -> None:
         """Release a turn that may not run; wake its mailbox again, as tokens of others were dropped meanwhile."""
@@ -163,78 +164,7 @@ class Runtime:
         tier = task.head_tier(turn.mailbox)
         may_run = task.exhausted is None or turn.mailbox == self.swarm.finisher(task.entrypoint)
         if task.is_running and may_run and tier is not None:
-            await self._queue.publish([Token(task.key, turn.mailbox, tier)])
-
-    async def _settle(self, turn: Turn, output: TurnOutput) -> TaskChange | None:
-        return await self._commit(turn, lambda task: settle(task, self.swarm, turn, output, self.stamp))
-
-    async def _run(self, turn: Turn, history: History) -> TurnOutput:
-        """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
-        work = asyncio.Task(self._work(turn, history), loop=asyncio.get_running_loop(), eager_start=True)
-        if work.done():  # it never waited, so there was no need for a timer
-            return work.result()
-        try:
-            async with asyncio.timeout(self._turn_seconds):
-                return await work
-        except TimeoutError:
-            return AgentFailure(f"its turn took longer than {self._turn_seconds:g} seconds")
-
-    async def _work(self, turn: Turn, history: History) -> TurnOutput:
-        agent = self.swarm.agent(turn.mailbox)
-        output = turn.checkpoint or await self._call(agent, turn, history)
-        return output if isinstance(output, AgentFailure) else await self._act(agent, turn, output)
-
-    async def _call(self, agent: AgentCore, turn: Turn, history: History) -> Checkpoint | AgentFailure:
-        choice = (
-            {"type": "function", "function": {"name": "task_complete"}}
-            if turn.entry.seq == turn.task.exhausted
-            else "required"
-        )
-        try:
-            text, calls = await agent.function([*history, turn.entry.prompt], choice)
-        except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
-            logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return AgentFailure(_unsaid(error))
-        return Checkpoint(text=text, calls=tuple(calls), receipts=(None,) * len(calls))
-
-    async def _act(self, agent: AgentCore, turn: Turn, checkpoint: Checkpoint) -> Checkpoint:
-        """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
-        unfinished = [
-            index
-            for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
-            if self.swarm.runs_as_action(agent, call.tool_name)
-            and (receipt is None or receipt.state is Receipt.State.STARTED)
-        ]
-        for index in unfinished:
-            call = checkpoint.calls[index]
-            action = self.swarm.actions[call.tool_name]
-            if checkpoint.receipts[index] is not None and not action.idempotent:
-                receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
-            else:
-                checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED))
-                await self.store.save_checkpoint(turn, checkpoint)
-                receipt = await _run_action(action, call)
-            checkpoint = checkpoint.with_receipt(index, receipt)
-        if unfinished:
-            await self.store.save_checkpoint(turn, checkpoint)
-        return checkpoint
-
-    async def _commit(self, turn: Turn, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
-        """Commit what `decide` makes of the task, deciding again as long as others commit first.
-
-        None where it decides for nothing.
-        """
-        task = turn.task
-        while True:
-            change = decide(task)
-            if change is None:
-                return None
-            try:
-                await self.store.commit(change)
-            except VersionConflict as conflict:
-                task = conflict.current or await self._load(task.key)
-                continue
-            return change
+            await self._queue.publish([Token(task.key, turn.mailbox, tier, turn.lease.token)])
 
     async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
         """The finishing message that answers a submission; None when the time is up."""
@@ -279,11 +209,17 @@ class Runtime:
             if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
 
-    async def recover(self) -> None:
-        """Publish a token for all mail that waits: after a restart, or when tokens may have been lost."""
-        await self._queue.publish(
-            [token for token in await self.store.list_ready() if self._serves(token.key)]
-        )
+    async def recover(self, *, quiet_for: float = 0.0) -> int:
+        """Publish a token for all mail that waits: after a restart, or when tokens may have been lost.
+
+        Only of tasks in which nothing has happened for `quiet_for` seconds: in others, mail is being worked on.
+        Returns how many tokens there were.
+        """
+        quiet_since = (self.stamp.now() - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
+        ready = await self.store.list_ready(quiet_since=quiet_since)
+        tokens = [token for token in ready if self._serves(token.key)]
+        await self._queue.publish(tokens)
+        return len(tokens)
 
     async def expire_overdue(self) -> None:
         """End the running tasks whose deadline has passed."""
@@ -295,9 +231,11 @@ class Runtime:
                     break
                 try:
                     await self.store.commit(change)
-                    break
                 except VersionConflict as conflict:
                     task = conflict.current or await self._load(key)
+                    continue
+                await self._publish(change)
+                break
 
     async def _publish(self, change: TaskChange) -> None:
         """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
@@ -309,11 +247,10 @@ class Runtime:
         touched = {entry.mailbox for entry in change.deliveries}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
-        tiers = {mailbox: change.task.head_tier(mailbox) for mailbox in touched}
-        await self._queue.publish([Token(change.key, box, tier) for box, tier in tiers.items() if tier])
+        await self._queue.publish([token for token in wake_ups(change.task) if token.mailbox in touched])
 
     async def _publish_ready(self, task: Task) -> None:
-        await self._queue.publish([Token(task.key, mailbox, tier) for mailbox, tier in task.ready()])
+        await self._queue.publish(wake_ups(task))
 
     def _serves(self, key: TaskKey) -> bool:
         """Whether the task is of this swarm; a store may hold those of others."""
@@ -329,27 +266,8 @@ class Runtime:
         return self.stamp.now().timestamp()
 
 
-def _unsaid(error: Exception) -> str:
-    """What others are told of an error in foreign code: its text may hold secrets, and belongs in the log."""
-    return f"{type(error).__name__}; the server's log says more"
-
-
 def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
     for position, event in enumerate(events):
         if event.answers(seq):
             return events[: position + 1]
     return events
-
-
-async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
-    try:
-        content = await action.function(deepcopy(call.tool_args))
-    except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
-        logger.info("action %s failed", action.name, exc_info=True)
-        return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
-    if not isinstance(content, str):  # nothing else checks foreign code
-        wrong = type(content).__name__
-        return Receipt(
-            state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
-        )
-    return Receipt(state=Receipt.State.DONE, content=content)

@@ -124,6 +124,7 @@ class Task(Record):
     """The state of a task: small, and the same size however long the task runs.
 
     Attributes:
+        updated: when it was committed last, in ISO 8601, UTC.
         seq: the last sequence number given to an event; messages are numbered by their event.
         version: how many commits made this state; every commit compares and raises it.
         steps, turns: used up in this generation; see `Limits`.
@@ -143,6 +144,7 @@ class Task(Record):
     entrypoint: str
     title: str | None = None
     started: str
+    updated: str = ""
     generation: int = 1
     seq: int = 0
     version: int = 0

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from mail.core.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
-from mail.core.ports import Idle, Leased, TaskPage, Token
+from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 from mail.stores.announcements import Announcements
@@ -145,10 +145,15 @@ class SQLiteStore:
         tasks = [self._state(row) for (row,) in rows[:limit]]
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
-    async def list_ready(self) -> list[Token]:
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' ORDER BY id")
         tasks = [self._state(row) for (row,) in rows]
-        return [Token(task.key, mailbox, tier) for task in tasks for mailbox, tier in task.ready()]
+        return [
+            token
+            for task in tasks
+            if quiet_since is None or task.updated < quiet_since
+            for token in wake_ups(task)
+        ]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = self._read(

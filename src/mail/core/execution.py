@@ -1,0 +1,208 @@
+"""One open turn being carried out: the agent is called, its actions run, and what came of it is committed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mail.core.actions import ActionCore
+from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.calls import AgentToolCall
+from mail.core.change import TaskChange, Turn
+from mail.core.histories import HistoryCache
+from mail.core.ports import Store
+from mail.core.stamp import Stamp
+from mail.core.tasks import Checkpoint, Receipt, Task
+from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
+from mail.errors import StoreError, TaskNotFound, VersionConflict
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_OUTCOME = (
+    "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
+    "Check whether it took effect before you call it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """What became of a token, for whoever measures.
+
+    Attributes:
+        conflicts: how often somebody else's commit came first, so that the turn was settled again.
+        agent_seconds: how long the agent function took, and so its model.
+    """
+
+    class Outcome(StrEnum):
+        """LEASED and IDLE: there was no turn to run; LOST: somebody else had taken it over meanwhile."""
+
+        COMMITTED = "committed"
+        HANDED_BACK = "handed_back"
+        LEASED = "leased"
+        IDLE = "idle"
+        LOST = "lost"
+
+    outcome: Outcome
+    conflicts: int = 0
+    agent_seconds: float = 0.0
+
+
+class Execution:
+    """A turn that its worker has leased. `known` history records were at hand when it was opened."""
+
+    def __init__(
+        self, turn: Turn, known: int, swarm: SwarmCore, store: Store, stamp: Stamp, histories: HistoryCache
+    ) -> None:
+        self.turn = turn
+        self._known = known
+        self._swarm = swarm
+        self._store = store
+        self._stamp = stamp
+        self._histories = histories
+        self._conflicts = 0
+        self._agent_seconds = 0.0
+
+    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
+        """What there is to measure."""
+        return TurnReport(outcome, self._conflicts, self._agent_seconds)
+
+    async def run(self, seconds: float) -> TaskChange | None:
+        """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
+        turn = self.turn
+        if turn.task.is_overdue(self._stamp.now().timestamp()):
+            return await self._commit(lambda task: expire(task, self._swarm, turn, self._stamp))
+        if is_spent(turn.task, self._swarm, turn):
+            if turn.task.exhausted is not None:
+                return None
+            events = await self._store.read_events(turn.task.key)
+            return await self._commit(lambda task: exhaust(task, self._swarm, turn, events, self._stamp))
+        history = await self._history()
+        try:
+            change = await self._settle(await self._run(history, seconds))
+        except StoreError:
+            raise
+        except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
+            logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
+            change = await self._settle(AgentFailure(_unsaid(error)))
+        if change is not None and change.history is not None:
+            new = change.history
+            self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
+        return change
+
+    async def fail(self, reason: str) -> TaskChange | None:
+        """End the turn as failed, without running it."""
+        return await self._settle(AgentFailure(reason))
+
+    async def _history(self) -> History:
+        turn = self.turn
+        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
+        history = self._histories.extend(key, mailbox, self._known, n, turn.history)
+        if history is None:  # what was known has been forgotten meanwhile
+            history = await self._store.read_history(key, mailbox)
+            self._histories.extend(key, mailbox, 0, n, history)
+        return history
+
+    async def _settle(self, output: TurnOutput) -> TaskChange | None:
+        return await self._commit(lambda task: settle(task, self._swarm, self.turn, output, self._stamp))
+
+    async def _run(self, history: History, seconds: float) -> TurnOutput:
+        """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
+        work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
+        if work.done():  # it never waited, so there was no need for a timer
+            return work.result()
+        try:
+            async with asyncio.timeout(seconds):
+                return await work
+        except TimeoutError:
+            return AgentFailure(f"its turn took longer than {seconds:g} seconds")
+
+    async def _work(self, history: History) -> TurnOutput:
+        agent = self._swarm.agent(self.turn.mailbox)
+        output = self.turn.checkpoint or await self._call(agent, history)
+        return output if isinstance(output, AgentFailure) else await self._act(agent, output)
+
+    async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
+        turn = self.turn
+        choice = (
+            {"type": "function", "function": {"name": "task_complete"}}
+            if turn.entry.seq == turn.task.exhausted
+            else "required"
+        )
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        try:
+            text, calls = await agent.function([*history, turn.entry.prompt], choice)
+        except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
+            logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
+            return AgentFailure(_unsaid(error))
+        finally:
+            self._agent_seconds = clock() - begin
+        return Checkpoint(text=text, calls=tuple(calls), receipts=(None,) * len(calls))
+
+    async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
+        """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
+        unfinished = [
+            index
+            for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
+            if self._swarm.runs_as_action(agent, call.tool_name)
+            and (receipt is None or receipt.state is Receipt.State.STARTED)
+        ]
+        for index in unfinished:
+            call = checkpoint.calls[index]
+            action = self._swarm.actions[call.tool_name]
+            if checkpoint.receipts[index] is not None and not action.idempotent:
+                receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
+            else:
+                checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED))
+                await self._store.save_checkpoint(self.turn, checkpoint)
+                receipt = await _run_action(action, call)
+            checkpoint = checkpoint.with_receipt(index, receipt)
+        if unfinished:
+            await self._store.save_checkpoint(self.turn, checkpoint)
+        return checkpoint
+
+    async def _commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+        """Commit what `decide` makes of the task, deciding again as long as others commit first.
+
+        None where it decides for nothing.
+        """
+        task = self.turn.task
+        while True:
+            change = decide(task)
+            if change is None:
+                return None
+            try:
+                await self._store.commit(change)
+            except VersionConflict as conflict:
+                self._conflicts += 1
+                task = conflict.current or await self._load()
+                continue
+            return change
+
+    async def _load(self) -> Task:
+        key = self.turn.task.key
+        task = await self._store.load(key)
+        if task is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return task
+
+
+def _unsaid(error: Exception) -> str:
+    """What others are told of an error in foreign code: its text may hold secrets, and belongs in the log."""
+    return f"{type(error).__name__}; the server's log says more"
+
+
+async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
+    try:
+        content = await action.function(deepcopy(call.tool_args))
+    except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
+        logger.info("action %s failed", action.name, exc_info=True)
+        return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
+    if not isinstance(content, str):  # nothing else checks foreign code
+        wrong = type(content).__name__
+        return Receipt(
+            state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
+        )
+    return Receipt(state=Receipt.State.DONE, content=content)
