@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from bench.floor import Floor
 from bench.swarms import ANSWER, single
-from mail.bootstrap import LocalSystem
+from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
 from mail.server import LOOPBACK, base_url, listen, serving
 from mail.utils.callers import Caller

@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.message import MAILMessage
 from mail.http.app import create_app
+from mail.http.routes import ROUTERS
 from mail.http.service import Service
 
 FOLDER = Path(__file__).resolve().parent
@@ -73,7 +74,7 @@ def interswarm_schema() -> str:
 def openapi() -> str:
     """The HTTP binding. The routes are documented without being served, so there is no runtime behind them."""
     nothing = cast(Any, None)
-    app = create_app(Service(runtime=nothing, records=nothing, authenticator=nothing, started=0.0))
+    app = create_app(Service(runtime=nothing, records=nothing, authenticator=nothing, started=0.0), ROUTERS)
     return yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -25,12 +25,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.bootstrap import LocalSystem
+from mail.bootstrap.local_system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
 from mail.core.ports import CallerRole, ServerRecords
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import create_app as create_http_app
+from mail.http.routes import ROUTERS
 from mail.http.service import Service, StopSignal
 from mail.utils.callers import Caller
 from mail.utils.tokens import issue_token
@@ -82,7 +83,7 @@ def build_app(system: LocalSystem) -> FastAPI:
                 _say(await _issue_first_tokens(system.records))
             yield
 
-    return create_http_app(service, lifespan=lifespan)
+    return create_http_app(service, ROUTERS, lifespan=lifespan)
 
 
 async def _issue_first_tokens(records: ServerRecords) -> str:
@@ -272,7 +273,7 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    with bootstrap.open_records(config.storage) as records:
+    async with bootstrap.open_records(config.storage) as records:
         return not await records.has_tokens()
 
 

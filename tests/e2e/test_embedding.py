@@ -5,7 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mail.bootstrap import LocalSystem, create_tables, local, open_records
+from mail.bootstrap import create_tables, local, open_records
+from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig, StorageConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
@@ -89,17 +90,17 @@ async def test_external_authentication_needs_both_endpoints(config: ServerConfig
 
 async def test_tables_and_records_beside_a_server(config: ServerConfig) -> None:
     system = system_of(config)
-    assert "tasks" in create_tables(config.storage)
-    with open_records(config.storage) as records:
+    assert "tasks" in await create_tables(config.storage)
+    async with open_records(config.storage) as records:
         await issue_token(records, Caller("admin", "root"))
     assert await system.records.has_tokens()
     await system.stop()
 
 
-def test_an_unusable_database_is_told(tmp_path: Path) -> None:
+async def test_an_unusable_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="can't be used as a database"):
-        create_tables(StorageConfig(database=str(tmp_path / "file" / "mail.db")))
+        await create_tables(StorageConfig(database=str(tmp_path / "file" / "mail.db")))
     (tmp_path / "text").write_text("this is no database, whatever its name may be" * 100)
     with pytest.raises(ConfigurationError, match="can't be used as a database"):
-        create_tables(StorageConfig(database=str(tmp_path / "text")))
+        await create_tables(StorageConfig(database=str(tmp_path / "text")))

@@ -20,6 +20,7 @@ from mail.core.agents import SwarmCore
 from mail.core.ports import CallerRole
 from mail.core.stamp import SYSTEM_STAMP, Stamp
 from mail.http.app import create_app
+from mail.http.routes import ROUTERS
 from mail.http.service import Service, StopSignal
 from mail.stores.sqlite_database import IN_MEMORY
 from mail.stores.sqlite_records import SQLiteRecords
@@ -127,7 +128,7 @@ class HTTPServer:
             started=self.rig.stamp.now().timestamp(),
             **self._settings,
         )
-        self.app = create_app(self.service)
+        self.app = create_app(self.service, ROUTERS)
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(

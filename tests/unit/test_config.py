@@ -155,6 +155,7 @@ class TestDatabase:
             ("sqlite:///relative.db", "relative.db"),
             ("sqlite:////absolute/m%20ail.db", "/absolute/m ail.db"),
             ("sqlite:///:memory:", ":memory:"),
+            ("dynamodb://mail-Table-1", "dynamodb://mail-Table-1"),
         ],
     )
     def test_meaning(self, setting: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,12 +164,12 @@ class TestDatabase:
         assert load_config().server.storage.database == database
 
     @pytest.mark.parametrize(
-        "url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://t", "mysql://h"]
+        "url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://", "mysql://h"]
     )
     def test_engines_that_are_not_there(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DATABASE_URL", url)
         with pytest.raises(
-            ConfigurationError, match=r"^DATABASE_URL: .*use a path, sqlite:///path, or none"
+            ConfigurationError, match=r"^DATABASE_URL: .*use a path, sqlite:///path, dynamodb://table, or none"
         ) as raised:
             load_config()
         assert "secret" not in str(raised.value)

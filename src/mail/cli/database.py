@@ -1,5 +1,7 @@
 """`mail db-init`."""
 
+import asyncio
+
 import typer
 
 from mail.cli.options import ConfigPath, Database, load_storage
@@ -10,6 +12,6 @@ def db_init(config: ConfigPath = None, database: Database = None) -> None:
     from mail.bootstrap import create_tables
 
     storage = load_storage(config, database)
-    for table in create_tables(storage):
+    for table in asyncio.run(create_tables(storage)):
         typer.echo(f"{table:<12} OK")
     typer.echo(f"{storage.database} is ready")

@@ -18,7 +18,8 @@ ConfigPath = Annotated[
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", help="The SQLite file: a path, sqlite:///path or none. [default: as configured]"
+        "--database",
+        help="Where tasks are kept: a path, sqlite:///path, none or dynamodb://table. [default: as configured]",
     ),
 ]
 

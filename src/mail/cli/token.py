@@ -2,12 +2,16 @@
 
 import asyncio
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mail.cli.options import ConfigPath, Database, load_storage
 from mail.errors import BadRequest, ConfigurationError
+
+if TYPE_CHECKING:
+    from mail.config import StorageConfig
+    from mail.utils.callers import Caller
 
 app = typer.Typer(help="Let people and other swarms in.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -33,10 +37,8 @@ def create(
     database: Database = None,
 ) -> None:
     """Create a token and print it, this once. A server that runs on the database accepts it at once."""
-    from mail.bootstrap import open_records
     from mail.config.database import IN_MEMORY
     from mail.utils.callers import Caller
-    from mail.utils.tokens import issue_token
 
     try:
         caller = Caller(role.value, caller_id)
@@ -45,5 +47,12 @@ def create(
     storage = load_storage(config, database)
     if storage.database == IN_MEMORY:
         raise ConfigurationError("the configured database keeps nothing; name a file with --database")
-    with open_records(storage) as records:
-        typer.echo(asyncio.run(issue_token(records, caller)))
+    typer.echo(asyncio.run(_issue(storage, caller)))
+
+
+async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
+    from mail.bootstrap import open_records
+    from mail.utils.tokens import issue_token
+
+    async with open_records(storage) as records:
+        return await issue_token(records, caller)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mail.config.database import read_database
+from mail.config.database import DYNAMODB, read_database
 
 
 class Table(BaseModel):
@@ -56,9 +56,15 @@ class StorageConfig(Table):
     """`[server.storage]`: where tasks are kept.
 
     Attributes:
-        database: path of the SQLite file, or `:memory:`. Given as a path, `sqlite:///path` or `none`.
+        database: path of the SQLite file, `:memory:`, or the URL of a DynamoDB table. Given as a path,
+            `sqlite:///path`, `none` or `dynamodb://table`.
         synchronous: `normal` survives the death of the process, `full` the loss of power as well.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = "mail.db"
     synchronous: Literal["normal", "full"] = "normal"
+
+    @property
+    def dynamodb_table(self) -> str | None:
+        """The DynamoDB table, if it is one."""
+        return self.database.removeprefix(DYNAMODB) if self.database.startswith(DYNAMODB) else None

@@ -14,6 +14,7 @@ from itertools import count
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
 from mail.core.change import Lease, TaskChange, Turn
+from mail.core.context import CURRENT_TASK
 from mail.core.events import Event
 from mail.core.execution import Execution, TurnReport
 from mail.core.histories import HistoryCache
@@ -85,6 +86,7 @@ class Runtime:
         if submission.task_id is None:
             submission = submission.model_copy(update={"task_id": self.stamp.new_id()})
         key = TaskKey(str(caller), submission.task_id or "")
+        CURRENT_TASK.set(key.task_id)
         while True:
             task = await self.store.load(key)
             change = admit(task, self.swarm, caller, submission, self.stamp)
@@ -123,6 +125,7 @@ class Runtime:
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> Execution | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds."""
+        CURRENT_TASK.set(key.task_id)
         now = self._now()
         lease = Lease(f"{self._name}/{next(self._leases)}", now + life)
         known = self._histories.count(key, mailbox)
@@ -224,6 +227,7 @@ class Runtime:
     async def expire_overdue(self) -> None:
         """End the running tasks whose deadline has passed."""
         for key in filter(self._serves, await self.store.list_overdue(self._now())):
+            CURRENT_TASK.set(key.task_id)
             task: Task | None = await self._load(key)
             while task is not None:
                 change = expire(task, self.swarm, None, self.stamp)

@@ -1,13 +1,13 @@
 """The application: routes, errors and documentation around one `Service`."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.types import StatelessLifespan
 
 from mail import PROTOCOL_VERSION
-from mail.http import message_routes, server_routes, task_routes
 from mail.http.docs import DESCRIPTION, TAGS
 from mail.http.errors import install_error_handlers
 from mail.http.schemas import GetTask, PostHealth, PostMessage, StreamEvent
@@ -39,8 +39,13 @@ class MAILApp(FastAPI):
         return self.openapi_schema
 
 
-def create_app(service: Service, *, lifespan: StatelessLifespan[FastAPI] | None = None) -> FastAPI:
-    """The app that serves a swarm. Its `lifespan` starts and stops whatever the service needs."""
+def create_app(
+    service: Service, routers: Iterable[APIRouter], *, lifespan: StatelessLifespan[FastAPI] | None = None
+) -> FastAPI:
+    """The app that serves a swarm by some routes (all of them: `mail.http.routes.ROUTERS`).
+
+    Its `lifespan` starts and stops whatever the service needs.
+    """
     app = MAILApp(
         title="MAIL",
         summary="Multi-Agent Interface Layer",
@@ -56,7 +61,7 @@ def create_app(service: Service, *, lifespan: StatelessLifespan[FastAPI] | None 
     )
     app.state.service = service
     app.state.authenticator = service.authenticator
-    for routes in (message_routes, task_routes, server_routes):
-        app.include_router(routes.router)
+    for router in routers:
+        app.include_router(router)
     install_error_handlers(app)
     return app

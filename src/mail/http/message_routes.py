@@ -73,10 +73,10 @@ async def post_message(request: Request) -> Response:
     headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
     if body.stream:
         return stream_events(
-            service, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
+            request, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
         )
     preference = read_preference(request.headers.getlist("prefer"))
-    message = await _await_answer(service, submitted, preference)
+    message = await _await_answer(service, submitted, preference.within(service.patience(request)))
     if message is None:
         return _accepted(request, submitted, preference, headers)
     events = None
@@ -86,13 +86,13 @@ async def post_message(request: Request) -> Response:
     return JSON({"response": message.message.body, "events": events}, headers=headers)
 
 
-async def _await_answer(service: Service, submitted: Submitted, preference: Preference) -> MAILMessage | None:
-    """The finishing message; None when the client doesn't want to wait for it any longer, or the server stops."""
-    if preference.patience == 0:
+async def _await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
+    """The finishing message; None when nobody can or wants to wait for it any longer, or the server stops."""
+    if seconds == 0:
         return None
     try:
         async with service.stopping.cuts_short():
-            return await service.runtime.wait(submitted, preference.patience)
+            return await service.runtime.wait(submitted, seconds)
     except TimeoutError:
         return None
 
@@ -103,7 +103,7 @@ def _accepted(
     root = request.scope.get("root_path", "")
     task_id = submitted.key.task_id
     task = f"{root}/task?{urlencode({'task_id': task_id})}"
-    stream = f"{root}/task/stream?{urlencode({'task_id': task_id, 'last_event_id': submitted.after})}"
+    stream = f"{service_of(request).stream_url or root}/task/stream?{urlencode({'task_id': task_id, 'last_event_id': submitted.after})}"
     headers = {**headers, "Location": task}
     if preference.applied:
         headers["Preference-Applied"] = preference.applied

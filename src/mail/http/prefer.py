@@ -20,6 +20,10 @@ class Preference:
     patience: float | None = None
     applied: str | None = None
 
+    def within(self, limit: float | None) -> float | None:
+        """The patience, where no more than `limit` seconds can be granted."""
+        return min((seconds for seconds in (self.patience, limit) if seconds is not None), default=None)
+
 
 def read_preference(headers: Iterable[str]) -> Preference:
     """Read `respond-async` and `wait=<seconds>`; as the RFC has it, anything else is ignored."""

@@ -1,7 +1,7 @@
 """What the routes serve: handed in once by whoever wired it, and read by every request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -41,6 +41,15 @@ class StopSignal:
                 self._waits.discard(wait)
 
 
+FAREWELL_SECONDS = 3.0
+"""What is kept of the time that a request may take, so that its answer still arrives."""
+
+
+def unlimited(_request: Request) -> float | None:
+    """A server that nobody ends."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A swarm's runtime, and how to serve it.
@@ -51,6 +60,8 @@ class Service:
         heartbeat: seconds of silence after which a stream sends a ping.
         debug: whether to serve what only developers need.
         stopping: to be set when the server begins to shut down, before it waits for open connections.
+        time_left: how many seconds a request may still take before something cuts it off; None for no limit.
+        stream_url: the base URL of a server that streams better than this one, if there is one.
     """
 
     runtime: Runtime
@@ -61,6 +72,13 @@ class Service:
     heartbeat: float = 15.0
     debug: bool = False
     stopping: StopSignal = field(default_factory=StopSignal)
+    time_left: Callable[[Request], float | None] = unlimited
+    stream_url: str = ""
+
+    def patience(self, request: Request) -> float | None:
+        """How many seconds a request may wait, so that it is answered and not cut off; None for no limit."""
+        left = self.time_left(request)
+        return None if left is None else max(0.0, left - FAREWELL_SECONDS)
 
 
 def service_of(request: Request) -> Service:

@@ -1,15 +1,17 @@
 """Server-Sent Events: a task's events as they happen (SPEC, section 9)."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from fastapi import Request
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from mail.core.events import Event
 from mail.core.tasks import TaskKey
-from mail.http.service import Service
+from mail.http.service import Service, service_of
 
 HEADERS = {"Cache-Control": "no-cache"}
 
@@ -21,7 +23,7 @@ SHUTDOWN_GRACE = 5.0
 
 
 def stream_events(
-    service: Service,
+    request: Request,
     key: TaskKey,
     *,
     after: int,
@@ -30,10 +32,12 @@ def stream_events(
 ) -> EventSourceResponse:
     """Stream the events past `after`, to the answer to the message `answering` or else to the end of the task.
 
-    A client that goes away ends the stream, never the task.
+    A client that goes away ends the stream, never the task. Where the request's time runs out the stream ends
+    early, between two events: the client comes back with `Last-Event-ID`.
     """
+    service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, after, answering),
+        _frames(service, key, after, answering, service.patience(request)),
         headers={**HEADERS, **(headers or {})},
         ping=NO_PINGS_OF_ITS_OWN,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -41,13 +45,14 @@ def stream_events(
 
 
 async def _frames(
-    service: Service, key: TaskKey, after: int, answering: int | None
+    service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None
 ) -> AsyncGenerator[ServerSentEvent]:
     watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
+    end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:
             try:
-                async with service.stopping.cuts_short():
+                async with service.stopping.cuts_short(), asyncio.timeout_at(end):
                     events = await anext(watch, None)
             except TimeoutError:
                 return

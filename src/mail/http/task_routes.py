@@ -118,7 +118,7 @@ async def stream_task(
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
-    return stream_events(service, task.key, after=after)
+    return stream_events(request, task.key, after=after)
 
 
 async def _load(service: Service, caller: Caller, task_id: str) -> Task:

@@ -1,0 +1,23 @@
+"""What the functions that speak HTTP serve; kept from those that don't, which do without FastAPI."""
+
+from collections.abc import Callable
+
+from fastapi import Request
+
+from handlers.wiring import make_system
+from mail.http.service import Service
+
+
+def make_service(time_left: Callable[[Request], float | None]) -> Service:
+    """What HTTP routes serve; `time_left` says when the invocation of a request ends."""
+    system = make_system()
+    return Service(
+        runtime=system.runtime,
+        records=system.records,
+        authenticator=system.authenticator,
+        started=system.stamp.now().timestamp(),
+        max_body_bytes=system.config.server.settings.max_body_bytes,
+        debug=system.config.server.debug,
+        time_left=time_left,
+        stream_url=system.config.stream_url,
+    )

@@ -1,0 +1,49 @@
+"""Tokens from the queues: each says that a mailbox has mail, and runs its next turn."""
+
+import logging
+import time
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from snapshot_restore_py import register_after_restore
+
+from handlers import telemetry
+from handlers.wiring import make_loop, make_system
+
+logger = logging.getLogger("mail.handlers.turn")
+
+_loop = make_loop()
+_system = make_system()
+_metrics = telemetry.make_metrics()
+_processor = SqsFifoPartialProcessor(skip_group_on_error=True)
+_processor.raise_on_entire_batch_failure = False
+
+
+@register_after_restore
+def _renew() -> None:
+    """Processes that are restored from one snapshot must not share what tells them apart, nor its connections."""
+    global _system  # noqa: PLW0603
+    _system = make_system()
+
+
+def handler(event: dict[str, Any], context: LambdaContext) -> Any:
+    """Run a turn per record; what fails stays in its queue and comes back soon, less soon each time."""
+    telemetry.begin_invocation(context)
+    try:
+        return process_partial_response(event, _run, _processor, context)
+    finally:
+        _metrics.flush_metrics()
+
+
+def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
+    begin = time.monotonic()
+    seconds = lambda_context.get_remaining_time_in_millis() / 1000
+    try:
+        report = _loop.run_until_complete(_system.run_token(record.body, seconds=seconds))
+    except Exception:
+        logger.exception("a turn could not be run; its token comes back")
+        _loop.run_until_complete(_system.queue.retry_soon(record.raw_event))
+        raise
+    telemetry.measure_turn(_metrics, report, time.monotonic() - begin)

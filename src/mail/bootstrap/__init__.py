@@ -1,0 +1,82 @@
+"""The only place that wires: which store, queue, workers and authenticator a swarm runs with.
+
+    local(config)   the embedded server: one process, one SQLite file         `local_system`
+    aws(config)     a function's process: DynamoDB and SQS                    `aws_system`
+
+Everything else is handed what it needs. Neither system imports what only the other one uses.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from mail.bootstrap.shared import auth_endpoints, read_swarm
+from mail.config import ServerConfig, StorageConfig
+from mail.core.ports import ServerRecords
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+
+__all__ = ["aws", "create_tables", "issues_tokens", "local", "open_records", "read_swarm"]
+
+if TYPE_CHECKING:
+    from mail.bootstrap.aws_system import AwsSystem
+    from mail.bootstrap.local_system import LocalSystem
+    from mail.config.aws import AwsConfig
+
+
+def local(
+    config: ServerConfig, *, stamp: Stamp = SYSTEM_STAMP, environ: Mapping[str, str] = os.environ
+) -> "LocalSystem":
+    """The embedded system for a configuration. Raises ConfigurationError."""
+    from mail.bootstrap.local_system import LocalSystem
+
+    return LocalSystem(read_swarm(config), config, stamp=stamp, environ=environ)
+
+
+def aws(
+    config: "AwsConfig", *, stamp: Stamp = SYSTEM_STAMP, environ: Mapping[str, str] = os.environ
+) -> "AwsSystem":
+    """The system of one function's process. Raises ConfigurationError."""
+    from mail.bootstrap.aws_system import AwsSystem
+
+    return AwsSystem(read_swarm(config.server), config, stamp=stamp, environ=environ)
+
+
+async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
+    """Create what is missing in the configured database; returns the names of its tables.
+
+    Raises ConfigurationError where the database can't be used.
+    """
+    if storage.dynamodb_table is not None:
+        from mail.bootstrap.aws_system import create_dynamodb_table
+
+        return await create_dynamodb_table(storage.dynamodb_table)
+    from mail.bootstrap.local_system import open_sqlite
+    from mail.stores.sqlite_database import TABLES
+
+    with open_sqlite(storage, own=False):
+        return TABLES
+
+
+@asynccontextmanager
+async def open_records(storage: StorageConfig) -> AsyncIterator[ServerRecords]:
+    """The tokens and settings in the configured database, also while a server runs on it.
+
+    Raises ConfigurationError where the database can't be used.
+    """
+    if storage.dynamodb_table is not None:
+        from mail.bootstrap.aws_system import open_dynamodb_records
+
+        async with open_dynamodb_records(storage.dynamodb_table) as records:
+            yield records
+        return
+    from mail.bootstrap.local_system import open_sqlite
+    from mail.stores.sqlite_records import SQLiteRecords
+
+    with open_sqlite(storage, own=False) as database:
+        yield SQLiteRecords(database)
+
+
+def issues_tokens(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether servers issue their own tokens, as no external service is set. Raises ConfigurationError."""
+    return auth_endpoints(environ) is None

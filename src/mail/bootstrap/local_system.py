@@ -1,0 +1,91 @@
+"""The embedded server: one process, one SQLite file."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from mail.bootstrap.shared import auth_endpoints, make_authenticator
+from mail.config import ServerConfig, StorageConfig
+from mail.core.agents import SwarmCore
+from mail.core.ports import ServerRecords
+from mail.core.runtime import Runtime
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.errors import ConfigurationError
+from mail.queues.local import LocalQueue, LocalWorkers
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import SQLiteDatabase
+from mail.stores.sqlite_records import SQLiteRecords
+
+TURN_GRACE_SECONDS = 10.0
+"""How long running turns may go on when the server is told to stop; longer ones are run again after a start."""
+
+
+class LocalSystem:
+    """A swarm on the embedded store, with all that a front door needs to serve it.
+
+    The database is opened, and claimed, when it is made. Between `start` and `stop`, or as an async context
+    manager, tasks are worked on. Raises ConfigurationError where the database can't be used.
+    """
+
+    def __init__(
+        self,
+        swarm: SwarmCore,
+        config: ServerConfig,
+        *,
+        stamp: Stamp = SYSTEM_STAMP,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.swarm = swarm
+        self.config = config
+        self.stamp = stamp
+        self._auth_endpoints = auth_endpoints(environ)
+        self._database = open_sqlite(config.storage)
+        self.store = SQLiteStore(self._database)
+        self.records: ServerRecords = SQLiteRecords(self._database)
+        queue = LocalQueue()
+        settings = config.settings
+        self.runtime = Runtime(swarm, self.store, queue, stamp, turn_seconds=settings.turn_seconds)
+        self._workers = LocalWorkers(self.runtime, queue, concurrency=settings.turn_concurrency)
+        self._resources = AsyncExitStack()
+        self.authenticator = make_authenticator(self._auth_endpoints, self.records, self._resources)
+
+    @property
+    def issues_tokens(self) -> bool:
+        """Whether callers show tokens that this server has issued, and not keys of an external service."""
+        return self._auth_endpoints is None
+
+    async def start(self) -> None:
+        """Take up the tasks that an earlier process left, and work on whatever comes."""
+        await self._workers.start()
+
+    async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
+        """Begin no new turn, give the running ones `grace` seconds, and close everything."""
+        try:
+            await self._workers.stop(grace)
+        finally:
+            await self._resources.aclose()
+            self._database.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+def open_sqlite(storage: StorageConfig, *, own: bool = True) -> SQLiteDatabase:
+    """The configured file, opened. Raises ConfigurationError where it can't be used."""
+    if storage.dynamodb_table is not None:
+        raise ConfigurationError(
+            f"{storage.database}: `mail server` keeps its tasks in SQLite; tasks in DynamoDB are served by the "
+            "functions of template.yaml (docs/deploy.md)"
+        )
+    try:
+        return SQLiteDatabase(storage.database, own=own, synchronous=storage.synchronous)
+    except OSError as error:
+        raise ConfigurationError(f"{storage.database} can't be used as a database: {error}") from error

@@ -1,0 +1,59 @@
+"""What both systems need: the swarm, and whoever knows whose key a key is."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from importlib.resources import files
+
+from mail.config import ServerConfig
+from mail.core.agents import SwarmCore
+from mail.core.ports import ServerRecords
+from mail.errors import ConfigurationError
+from mail.swarms_json import build_swarm, load_swarm
+from mail.utils.callers import Authenticator, CachedAuthenticator
+from mail.utils.tokens import TokenAuthenticator
+
+AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
+
+
+def read_swarm(config: ServerConfig) -> SwarmCore:
+    """The configured swarm, built, with the protocol's text for agents' `help`. Raises ConfigurationError."""
+    entry = load_swarm(config.swarm.name, config.swarm.source)
+    swarm = build_swarm(
+        entry,
+        task_message_limit=config.settings.task_message_limit,
+        print_llm_streams=config.settings.print_llm_streams,
+    )
+    return replace(swarm, protocol=files("mail.core").joinpath("protocol.md").read_text(encoding="utf-8"))
+
+
+def make_authenticator(
+    endpoints: tuple[str, str] | None, records: ServerRecords, resources: AsyncExitStack
+) -> Authenticator:
+    """Who checks keys: the external service at `endpoints`, or without one the tokens among the `records`.
+
+    What must be closed in the end is left with `resources`.
+    """
+    if endpoints is None:
+        return CachedAuthenticator(TokenAuthenticator(records))
+    import httpx
+
+    from mail.utils.auth_service import AuthService
+
+    client = httpx.AsyncClient()
+    resources.push_async_callback(client.aclose)
+    return CachedAuthenticator(AuthService(client, *endpoints))
+
+
+def auth_endpoints(environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
+    """The URLs of the external authentication service; None where there is none. Raises ConfigurationError."""
+    login, token_info = (environ.get(name, "") for name in AUTH_VARIABLES)
+    if login and token_info:
+        return login, token_info
+    if login or token_info:
+        given, missing = AUTH_VARIABLES if login else reversed(AUTH_VARIABLES)
+        raise ConfigurationError(
+            f"{given} is set but {missing} is not; set both, or neither for built-in tokens"
+        )
+    return None

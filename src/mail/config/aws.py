@@ -1,0 +1,68 @@
+"""How a function on AWS is told what it works with: by its environment, which `template.yaml` sets."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from mail.config.models import ServerConfig, load_config
+from mail.core.message import Tier
+from mail.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class AwsConfig:
+    """The environment of a function, read.
+
+    Attributes:
+        server: `mail.toml` of the bundle, with the swarm that the environment names.
+        table: the DynamoDB table.
+        bucket: the S3 bucket for what doesn't fit into it; without one, such things are refused.
+        turn_queues: URLs of the SQS queues that wake mailboxes, one per tier; none where nothing is published.
+        retention_days: after how many days what was written may be deleted; None for never.
+        stream_url: the base URL of the function that streams, where another one is asked to.
+    """
+
+    server: ServerConfig
+    table: str
+    bucket: str | None = None
+    turn_queues: tuple[str, ...] = ()
+    retention_days: int | None = None
+    stream_url: str = ""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """Read MAIL_TABLE, MAIL_BUCKET, MAIL_TURN_QUEUES, … Raises ConfigurationError that names the variable."""
+        return cls(
+            server=load_config().server.with_overrides(
+                swarm_name=environ.get("MAIL_SWARM_NAME") or None,
+                swarm_source=environ.get("MAIL_SWARM_SOURCE") or None,
+            ),
+            table=_required(environ, "MAIL_TABLE"),
+            bucket=environ.get("MAIL_BUCKET") or None,
+            turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
+            retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
+            stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
+        )
+
+
+def _required(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name)
+    if not value:
+        raise ConfigurationError(f"set the environment variable {name}; template.yaml does so")
+    return value
+
+
+def _queues(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip() for url in text.split(",") if url.strip())
+    if urls and len(urls) != len(Tier):
+        raise ConfigurationError(f"MAIL_TURN_QUEUES: {len(urls)} URLs; give one per tier, {len(Tier)} in all")
+    return urls
+
+
+def _days(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ConfigurationError(f"MAIL_RETENTION_DAYS: {text!r} is no whole number of days; 0 means forever")
+    return int(text) or None
