@@ -41,7 +41,8 @@ def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     begin = time.monotonic()
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     try:
-        report = _loop.run_until_complete(_system.run_token(record.body, seconds=seconds))
+        key, mailbox = _system.queue.read(record.body)
+        report = _loop.run_until_complete(_system.runtime.run_turn(key, mailbox, seconds=seconds))
     except Exception:
         logger.exception("a turn could not be run; its token comes back")
         _loop.run_until_complete(_system.queue.retry_soon(record.raw_event))

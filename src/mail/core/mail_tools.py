@@ -26,7 +26,7 @@ from mail.errors import Subject, ToolCallFault
 class MAILTool(BaseModel):
     """A MAIL tool: its arguments."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     tool_name: ClassVar[str]
 
 

@@ -17,46 +17,62 @@ HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, patt
 
 
 class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
 
 
 class MessageOptions(_Request):
     """Further settings of a message; others are ignored."""
 
-    max_steps: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many steps the agents may take before the supervisor has to finish."""
-    timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
-    """Seconds after which the task ends with an error."""
-    breakpoint_tool_call_result: Any = None
-    """The results of the breakpoint tools that the task waits for: a JSON string, an object `{"content"}`,
-    a list `[{"call_id", "content"}]`, or plain text."""
+    max_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="How many steps the agents may take before the supervisor has to finish.",
+    )
+    timeout: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000_000,
+        allow_inf_nan=False,
+        description="Seconds after which the task ends with an error.",
+    )
+    breakpoint_tool_call_result: Any = Field(
+        default=None,
+        description="The results of the breakpoint tools that the task waits for: a JSON string, an object "
+        '`{"content"}`, a list `[{"call_id", "content"}]`, or plain text.',
+    )
 
 
 class PostMessage(_Request):
     """A person's message to the swarm."""
 
-    body: str | None = None
-    """The text. It may only be empty when resuming from a breakpoint."""
-    subject: str | None = None
-    """The default is `New Message`."""
-    msg_type: Literal["request", "response", "broadcast", "interrupt"] | None = None
-    """The default is `request`."""
-    entrypoint: str | None = None
-    """The agent to write to; the default is the swarm's entrypoint, or the one that the task has had."""
-    show_events: bool | None = None
-    """Whether the answer holds the events."""
-    stream: bool | None = None
-    """Whether to answer with a stream of events."""
-    task_id: TaskId | None = None
-    """A new task's id, or the task to go on with; the default is a new task with an id of the server's."""
-    resume_from: ResumeFrom | None = None
-    """From where to go on with a task that has stopped."""
-    kwargs: MessageOptions | None = None
-    """Further settings."""
+    body: str | None = Field(
+        default=None, description="The text. It may only be empty when resuming from a breakpoint."
+    )
+    subject: str | None = Field(default=None, description="The default is `New Message`.")
+    msg_type: Literal["request", "response", "broadcast", "interrupt"] | None = Field(
+        default=None, description="The default is `request`."
+    )
+    entrypoint: str | None = Field(
+        default=None,
+        description="The agent to write to; the default is the swarm's entrypoint, or the one that the task "
+        "has had.",
+    )
+    show_events: bool | None = Field(default=None, description="Whether the answer holds the events.")
+    stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
+    task_id: TaskId | None = Field(
+        default=None,
+        description="A new task's id, or the task to go on with; the default is a new task with an id of the "
+        "server's.",
+    )
+    resume_from: ResumeFrom | None = Field(
+        default=None, description="From where to go on with a task that has stopped."
+    )
+    kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
 
     def submission(self) -> Submission:
         """The message as the runtime takes it."""
@@ -112,8 +128,7 @@ class Root(_Answer):
     status: Literal["running"]
     protocol_version: str
     swarm: SwarmInfo
-    uptime: float
-    """Seconds since the server started."""
+    uptime: float = Field(description="Seconds since the server started.")
 
 
 class Health(_Answer):
@@ -135,12 +150,9 @@ class Status(_Answer):
     """How busy the server is, and the caller."""
 
     swarm: SwarmState
-    active_users: int
-    """How many callers have a running task."""
-    user_mail_ready: bool
-    """Whether the caller has any task."""
-    user_task_running: bool
-    """Whether the caller has a running task."""
+    active_users: int = Field(description="How many callers have a running task.")
+    user_mail_ready: bool = Field(description="Whether the caller has any task.")
+    user_task_running: bool = Field(description="Whether the caller has a running task.")
 
 
 class Whoami(_Answer):
@@ -173,20 +185,23 @@ class StreamEvent(_Answer):
     """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
 
     event: EventKind | Literal["ping"]
-    id: str | None = None
-    """For `Last-Event-ID`; a ping has none."""
-    data: str
-    """A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping: `{timestamp,
-    task_id}`; the last event: `{timestamp, task_id, response}`."""
+    id: str | None = Field(default=None, description="For `Last-Event-ID`; a ping has none.")
+    data: str = Field(
+        description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"
+        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`."
+    )
 
 
 class Answer(_Answer):
     """What the swarm answers."""
 
-    response: str
-    """The finishing message; for a task that waits at a breakpoint, the waiting tool calls as JSON text."""
-    events: list[AnswerEvent] | None
-    """What has happened, where `show_events` asked for it."""
+    response: str = Field(
+        description="The finishing message; for a task that waits at a breakpoint, the waiting tool calls as "
+        "JSON text."
+    )
+    events: list[AnswerEvent] | None = Field(
+        description="What has happened, where `show_events` asked for it."
+    )
 
 
 class AcceptedLinks(_Answer):
@@ -229,18 +244,19 @@ class TaskRecord(_Answer):
     start_time: str
     events: list[RecordedEvent]
     is_running: bool
-    task_message_queue: list[QueuedMessage]
-    """The mail that waits; a stopped task keeps it until it is resumed."""
+    task_message_queue: list[QueuedMessage] = Field(
+        description="The mail that waits; a stopped task keeps it until it is resumed."
+    )
     remote_swarms: list[str]
-    completed: bool
-    """Whether the task has stopped, for whatever reason; `status` tells which."""
+    completed: bool = Field(
+        description="Whether the task has stopped, for whatever reason; `status` tells which."
+    )
     title: str | None
     status: TaskStatus
     entrypoint: str
-    generation: int
-    """How often the task was begun or resumed."""
-    steps: int
-    """Steps taken in this generation."""
+    generation: int = Field(description="How often the task was begun or resumed.")
+    steps: int = Field(description="Steps taken in this generation.")
     max_steps: int
-    pending_tool_calls: list[PendingToolCall]
-    """The breakpoint tool calls that a paused task waits for."""
+    pending_tool_calls: list[PendingToolCall] = Field(
+        description="The breakpoint tool calls that a paused task waits for."
+    )

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from pydantic_core import to_json
-from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from mail.core.events import Event
 from mail.core.tasks import TaskKey
 from mail.http.service import Service, service_of
+
+if TYPE_CHECKING:  # imported when the first stream begins: it brings all of uvicorn
+    from sse_starlette import EventSourceResponse, ServerSentEvent
 
 HEADERS = {"Cache-Control": "no-cache"}
 
@@ -29,12 +31,14 @@ def stream_events(
     after: int,
     answering: int | None = None,
     headers: Mapping[str, str] | None = None,
-) -> EventSourceResponse:
+) -> "EventSourceResponse":
     """Stream the events past `after`, to the answer to the message `answering` or else to the end of the task.
 
     A client that goes away ends the stream, never the task. Where the request's time runs out the stream ends
     early, between two events: the client comes back with `Last-Event-ID`.
     """
+    from sse_starlette import EventSourceResponse
+
     service = service_of(request)
     return EventSourceResponse(
         _frames(service, key, after, answering, service.patience(request)),
@@ -46,7 +50,7 @@ def stream_events(
 
 async def _frames(
     service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None
-) -> AsyncGenerator[ServerSentEvent]:
+) -> AsyncGenerator["ServerSentEvent"]:
     watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
@@ -65,10 +69,12 @@ async def _frames(
                 yield _encode("ping", {"timestamp": now, "task_id": key.task_id})
 
 
-def _frame(event: Event, task_id: str) -> ServerSentEvent:
+def _frame(event: Event, task_id: str) -> "ServerSentEvent":
     return _encode(event.kind.value, event.data(task_id), str(event.seq))
 
 
-def _encode(event: str, data: dict[str, Any], seq: str | None = None) -> ServerSentEvent:
+def _encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":
+    from sse_starlette import ServerSentEvent
+
     # ASCII, as clients that split lines by Python's rules take U+2028 and its like for line ends.
     return ServerSentEvent(to_json(data, ensure_ascii=True).decode(), event=event, id=seq)
