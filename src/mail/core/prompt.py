@@ -23,7 +23,7 @@ _START = (
     "A-Z_a-z\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
     "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
 )
-_NAME = re.compile(f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*")
+_NAME = f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*"
 """A name as XML 1.0 has it (section 2.3), without the colon of namespaces."""
 
 
@@ -73,7 +73,7 @@ def build_body_xml(content: dict[str, Any]) -> str:
 
 
 def _element(tag: str, value: Any) -> str:
-    if _NAME.fullmatch(tag) is None:
+    if re.fullmatch(_NAME, tag) is None:
         raise ValueError(f"{tag!r} can't be the name of an XML element")
     match value:
         case dict():
