@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
-_formatter = LambdaPowertoolsFormatter(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "mail"))
+SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
+NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
+
+_formatter = LambdaPowertoolsFormatter(service=SERVICE)
 
 
 class _TaskFilter(logging.Filter):
@@ -47,7 +50,7 @@ def make_metrics() -> "Metrics":
     """Where metrics are collected; whoever adds some flushes them at the end of the invocation."""
     from aws_lambda_powertools import Metrics
 
-    return Metrics()
+    return Metrics(namespace=NAMESPACE, service=SERVICE)
 
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:

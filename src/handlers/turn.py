@@ -21,11 +21,13 @@ _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
 
-@register_after_restore
 def _renew() -> None:
     """Processes that are restored from one snapshot must not share what tells them apart, nor its connections."""
     global _system  # noqa: PLW0603
     _system = make_system()
+
+
+register_after_restore(_renew)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -1,0 +1,87 @@
+"""A function's process on AWS: tasks in DynamoDB, tokens in SQS. There are no workers: events bring the work."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from mail.aws import Aws, AwsClient
+from mail.bootstrap.shared import auth_endpoints, make_authenticator
+from mail.config.aws import AwsConfig
+from mail.core.agents import SwarmCore
+from mail.core.ports import ServerRecords
+from mail.core.runtime import Runtime
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.errors import ConfigurationError, StoreUnavailable
+from mail.queues.sqs import SQSQueue
+from mail.stores.blobs import Blobs
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_records import DynamoDBRecords
+
+
+class AwsSystem:
+    """A swarm on the services of AWS, with all that a function needs.
+
+    What takes time once, such as the client of DynamoDB, is made with it: while the function is initialised.
+    """
+
+    def __init__(
+        self,
+        swarm: SwarmCore,
+        config: AwsConfig,
+        *,
+        stamp: Stamp = SYSTEM_STAMP,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.swarm = swarm
+        self.config = config
+        self.stamp = stamp
+        account = Aws()
+        dynamodb = account.client("dynamodb")
+        dynamodb.warm_up()
+        self.store = DynamoDBStore(
+            dynamodb,
+            config.table,
+            blobs=Blobs(account.client("s3"), config.bucket) if config.bucket else None,
+            retention_days=config.retention_days,
+            stamp=stamp,
+        )
+        self.records: ServerRecords = DynamoDBRecords(dynamodb, config.table)
+        sqs = account.client("sqs")
+        if config.turn_queues:
+            sqs.warm_up()
+        self.queue = SQSQueue(sqs, config.turn_queues)
+        self.runtime = Runtime(
+            swarm, self.store, self.queue, stamp, turn_seconds=config.server.settings.turn_seconds
+        )
+        self._resources = AsyncExitStack()
+        self.authenticator = make_authenticator(auth_endpoints(environ), self.records, self._resources)
+
+
+async def create_dynamodb_table(name: str) -> tuple[str, ...]:
+    """Make the table where it is missing; returns its name. Raises ConfigurationError where that can't be done."""
+    from mail.stores.dynamodb_schema import create_table
+
+    async with _dynamodb(name) as client:
+        await create_table(client, name)
+    return (name,)
+
+
+@asynccontextmanager
+async def open_dynamodb_records(name: str) -> AsyncIterator[ServerRecords]:
+    """The tokens and settings in a table. Raises ConfigurationError where it can't be used."""
+    async with _dynamodb(name) as client:
+        yield DynamoDBRecords(client, name)
+
+
+@asynccontextmanager
+async def _dynamodb(table: str) -> AsyncIterator[AwsClient]:
+    """A client for an operator, who is told what is wrong in the words of AWS."""
+    client = Aws().client("dynamodb")
+    try:
+        yield client
+    except StoreUnavailable as error:
+        raise ConfigurationError(f"dynamodb://{table} can't be used: {error.__cause__ or error}") from error
+    except ImportError as error:
+        raise ConfigurationError(f"dynamodb://{table} needs {error.name}: pip install 'mail[aws]'") from error
+    finally:
+        client.close()
