@@ -5,11 +5,15 @@ import os
 
 from handlers import telemetry
 from mail import bootstrap
+from mail.aws import Aws
 from mail.bootstrap.aws_system import AwsSystem
 from mail.config.aws import AwsConfig
 
 SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 """Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
+
+_secrets: set[str] = set()
+"""The variables that were read from there, and are read anew when a process is restored from a snapshot."""
 
 
 def make_system() -> AwsSystem:
@@ -20,15 +24,19 @@ def make_system() -> AwsSystem:
 
 
 def load_secrets(path: str) -> None:
-    """Put the parameters below a path of SSM into the environment; what is set there already wins."""
+    """Put the parameters below a path of SSM into the environment; what `template.yaml` has set there wins."""
     if not path:
         return
-    from aws_lambda_powertools.utilities import parameters
-
-    for name, value in parameters.get_parameters(path, decrypt=True, recursive=True).items():
-        variable = name.rsplit("/", 1)[-1]
-        if not os.environ.get(variable):
-            os.environ[variable] = value
+    client = Aws().client("ssm")
+    pages = client.botocore.get_paginator("get_parameters_by_path").paginate(
+        Path=path, Recursive=True, WithDecryption=True
+    )
+    for parameter in (parameter for page in pages for parameter in page["Parameters"]):
+        variable = parameter["Name"].rsplit("/", 1)[-1]
+        if variable in _secrets or not os.environ.get(variable):
+            os.environ[variable] = parameter["Value"]
+            _secrets.add(variable)
+    client.close()
 
 
 def make_loop() -> asyncio.AbstractEventLoop:

@@ -1,0 +1,394 @@
+"""What template.yaml promises: a function per handler, a route per operation, and no permission that isn't used."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy_tools import ROOT
+
+from mail.core.message import Tier
+from mail.stores.dynamodb_schema import create_table
+
+Template = dict[str, Any]
+
+TIERS = [tier.value for tier in Tier]
+TURN_FUNCTIONS = {"TurnFunction"}
+DEAD_LETTER_SECONDS = 90
+
+READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "s3:GetObject"}
+CHANGE = {
+    "dynamodb:PutItem",
+    "dynamodb:UpdateItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:BatchWriteItem",
+    "dynamodb:ConditionCheckItem",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "sqs:SendMessage",
+}
+TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"}
+LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
+
+ALLOWED = {
+    "RootFunction": LOG,
+    "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
+    "WhoamiFunction": LOG | {"dynamodb:GetItem"},
+    "StatusFunction": LOG | {"dynamodb:GetItem", "dynamodb:Query"},
+    "TasksFunction": LOG | READ,
+    "TaskFunction": LOG | READ,
+    "MessageFunction": LOG | READ | CHANGE,
+    "StreamFunction": LOG | READ | CHANGE,
+    "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
+    "DeadLetterFunction": LOG | READ | CHANGE | TAKE,
+    "SweeperFunction": LOG | READ | CHANGE,
+}
+"""From each function to all that it may do."""
+
+INDEXES = {
+    "StatusFunction": {"running"},
+    "TasksFunction": {"tasks"},
+    "StreamFunction": {"tasks", "running"},
+    "SweeperFunction": {"running"},
+}
+"""From a function to the indexes that it may query."""
+
+
+def of_type(template: Template, kind: str) -> dict[str, dict[str, Any]]:
+    """From logical id to properties."""
+    found = template["Resources"].items()
+    return {name: resource["Properties"] for name, resource in found if resource["Type"] == kind}
+
+
+def functions(template: Template) -> dict[str, dict[str, Any]]:
+    return of_type(template, "AWS::Serverless::Function")
+
+
+def modules_with_handlers() -> set[str]:
+    """The modules of `handlers` that have what Lambda calls."""
+    return {
+        path.stem
+        for path in (ROOT / "src" / "handlers").glob("*.py")
+        if {"handler", "app"} & set(names_at_top_level(path))
+    }
+
+
+def names_at_top_level(module: Path) -> Iterator[str]:
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def references(value: Any) -> Iterator[str]:
+    """Every name that the value refers to."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "Ref":
+                yield inner
+            elif key == "Fn::GetAtt":
+                yield (inner if isinstance(inner, list) else inner.split("."))[0]
+            elif key == "Fn::Sub":
+                text = inner[0] if isinstance(inner, list) else inner
+                yield from (name.split(".")[0] for name in re.findall(r"\$\{([^}]+)\}", text))
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def statements(template: Template, role: str) -> Iterator[dict[str, Any]]:
+    """What a role allows, whatever the parameters are."""
+    resource = template["Resources"][role]["Properties"]
+    shared = [reference["Ref"] for reference in resource.get("ManagedPolicyArns", ())]
+    policies = [*resource["Policies"], *(template["Resources"][name]["Properties"] for name in shared)]
+    for policy in policies:
+        for statement in policy["PolicyDocument"]["Statement"]:
+            yield statement["Fn::If"][1] if "Fn::If" in statement else statement
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# --------------------------------------------------------------------------------------------- functions and routes
+
+
+def test_every_handler_has_a_function_and_every_function_a_handler(template: Template) -> None:
+    handlers = [properties["Handler"] for properties in functions(template).values()]
+    modules = [re.fullmatch(r"handlers\.(\w+)(?:\.handler|:app)", handler) for handler in handlers]
+    assert sorted(found[1] for found in modules if found) == sorted(modules_with_handlers())
+    assert len(handlers) == len(set(handlers))
+
+
+def test_functions_are_named_after_their_handlers(template: Template) -> None:
+    for name, properties in functions(template).items():
+        module = re.split(r"[.:]", properties["Handler"])[1]
+        assert name == module.title().replace("_", "") + "Function"
+
+
+def test_every_operation_of_the_protocol_has_a_route_and_every_route_is_one(template: Template) -> None:
+    routes = [
+        (event["Properties"]["Method"], event["Properties"]["Path"])
+        for properties in functions(template).values()
+        for event in properties.get("Events", {}).values()
+        if event["Type"] == "HttpApi" and "Path" in event["Properties"]
+    ]
+    document = yaml.safe_load((ROOT / "spec" / "openapi.yaml").read_text(encoding="utf-8"))
+    operations = [(verb.upper(), path) for path, item in document["paths"].items() for verb in item]
+    assert sorted(routes) == sorted(operations)
+
+
+def test_what_no_route_takes_goes_to_one_function(template: Template) -> None:
+    default = [
+        name
+        for name, properties in functions(template).items()
+        for event in properties.get("Events", {}).values()
+        if event["Type"] == "HttpApi" and "Path" not in event["Properties"]
+    ]
+    assert default == ["RootFunction"]
+
+
+def test_only_turns_have_what_only_turns_need(template: Template) -> None:
+    for name, properties in functions(template).items():
+        own = {layer["Ref"] for layer in properties["Layers"] if "Ref" in layer}
+        assert own == {"TurnLayer" if name in TURN_FUNCTIONS else "ApiLayer"}, name
+
+
+def test_functions_behind_the_http_api_end_before_it_gives_up(template: Template) -> None:
+    shared = template["Globals"]["Function"]["Timeout"]
+    for name, properties in functions(template).items():
+        if any(event["Type"] == "HttpApi" for event in properties.get("Events", {}).values()):
+            assert properties.get("Timeout", shared) == 29, name
+
+
+def test_what_steps_turns_may_call_itself(template: Template) -> None:
+    for name, properties in functions(template).items():
+        takes_from_queues = any(event["Type"] == "SQS" for event in properties.get("Events", {}).values())
+        assert (properties.get("RecursiveLoop") == "Allow") == takes_from_queues, name
+
+
+def test_the_streaming_function_streams(template: Template) -> None:
+    properties = functions(template)["StreamFunction"]
+    variables = properties["Environment"]["Variables"]
+    assert properties["FunctionUrlConfig"]["InvokeMode"] == "RESPONSE_STREAM"
+    assert variables["AWS_LWA_INVOKE_MODE"] == "response_stream"
+    assert variables["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/run.sh"
+    assert properties["Timeout"] == 900
+
+
+# ----------------------------------------------------------------------------------------------------------- queues
+
+
+def test_there_is_a_queue_with_dead_letters_for_each_tier(template: Template) -> None:
+    queues = of_type(template, "AWS::SQS::Queue")
+    assert queues.keys() == {f"{kind}{tier}" for kind in ("Turns", "Dead") for tier in TIERS}
+    for tier in TIERS:
+        redrive = queues[f"Turns{tier}"]["RedrivePolicy"]
+        assert next(references(redrive["deadLetterTargetArn"])) == f"Dead{tier}"
+        assert redrive["maxReceiveCount"] == 5
+    for name, properties in queues.items():
+        assert properties["FifoQueue"] is True, name
+        assert properties["DeduplicationScope"] == "messageGroup", name
+        assert properties["FifoThroughputLimit"] == "perMessageGroupId", name
+
+
+@pytest.mark.parametrize(("function", "kind"), [("TurnFunction", "Turns"), ("DeadLetterFunction", "Dead")])
+def test_queues_feed_their_function_one_message_at_a_time(
+    template: Template, function: str, kind: str
+) -> None:
+    events = [event["Properties"] for event in functions(template)[function]["Events"].values()]
+    assert [next(references(event["Queue"])) for event in events] == [f"{kind}{tier}" for tier in TIERS]
+    for event in events:
+        assert event["BatchSize"] == 1
+        assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert "MaximumConcurrency" in event["ScalingConfig"]
+
+
+def test_publishers_get_the_queues_in_the_order_of_their_tiers(template: Template) -> None:
+    publishers = set()
+    for name, properties in functions(template).items():
+        urls = properties.get("Environment", {}).get("Variables", {}).get("MAIL_TURN_QUEUES")
+        if urls is not None:
+            publishers.add(name)
+            assert urls == {"Fn::Join": [",", [{"Ref": f"Turns{tier}"} for tier in TIERS]]}
+    assert publishers == {name for name, allowed in ALLOWED.items() if "sqs:SendMessage" in allowed}
+
+
+def test_a_message_stays_hidden_for_longer_than_its_turn_may_take(template: Template) -> None:
+    allowed = template["Parameters"]["TurnSeconds"]["AllowedValues"]
+    limits = template["Mappings"]["TurnLimits"]
+    assert limits.keys() == {str(seconds) for seconds in allowed}
+    for seconds in allowed:
+        assert limits[str(seconds)]["Hidden"] == seconds + 30
+        assert limits[str(seconds)]["Late"] >= 2 * limits[str(seconds)]["Hidden"]
+    queues, dead_letters = of_type(template, "AWS::SQS::Queue"), functions(template)["DeadLetterFunction"]
+    for tier in TIERS:
+        assert queues[f"Turns{tier}"]["VisibilityTimeout"] == {
+            "Fn::FindInMap": ["TurnLimits", {"Ref": "TurnSeconds"}, "Hidden"]
+        }
+        assert queues[f"Dead{tier}"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
+
+
+def test_no_tier_can_take_all_turns(template: Template) -> None:
+    allowed = template["Parameters"]["TurnConcurrency"]["AllowedValues"]
+    shares = template["Mappings"]["TurnShares"]
+    assert shares.keys() == {str(total) for total in allowed}
+    for total, tiers in shares.items():
+        assert sum(tiers.values()) == int(total)
+        assert min(tiers.values()) >= 2, "the least that Lambda takes"
+        assert max(tiers.values()) < int(total) / 2
+
+
+# ------------------------------------------------------------------------------------------------------ permissions
+
+
+def test_every_function_has_a_role_of_its_own(template: Template) -> None:
+    roles = [next(references(properties["Role"])) for properties in functions(template).values()]
+    assert sorted(roles) == sorted(of_type(template, "AWS::IAM::Role"))
+
+
+def test_nothing_is_allowed_that_has_no_name(template: Template) -> None:
+    for role in of_type(template, "AWS::IAM::Role"):
+        for statement in statements(template, role):
+            assert statement["Effect"] == "Allow"
+            assert not [action for action in listed(statement["Action"]) if "*" in action], role
+            for resource in listed(statement["Resource"]):
+                assert list(references(resource)), f"{role}: {resource} names nothing of this stack"
+
+
+def test_functions_may_do_what_they_need_and_no_more(template: Template) -> None:
+    allowed = {
+        name: {
+            action
+            for statement in statements(template, next(references(properties["Role"])))
+            for action in listed(statement["Action"])
+        }
+        for name, properties in functions(template).items()
+    }
+    assert allowed == ALLOWED
+
+
+def test_functions_query_the_indexes_that_they_need(template: Template) -> None:
+    for name, properties in functions(template).items():
+        text = json.dumps(list(statements(template, next(references(properties["Role"])))))
+        assert set(re.findall(r"index/(\w+)", text)) == INDEXES.get(name, set()), name
+
+
+def test_functions_write_only_their_own_log(template: Template) -> None:
+    for name, properties in functions(template).items():
+        log = properties["LoggingConfig"]["LogGroup"]["Ref"]
+        for statement in statements(template, next(references(properties["Role"]))):
+            if set(listed(statement["Action"])) == LOG:
+                assert list(references(statement["Resource"])) == [log], name
+        assert of_type(template, "AWS::Logs::LogGroup")[log]["RetentionInDays"] == {"Ref": "LogDays"}
+
+
+def test_only_turns_see_secrets(template: Template) -> None:
+    sees = [
+        name for name, properties in functions(template).items() if "SecretsPath" in references(properties)
+    ]
+    assert sees == ["TurnFunction"]
+
+
+# -------------------------------------------------------------------------------------------------------- versions
+
+
+def test_a_new_value_of_a_parameter_publishes_a_new_version(template: Template) -> None:
+    """SAM hashes `!Ref Parameter`, not its value, so the version's description has to change."""
+    turn = functions(template)["TurnFunction"]
+    used = {*references(turn), *references(template["Globals"]["Function"])} & template["Parameters"].keys()
+    queues_only = set(references(turn["Events"]))
+    named = set(references(turn["VersionDescription"])) | {"SnapStart"}
+    assert used - queues_only - {"EndpointUrl", "ApiMemory"} <= named
+    layers = of_type(template, "AWS::Serverless::LayerVersion")
+    for layer in (*turn["Layers"], *template["Globals"]["Function"]["Layers"]):
+        assert layers[layer["Ref"]]["PublishLambdaVersion"] is True
+
+
+def test_the_description_of_a_version_fits(template: Template) -> None:
+    text, parameters = (
+        functions(template)["TurnFunction"]["VersionDescription"]["Fn::Sub"],
+        template["Parameters"],
+    )
+
+    def longest(name: str) -> str:
+        parameter = parameters[name]
+        known = [*map(str, parameter.get("AllowedValues", ())), str(parameter.get("MaxValue", ""))]
+        return max([*known, "x" * parameter.get("MaxLength", 5)], key=len)
+
+    assert len(re.sub(r"\$\{(\w+)\}", lambda found: longest(found[1]), text)) <= 256
+
+
+# ------------------------------------------------------------------------------------------------------------- data
+
+
+class Recorder:
+    """A client of DynamoDB that only remembers how the table was to be made."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, dict[str, Any]] = {}
+
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self.calls[operation] = arguments
+        return {"Table": {"TableStatus": "ACTIVE"}}
+
+
+async def test_the_table_is_the_one_that_the_store_makes_for_itself(template: Template) -> None:
+    recorder = Recorder()
+    await create_table(recorder, "mail")  # type: ignore[arg-type]
+    table = of_type(template, "AWS::DynamoDB::Table")["Table"]
+    made = recorder.calls["create_table"]
+    for key in ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode"):
+        assert table[key] == made[key]
+    specification = recorder.calls["update_time_to_live"]["TimeToLiveSpecification"]
+    assert table["TimeToLiveSpecification"] == specification
+    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert table["SSESpecification"] == {"SSEEnabled": True}
+
+
+def test_data_outlives_the_stack(template: Template) -> None:
+    for name in ("Table", "Bodies"):
+        assert template["Resources"][name]["DeletionPolicy"] == "RetainExceptOnCreate"
+        assert template["Resources"][name]["UpdateReplacePolicy"] == "Retain"
+
+
+# --------------------------------------------------------------------------------------------------------- watching
+
+
+def test_every_queue_and_function_is_watched(template: Template) -> None:
+    alarms = of_type(template, "AWS::CloudWatch::Alarm")
+    watched = {name for alarm in alarms.values() for name in references(alarm)}
+    assert functions(template).keys() <= watched
+    assert of_type(template, "AWS::SQS::Queue").keys() <= watched
+    for name, alarm in alarms.items():
+        assert len(alarm.get("Metrics", ())) <= 10 + 1, f"{name}: ten metrics and an expression at most"
+
+
+def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None:
+    body = of_type(template, "AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
+    widgets = json.loads(body)["widgets"]
+    shown = {
+        metric[1] for widget in widgets for metric in widget["properties"]["metrics"] if metric[0] == "MAIL"
+    }
+    assert shown == {"Turns", "TurnSeconds", "AgentSeconds", "Conflicts", "DeadLetters"}
+    places = [(widget["x"], widget["y"]) for widget in widgets]
+    assert len(places) == len(set(places))
+
+
+# ------------------------------------------------------------------------------------------------------------- docs
+
+
+def test_every_parameter_is_documented(template: Template) -> None:
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    missing = [name for name in template["Parameters"] if f"`{name}`" not in text]
+    assert not missing
+    used = set(re.findall(r"\b([A-Z][a-z]\w+)=(?!=)", text))
+    assert used <= template["Parameters"].keys()
+    for name in template["Outputs"]:
+        assert name in text, name
