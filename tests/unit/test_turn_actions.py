@@ -11,8 +11,8 @@ from support.swarms import build_swarm
 
 from mail.core.actions import ActionCore
 from mail.core.events import EventKind
-from mail.core.message import Tier
 from mail.core.execution import UNKNOWN_OUTCOME
+from mail.core.message import Tier
 from mail.core.tools import ToolFormat
 
 
