@@ -5,6 +5,7 @@
     counts    store calls, SQL statements and bytes per turn: exact, and checked by a test
     http      requests per second and latency, beside an empty FastAPI route that commits one such transaction
     imports   what a fresh interpreter pays before it does anything
+    aws       AWS calls, capacity units and bytes per turn on ministack, and their price; not in the quick modes
 
 Times are CPU times (user and system, all threads), as the machine may be busy with something else; each
 is the median of several samples taken in turns with the floor's.

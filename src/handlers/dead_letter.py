@@ -9,6 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system
+from mail.core.context import CURRENT_TASK
 from mail.core.execution import TurnReport
 from mail.errors import BadRequest, LeaseLost
 
@@ -38,6 +39,7 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     except BadRequest:
         logger.exception("a dead letter is no token, and thrown away: %s", record.body)
         return
+    CURRENT_TASK.set(key.task_id)
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(_system.runtime.give_up(key, mailbox, REASON, seconds=seconds))
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):

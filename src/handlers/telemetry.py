@@ -42,7 +42,8 @@ def set_up() -> None:
 
 
 def begin_invocation(context: Any) -> None:
-    """Name the invocation in every line from now on."""
+    """Name the invocation in every line from now on, and no task of an earlier one."""
+    CURRENT_TASK.set("")
     _formatter.append_keys(function_name=context.function_name, function_request_id=context.aws_request_id)
 
 

@@ -11,6 +11,7 @@ from snapshot_restore_py import register_after_restore
 
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system
+from mail.core.context import CURRENT_TASK
 
 logger = logging.getLogger("mail.handlers.turn")
 
@@ -44,6 +45,7 @@ def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     try:
         key, mailbox = _system.queue.read(record.body)
+        CURRENT_TASK.set(key.task_id)
         report = _loop.run_until_complete(_system.runtime.run_turn(key, mailbox, seconds=seconds))
     except Exception:
         logger.exception("a turn could not be run; its token comes back")

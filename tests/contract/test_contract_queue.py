@@ -13,8 +13,8 @@ from mail.core.tasks import TaskKey
 SOON = 5.0
 
 
-def token(name: str, tier: Tier = Tier.AGENT, instance: str = ANN) -> Token:
-    return Token(TaskKey(instance, "task"), name, tier)
+def token(name: str, tier: Tier = Tier.AGENT, instance: str = ANN, cause: str = "") -> Token:
+    return Token(TaskKey(instance, "task"), name, tier, cause)
 
 
 async def names(queue: QueueAdapter) -> list[str]:
@@ -73,6 +73,25 @@ async def test_what_was_taken_can_be_published_again(queue: QueueAdapter) -> Non
     for _ in range(3):
         await publish(queue, token("alpha"))
         assert await names(queue) == ["alpha"]
+
+
+async def test_one_cause_is_a_wake_up_or_several_but_never_none(queue: QueueAdapter) -> None:
+    for _ in range(3):
+        await publish(queue, token("alpha", cause="1"), token("alpha", cause="1"))
+    assert {*await names(queue)} == {"alpha"}
+
+
+async def test_another_cause_is_another_wake_up(queue: QueueAdapter) -> None:
+    for cause in ("1", "2", "3"):
+        await publish(queue, token("alpha", cause=cause))
+        assert await names(queue) == ["alpha"]
+
+
+async def test_one_cause_wakes_every_mailbox_and_every_tier(queue: QueueAdapter) -> None:
+    await publish(queue, token("alpha", cause="1"), token("beta", cause="1"))
+    assert await names(queue) == ["alpha", "beta"]
+    await publish(queue, token("alpha", Tier.PERSON, cause="1"), token("alpha", instance=BOB, cause="1"))
+    assert await drain(queue) == [(TaskKey(ANN, "task"), "alpha"), (TaskKey(BOB, "task"), "alpha")]
 
 
 async def test_one_who_waits_is_woken(queue: QueueAdapter) -> None:

@@ -1,0 +1,157 @@
+"""A deployment in small: a table and five queues on ministack, and one warm process of the function that runs turns."""
+
+import asyncio
+import os
+from collections import deque
+from typing import Any, Self
+from unittest.mock import patch
+from uuid import uuid4
+
+from bench import swarms
+from bench.aws_meter import Meter, Usage
+from bench.engine import CALLER
+from mail.aws import Aws
+from mail.core.agents import SwarmCore
+from mail.core.execution import TurnReport
+from mail.core.intake import Submission
+from mail.core.message import Tier
+from mail.core.runtime import Runtime
+from mail.core.stamp import SYSTEM_STAMP
+from mail.local_aws.ministack import credentials
+from mail.queues.sqs import SQSQueue, decode_token
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_items import Item, is_mail, item_size, partition, string
+from mail.stores.dynamodb_schema import create_table
+from mail.stores.dynamodb_table import DynamoDBTable
+
+TURN_SECONDS = 600.0
+
+QUEUE_ATTRIBUTES = {
+    "FifoQueue": "true",
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+
+
+class EngineAws(Aws):
+    """Clients of an engine, each watched by a meter."""
+
+    def __init__(self, endpoint: str, meter: Meter | None = None) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._meter = meter
+
+    def make(self, service: str, connections: int) -> Any:
+        with patch.dict(os.environ, credentials(self._endpoint)):
+            client = super().make(service, connections)
+        if self._meter is not None:
+            self._meter.watch(client)
+        return client
+
+
+class Deployment:
+    """Runs tasks turn by turn. What its own administration asks of AWS is not counted.
+
+    The part of the event source is played by what the process itself has sent: a message wakes a turn up once, however
+    often it was sent, and is never late. An async context manager; what it has made stays, as long as the engine runs.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._table = f"bench-{uuid4().hex}"
+        admin = EngineAws(endpoint)
+        self._dynamodb, self._sqs = admin.client("dynamodb"), admin.client("sqs")
+        self.meter = Meter(self._size_of)
+        metered = EngineAws(endpoint, self.meter)
+        self._metered = metered.client("dynamodb"), metered.client("sqs")
+        self._urls: list[str] = []
+        self._messages: deque[dict[str, str]] = deque()
+        self._seen: set[str] = set()
+        self._partition = ""
+        self._aside: list[Item] = []
+
+    async def __aenter__(self) -> Self:
+        await create_table(self._dynamodb, self._table)
+        name = uuid4().hex
+        for tier in Tier:
+            made = await self._sqs.call(
+                "create_queue", QueueName=f"{name}-{tier}.fifo", Attributes=QUEUE_ATTRIBUTES
+            )
+            self._urls.append(made["QueueUrl"])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in (self._dynamodb, self._sqs, *self._metered):
+            client.close()
+
+    async def begin(self, swarm: SwarmCore) -> None:
+        """Start a task of the swarm, in a new process; nobody wakes up those before it any more."""
+        self.restart(swarm)
+        self._messages.clear()
+        submitted = await self._runtime.submit(CALLER, Submission(body=swarms.BODY))
+        self._partition, self._aside = partition(submitted.key), []
+        self._take()
+
+    def restart(self, swarm: SwarmCore) -> None:
+        """Go on in a new process, which remembers nothing."""
+        dynamodb, sqs = self._metered
+        store, queue = DynamoDBStore(dynamodb, self._table), SQSQueue(sqs, self._urls)
+        self._runtime = Runtime(swarm, store, queue, SYSTEM_STAMP)
+
+    async def set_aside(self) -> None:
+        """Take out of the table what turns of a warm process never read: events, and history.
+
+        Engines, unlike DynamoDB, get slower with every item of a task.
+        """
+        table = DynamoDBTable(self._dynamodb, self._table)
+        found: list[Item] = []
+        async for page in table.query(
+            KeyConditionExpression="PK = :partition AND SK BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":partition": string(self._partition),
+                ":first": string("A#"),
+                ":last": string("E#~"),
+            },
+        ):
+            found += (item for item in page if not is_mail(item))
+        await table.delete_many([(item["PK"]["S"], item["SK"]["S"]) for item in found])
+        self._aside += found
+
+    async def put_back(self) -> None:
+        """Undo `set_aside`."""
+        await DynamoDBTable(self._dynamodb, self._table).put_many(self._aside)
+        self._aside = []
+
+    async def turn(self) -> Usage | None:
+        """What the next turn uses; None when there is none."""
+        while self._messages:
+            report = await self._run(self._messages.popleft())
+            usage = self._take()
+            if report.outcome is TurnReport.Outcome.COMMITTED:
+                return usage
+        return None
+
+    async def finish(self) -> tuple[Usage, list[TurnReport]]:
+        """Run all turns that can be run, at once where they can; what they have used together."""
+        reports: list[TurnReport] = []
+        total = Usage()
+        while self._messages:
+            batch = [self._run(message) for message in self._messages]
+            self._messages.clear()
+            reports += await asyncio.gather(*batch)
+            total += self._take()
+        return total, reports
+
+    async def _run(self, message: dict[str, str]) -> TurnReport:
+        key, mailbox = decode_token(message["MessageBody"])
+        return await self._runtime.run_turn(key, mailbox, seconds=TURN_SECONDS)
+
+    def _take(self) -> Usage:
+        usage = self.meter.take()
+        for message in usage.messages:
+            if message["MessageDeduplicationId"] not in self._seen:
+                self._seen.add(message["MessageDeduplicationId"])
+                self._messages.append(message)
+        return usage
+
+    def _size_of(self, table: str, key: Item) -> int:
+        return item_size(self._dynamodb.botocore.get_item(TableName=table, Key=key)["Item"])

@@ -1,0 +1,147 @@
+"""Wakes mailboxes over SQS: a FIFO queue per tier, so that a flood of one tier never delays a more urgent one.
+
+A message is a token. Those of one mailbox are one message group of its queue, so that they come one at a time;
+what turns there are, and in which order, is said by the mailbox alone. What the service limits is kept by how a
+token is made: a batch of ten of them, with names as long as a table's keys may be, is a sixth of a request.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from itertools import batched
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from mail.aws import AwsClient, back_off
+from mail.core.message import Tier
+from mail.core.ports import Token
+from mail.core.record import Record
+from mail.core.tasks import TaskKey
+from mail.errors import BadRequest, ConfigurationError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+BATCH = 10
+"""Messages in one request, at most."""
+
+ATTEMPTS = 4
+"""How often a message is sent that the service keeps refusing."""
+
+SEND_SECONDS = 0.1
+"""What the first pause before sending it again is drawn from; twice as long after each further failure."""
+
+RETRY_SECONDS = (2, 15, 120, 600)
+"""After how long a message comes back whose turn has failed once, twice, …; the last for all further times.
+
+What lasts for less than ten minutes, such as a table that can't be reached, does no turn any harm.
+"""
+
+
+class _Body(Record):
+    instance: str
+    task_id: str
+    mailbox: str
+
+
+def encode_token(token: Token) -> str:
+    """The body of a token's message. All ASCII: SQS refuses some characters that JSON and names may hold."""
+    return json.dumps(
+        {"instance": token.key.instance, "task_id": token.key.task_id, "mailbox": token.mailbox}
+    )
+
+
+def decode_token(body: str) -> tuple[TaskKey, str]:
+    """The task and mailbox that a message is about. Raises BadRequest."""
+    try:
+        fields = _Body.model_validate_json(body)
+    except ValidationError as error:
+        raise BadRequest(
+            f"a token is an object of instance, task_id and mailbox, all of them text, but this is {body[:200]!r}"
+        ) from error
+    return TaskKey(fields.instance, fields.task_id), fields.mailbox
+
+
+class SQSQueue:
+    """`mail.core.ports.TurnQueue` on SQS.
+
+    `urls` are those of the queues, tier 1 first; none where a process never publishes.
+    """
+
+    def __init__(self, client: AwsClient, urls: Sequence[str]) -> None:
+        self._client = client
+        self._urls = dict(zip(Tier, urls, strict=True)) if urls else {}
+
+    read = staticmethod(decode_token)
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        """Send the tokens. Raises StoreUnavailable when some may not have arrived; sending them again does no harm."""
+        if tokens and not self._urls:
+            raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
+        tiers = {token.tier for token in tokens}
+        sent = await asyncio.gather(
+            *(self._send(tier, [token for token in tokens if token.tier is tier]) for tier in tiers),
+            return_exceptions=True,  # the other queues get theirs all the same
+        )
+        for error in sent:
+            if error is not None:
+                raise error
+
+    async def retry_soon(self, record: Mapping[str, Any]) -> None:
+        """Let a message that an event source brought, and whose turn failed, come back before its visibility ends.
+
+        `record` is that of the event. The more often it has come, the longer it stays away. Where this fails the
+        message only comes later.
+        """
+        receives = int(record["attributes"]["ApproximateReceiveCount"])
+        with suppress(StoreUnavailable):
+            await self._client.call(
+                "change_message_visibility",
+                QueueUrl=self._url(record["eventSourceARN"]),
+                ReceiptHandle=record["receiptHandle"],
+                VisibilityTimeout=RETRY_SECONDS[min(receives, len(RETRY_SECONDS)) - 1],
+            )
+
+    def _url(self, arn: str) -> str:
+        name = arn.rsplit(":", 1)[-1]
+        for url in self._urls.values():
+            if url.rsplit("/", 1)[-1] == name:
+                return url
+        raise ConfigurationError(
+            f"MAIL_TURN_QUEUES does not name the queue that this function is fed by, {arn}"
+        )
+
+    async def _send(self, tier: Tier, tokens: Sequence[Token]) -> None:
+        """Send the tokens of one tier in their order, one batch after the other."""
+        for batch in batched(tokens, BATCH):
+            await self._send_batch(self._urls[tier], [_entry(str(n), token) for n, token in enumerate(batch)])
+
+    async def _send_batch(self, url: str, entries: list[dict[str, str]]) -> None:
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await back_off(attempt - 1, base=SEND_SECONDS)
+            answer = await self._client.call("send_message_batch", QueueUrl=url, Entries=entries)
+            refused = {failure["Id"]: failure for failure in answer.get("Failed", ())}
+            if not refused:
+                return
+            entries = [entry for entry in entries if entry["Id"] in refused]
+        logger.error("sqs refused %d of a batch of tokens: %s", len(entries), list(refused.values()))
+        raise StoreUnavailable
+
+
+def _entry(entry_id: str, token: Token) -> dict[str, str]:
+    mailbox = (*token.key, token.mailbox)
+    return {
+        "Id": entry_id,
+        "MessageBody": encode_token(token),
+        "MessageGroupId": _digest(*mailbox),
+        "MessageDeduplicationId": _digest(*mailbox, token.cause or uuid4().hex),
+    }
+
+
+def _digest(*parts: str) -> str:
+    return sha256(json.dumps(parts).encode()).hexdigest()

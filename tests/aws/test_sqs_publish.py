@@ -1,0 +1,245 @@
+"""What `SQSQueue` asks of SQS: how many requests, of which size, and what it does where they fail."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.adapters import drain
+from support.engines import sqs_engines
+from support.sqs_adapter import SQSQueueAdapter, hooked
+
+from mail.aws import Aws
+from mail.core.message import Tier
+from mail.core.ports import Token
+from mail.core.tasks import TaskKey
+from mail.errors import ConfigurationError, StoreUnavailable
+from mail.queues.sqs import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_token
+
+KEY = TaskKey("user:ann@bench", "task")
+LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)
+LONGEST_MAILBOX = "\x01" * 1000
+"""Past what a table's keys hold (2,048 and 1,024 bytes), of what takes the most room in JSON."""
+
+
+@pytest.fixture(params=sqs_engines())
+def sqs(request: pytest.FixtureRequest) -> SQSQueueAdapter:
+    return SQSQueueAdapter(request.param)
+
+
+@pytest.fixture
+def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
+    """The parameters of every SendMessageBatch."""
+    seen: list[dict[str, Any]] = []
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        seen.append(dict(params))
+
+    with hooked(sqs.client, "SendMessageBatch", provide_client_params=note):
+        yield seen
+
+
+@contextmanager
+def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Iterator[Counter[str]]:
+    """Lets the service refuse messages, by making them bad on their way. Counts how often each was sent.
+
+    `refused` says so of a mailbox, and of how often it was refused or accepted before.
+    """
+    sent: Counter[str] = Counter()
+
+    def spoil(params: dict[str, Any], **_: Any) -> None:
+        entries = []
+        for entry in params["Entries"]:
+            mailbox = decode_token(entry["MessageBody"])[1]
+            entries.append({**entry, "MessageBody": ""} if refused(mailbox, sent[mailbox]) else entry)
+            sent[mailbox] += 1
+        params["Entries"] = entries
+
+    with hooked(sqs.client, "SendMessageBatch", before_parameter_build=spoil):
+        yield sent
+
+
+def tokens(count: int, tier: Tier = Tier.AGENT, cause: str = "1") -> list[Token]:
+    return [Token(KEY, f"agent-{n}", tier, cause) for n in range(count)]
+
+
+def names(taken: list[tuple[TaskKey, str]]) -> list[str]:
+    return [mailbox for _, mailbox in taken]
+
+
+async def test_nothing_is_sent_for_nothing(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
+    await sqs.queue.publish([])
+    assert requests == []
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 32])
+async def test_tokens_go_in_as_few_requests_as_can_be_and_in_order(
+    sqs: SQSQueueAdapter, requests: list[dict[str, Any]], count: int
+) -> None:
+    await sqs.queue.publish(tokens(count))
+    assert [len(request["Entries"]) for request in requests] == [
+        min(BATCH, count - begin) for begin in range(0, count, BATCH)
+    ]
+    assert names(await drain(sqs)) == [f"agent-{n}" for n in range(count)]
+
+
+async def test_each_tier_has_its_queue(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
+    await sqs.queue.publish([Token(KEY, tier.name, tier) for tier in reversed(Tier)])
+    assert sorted(request["QueueUrl"] for request in requests) == sorted(sqs.urls)
+    assert names(await drain(sqs)) == [tier.name for tier in Tier]
+
+
+async def test_the_longest_tokens_fit_into_requests(
+    sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
+) -> None:
+    """The checks of `support.sqs_adapter` fail where a request is larger than 1 MiB."""
+    await sqs.queue.publish([Token(LONGEST_KEY, f"{LONGEST_MAILBOX}{n}", Tier.AGENT) for n in range(BATCH)])
+    assert len(requests) == 1
+    assert {key for key, _ in await drain(sqs)} == {LONGEST_KEY}
+
+
+def entry_ids(requests: list[dict[str, Any]], which: str) -> list[str]:
+    return [entry[which] for request in requests for entry in request["Entries"]]
+
+
+async def test_a_mailbox_is_a_message_group(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
+    same = [Token(KEY, "agent", Tier.AGENT, "1"), Token(KEY, "agent", Tier.AGENT, "2")]
+    others = [
+        Token(TaskKey("user:ann@bench", "task2"), "agent", Tier.AGENT, "1"),
+        Token(TaskKey("user:ann@benc", "htask"), "agent", Tier.AGENT, "1"),
+        Token(TaskKey("user:ann@bench", "taska"), "gent", Tier.AGENT, "1"),
+    ]
+    await sqs.queue.publish([*same, *others])
+    groups = entry_ids(requests, "MessageGroupId")
+    assert groups[0] == groups[1]
+    assert len(set(groups)) == 1 + len(others)
+
+
+async def test_one_cause_is_one_wake_up(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
+    for cause in ("1", "1", "2", "1", "2"):
+        await sqs.queue.publish(tokens(1, cause=cause))
+    once, again, other, *_ = entry_ids(requests, "MessageDeduplicationId")
+    assert once == again != other
+    assert names(await drain(sqs)) == ["agent-0", "agent-0"]
+
+
+async def test_without_a_cause_every_token_is_a_wake_up(sqs: SQSQueueAdapter) -> None:
+    for _ in range(2):
+        await sqs.queue.publish(tokens(1, cause=""))
+        assert names(await drain(sqs)) == ["agent-0"]
+
+
+async def test_what_is_refused_is_sent_again_and_only_that(sqs: SQSQueueAdapter) -> None:
+    odd = [f"agent-{n}" for n in range(1, 15, 2)]
+    with refusals(sqs, lambda mailbox, before: mailbox in odd and before < 2) as sent:
+        await sqs.queue.publish(tokens(15))
+    assert {mailbox for mailbox, times in sent.items() if times == 3} == set(odd)
+    assert sent.total() == 8 + 3 * 7
+    assert sorted(names(await drain(sqs))) == sorted(sent)
+
+
+async def test_what_is_refused_again_and_again_is_given_up(sqs: SQSQueueAdapter) -> None:
+    with (
+        refusals(sqs, lambda mailbox, _: mailbox == "agent-1") as sent,
+        pytest.raises(StoreUnavailable),
+    ):
+        await sqs.queue.publish(tokens(3))
+    assert sent == {"agent-0": 1, "agent-1": ATTEMPTS, "agent-2": 1}
+    assert names(await drain(sqs)) == ["agent-0", "agent-2"]
+
+
+async def test_a_queue_that_fails_keeps_nothing_from_the_others(sqs: SQSQueueAdapter) -> None:
+    queue = SQSQueue(sqs.client, [f"{sqs.urls[0]}-is-gone", *sqs.urls[1:]])
+    with pytest.raises(StoreUnavailable):
+        await queue.publish([Token(KEY, tier.name, tier) for tier in Tier])
+    assert names(await drain(sqs)) == [tier.name for tier in Tier][1:]
+
+
+async def test_queues_are_sent_to_at_once(sqs: SQSQueueAdapter) -> None:
+    """None of the five requests ends before all have begun."""
+    begun = asyncio.Barrier(len(Tier))
+    loop = asyncio.get_running_loop()
+
+    def meet(**_: Any) -> None:
+        asyncio.run_coroutine_threadsafe(_meet(), loop).result(timeout=10)
+
+    async def _meet() -> None:
+        await begun.wait()
+
+    with hooked(sqs.client, "SendMessageBatch", before_call=meet):
+        await sqs.queue.publish([Token(KEY, "agent", tier) for tier in Tier])
+    assert len(await drain(sqs)) == len(Tier)
+
+
+async def test_a_process_without_queues_may_not_publish() -> None:
+    queue = SQSQueue(Aws().client("sqs"), [])
+    await queue.publish([])
+    with pytest.raises(ConfigurationError, match="MAIL_TURN_QUEUES"):
+        await queue.publish(tokens(1))
+
+
+def test_there_is_a_queue_per_tier() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        SQSQueue(Aws().client("sqs"), ["one", "two"])
+
+
+class TestRetrySoon:
+    """A message whose turn has failed comes back before its visibility ends."""
+
+    @pytest.fixture
+    async def record(self, sqs: SQSQueueAdapter) -> dict[str, Any]:
+        """A message that was taken, as an event source brings it."""
+        await sqs.queue.publish(tokens(1, Tier.INTERRUPT))
+        url = sqs.urls[Tier.INTERRUPT - 1]
+        answer = await sqs.client.call(
+            "receive_message", QueueUrl=url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
+        )
+        attributes = await sqs.client.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])
+        (message,) = answer["Messages"]
+        return {
+            "body": message["Body"],
+            "receiptHandle": message["ReceiptHandle"],
+            "attributes": message["Attributes"],
+            "eventSourceARN": attributes["Attributes"]["QueueArn"],
+        }
+
+    @pytest.mark.parametrize(("receives", "seconds"), [(1, 2), (2, 8), (3, 32), (4, 60), (5, 60), (1000, 60)])
+    async def test_the_more_often_it_came_the_longer_it_stays_away(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any], receives: int, seconds: int
+    ) -> None:
+        asked: list[int] = []
+
+        def note(params: dict[str, Any], **_: Any) -> None:
+            asked.append(params["VisibilityTimeout"])
+
+        record["attributes"]["ApproximateReceiveCount"] = str(receives)
+        with hooked(sqs.client, "ChangeMessageVisibility", provide_client_params=note):
+            await SQSQueue(sqs.client, sqs.urls).retry_soon(record)
+        assert asked == [seconds]
+
+    async def test_it_comes_back(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert await drain(sqs) == []
+        monkeypatch.setattr("mail.queues.sqs.RETRY_SECONDS", (0,))
+        await SQSQueue(sqs.client, sqs.urls).retry_soon(record)
+        assert names(await drain(sqs)) == ["agent-0"]
+
+    async def test_where_it_fails_the_message_only_comes_later(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any]
+    ) -> None:
+        await SQSQueue(sqs.client, sqs.urls).retry_soon({**record, "receiptHandle": "expired"})
+        assert await drain(sqs) == []
+
+    async def test_a_queue_that_is_none_of_ours_is_a_mistake_of_the_deployment(
+        self, sqs: SQSQueueAdapter, record: dict[str, Any]
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=r"other\.fifo"):
+            await SQSQueue(sqs.client, sqs.urls).retry_soon(
+                {**record, "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:other.fifo"}
+            )
+
+    def test_it_tries_for_less_than_a_message_may_take_to_be_a_dead_letter(self) -> None:
+        assert sum(RETRY_SECONDS) < 300

@@ -1,0 +1,58 @@
+"""A token as a message: what it says, and what makes two of them one."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mail.core.message import Tier
+from mail.core.ports import Token
+from mail.core.tasks import TaskKey
+from mail.errors import BadRequest
+from mail.queues.sqs import decode_token, encode_token
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+
+
+@given(NAMES, NAMES, NAMES, st.sampled_from(Tier), st.text())
+def test_a_token_is_read_as_it_was_written(
+    instance: str, task_id: str, mailbox: str, tier: Tier, cause: str
+) -> None:
+    key = TaskKey(instance, task_id)
+    assert decode_token(encode_token(Token(key, mailbox, tier, cause))) == (key, mailbox)
+
+
+def test_a_body_is_what_the_contract_says() -> None:
+    token = Token(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7")
+    assert json.loads(encode_token(token)) == {
+        "instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor",
+    }  # fmt: skip
+
+
+@given(NAMES)
+def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
+    assert encode_token(Token(TaskKey(name, name), name, Tier.AGENT)).isascii()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "hello",
+        "null",
+        "[]",
+        '"text"',
+        "{}",
+        '{"instance": "user:ann@bench", "task_id": "t-1"}',
+        '{"instance": "user:ann@bench", "task_id": 1, "mailbox": "supervisor"}',
+        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "tier": 5}',
+        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor"',
+        "x" * 100_000,
+    ],
+)
+def test_a_body_that_is_no_token_is_refused_with_what_it_should_be(body: str) -> None:
+    with pytest.raises(BadRequest, match="an object of instance, task_id and mailbox") as refusal:
+        decode_token(body)
+    assert repr(body[:200]) in str(refusal.value)
+    assert len(str(refusal.value)) < 400

@@ -1,0 +1,179 @@
+"""What the functions of one deployment share, on ministack; and the part that AWS plays between them."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from support.dynamodb import BUCKET, DynamoDBAdapter
+from support.engines import aws_environment, endpoint
+from support.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
+from support.sqs_adapter import SQSQueueAdapter
+
+from mail.core.ports import CallerRole
+from mail.core.tasks import Task, TaskKey
+from mail.utils.callers import Caller
+from mail.utils.tokens import issue_token
+
+ENGINE = "ministack"
+BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
+"""What `sam build` has made."""
+
+PLACEHOLDER = re.compile(r"mail_(\w+)_PUT-A-TOKEN-HERE")
+ALICE = "user:alice@example-no-proxy"
+"""Whose token the sample events of queues carry."""
+
+HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task")
+QUEUES = ("turn", "dead_letter")
+FUNCTIONS = (*HTTP, *QUEUES, "sweeper")
+"""The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
+
+
+class Stage:
+    """A table, a bucket, five queues, keys of callers, and functions that run on them, from source or as built.
+
+    A context manager. Functions are started when they are first needed, and kept.
+    """
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.table = DynamoDBAdapter(ENGINE)
+        self.queues = SQSQueueAdapter(ENGINE)
+        self._keys: dict[str, str] = {}
+        self._running: dict[str, LambdaRuntime] = {}
+
+    def __enter__(self) -> "Stage":
+        asyncio.run(self.table.open())
+        self.environment = {
+            **aws_environment(endpoint(ENGINE)),
+            "MAIL_TABLE": self.table.table,
+            "MAIL_BUCKET": BUCKET,
+            "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
+            "MAIL_RETENTION_DAYS": "90",
+            "MAIL_CONFIG_PATH": "mail.toml",
+            "POWERTOOLS_SERVICE_NAME": "mail",
+            "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for running in self._running.values():
+            running.stop()
+        asyncio.run(self.table.close())
+
+    def function(self, name: str, **changes: Any) -> Function:
+        """A function of this deployment, but for some changes."""
+        if self.code == "source":
+            function = source_function(f"handlers.{name}.handler")
+        else:
+            function = built_function(f"{name.title().replace('_', '')}Function", BUILD)
+        return replace(function, **changes)
+
+    def start(self, name: str, **changes: Any) -> LambdaRuntime:
+        """An execution environment of a function that is the caller's to stop."""
+        return LambdaRuntime(self.function(name, **changes), self.environment)
+
+    def invoke(self, name: str, event: dict[str, Any]) -> Any:
+        """What a function returns; all invocations share one execution environment."""
+        return self.running(name).invoke(event)
+
+    def running(self, name: str) -> LambdaRuntime:
+        """The execution environment that `invoke` uses."""
+        if name not in self._running:
+            self._running[name] = self.start(name)
+        return self._running[name]
+
+    def key(self, role: CallerRole, name: str) -> str:
+        """The key of a caller; always the same one."""
+        if name not in self._keys:
+            self._keys[name] = asyncio.run(issue_token(self.table.records, Caller(role, name)))
+        return self._keys[name]
+
+    def load(self, task_id: str, instance: str = ALICE) -> Task:
+        """A task, which must be there."""
+        task = asyncio.run(self.table.store.load(TaskKey(instance, task_id)))
+        assert task is not None
+        return task
+
+    # ------------------------------------------------------------------------------------ what AWS does
+
+    def event(self, name: str) -> dict[str, Any]:
+        """The sample event of a function, with a key that is valid here."""
+        text = (ROOT / "events" / f"{name}.json").read_text(encoding="utf-8")
+        event: dict[str, Any] = json.loads(PLACEHOLDER.sub(self.key("user", "alice"), text))
+        return event
+
+    def request(
+        self,
+        name: str,
+        *,
+        body: dict[str, Any] | None = None,
+        path: str = "",
+        query: str = "",
+        **headers: str,
+    ) -> dict[str, Any]:
+        """The sample event of a function behind the HTTP API, asking for something else."""
+        event = self.event(name)
+        if body is not None:
+            event["body"] = json.dumps(body)
+            event["headers"]["content-length"] = str(len(event["body"]))
+        if path:
+            event["rawPath"] = event["requestContext"]["http"]["path"] = path
+        if query:
+            event["rawQueryString"] = query
+            event["queryStringParameters"] = dict(each.split("=") for each in query.split("&"))
+        event["headers"] |= headers
+        return event
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The messages in the queues, urgent tiers first, as an event source brings them; those that come later, too."""
+        sqs = self.queues.client.botocore
+        while True:
+            for url in self.queues.urls:
+                answer = sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["All"])
+                if messages := answer.get("Messages"):
+                    yield self.record(url, messages[0])
+                    break
+            else:
+                return
+
+    def record(self, url: str, message: dict[str, Any]) -> dict[str, Any]:
+        """A message, as an event source brings it."""
+        answer = self.queues.client.botocore.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return {
+            **self.event("turn")["Records"][0],
+            "messageId": message["MessageId"],
+            "receiptHandle": message["ReceiptHandle"],
+            "body": message["Body"],
+            "attributes": message["Attributes"],
+            "md5OfBody": message["MD5OfBody"],
+            "eventSourceARN": answer["Attributes"]["QueueArn"],
+        }
+
+    def delete(self, record: dict[str, Any]) -> None:
+        """What an event source does with a message that was dealt with."""
+        name = record["eventSourceARN"].rpartition(":")[2]
+        (url,) = [url for url in self.queues.urls if url.endswith(f"/{name}")]
+        self.queues.client.botocore.delete_message(QueueUrl=url, ReceiptHandle=record["receiptHandle"])
+
+    def work_off(self) -> int:
+        """Run turns until no queue has a message; returns how many invocations that took."""
+        count = 0
+        for record in self.records():
+            assert self.invoke("turn", {"Records": [record]}) == {"batchItemFailures": []}
+            self.delete(record)
+            count += 1
+        return count
+
+
+def why_not_built() -> str:
+    """Why functions can't be run as built; empty where they can."""
+    template = BUILD / "template.yaml"
+    if not template.exists():
+        return "run: sam build"
+    newest = max(path.stat().st_mtime for path in Path(ROOT, "src").rglob("*.py"))
+    return "the build is older than the code; run: sam build" if newest > template.stat().st_mtime else ""

@@ -1,0 +1,83 @@
+"""What the functions load before their first invocation: as cold starts are mostly imports, only what they need."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+from function_stage import FUNCTIONS, HTTP
+from support.lambda_runtime import ROOT
+
+from mail.local_aws.processes import system_environment
+
+FLOOR = "from botocore.session import Session; from fastapi import FastAPI; from mangum import Mangum"
+
+MORE_THAN_FLOOR = 220
+"""Modules of a handler beside FastAPI, Mangum and botocore; at the time of writing, some 180 are MAIL and Powertools."""
+
+OURS_ALONE = 630
+"""Modules of a handler without FastAPI."""
+
+NEVER = {
+    "litellm",
+    "openai",
+    "boto3",
+    "sqlite3",
+    "rich",
+    "typer",
+    "httpx",
+    "jsonschema",
+    "yaml",
+    "schemathesis",
+}
+HTTP_ONLY = {"fastapi", "starlette", "mangum", "sse_starlette", "uvicorn"}
+
+TIERS = ",".join(f"https://queue.example/turns-{tier}.fifo" for tier in range(1, 6))
+
+
+@cache
+def modules(code: str) -> frozenset[str]:
+    """What is loaded in a new process once this has run."""
+    environment = {
+        **system_environment(),
+        "PYTHONPATH": str(ROOT / "src"),
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "MAIL_TABLE": "mail",
+        "MAIL_TURN_QUEUES": TIERS,
+        "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
+    }
+    show = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{show}"],
+        env=environment,
+        cwd=ROOT / "swarm",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return frozenset(json.loads(done.stdout.splitlines()[-1]))
+
+
+def packages(loaded: frozenset[str]) -> set[str]:
+    return {name.partition(".")[0] for name in loaded}
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "stream"])
+def test_a_handler_loads_nothing_that_it_does_not_need(name: str) -> None:
+    loaded = packages(modules(f"import handlers.{name}"))
+    assert not loaded & NEVER
+    if name not in (*HTTP, "stream"):
+        assert not loaded & HTTP_ONLY
+
+
+@pytest.mark.parametrize("name", HTTP)
+def test_a_handler_behind_the_http_api_is_little_more_than_its_frameworks(name: str) -> None:
+    assert len(modules(f"import handlers.{name}") - modules(FLOOR)) <= MORE_THAN_FLOOR
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in HTTP])
+def test_a_handler_without_http_is_small(name: str) -> None:
+    assert len(modules(f"import handlers.{name}")) <= OURS_ALONE

@@ -1,0 +1,158 @@
+"""The functions behind the HTTP API, each fed its sample event on a Lambda of our own: what they answer, and in which shape."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from function_stage import ALICE, HTTP, Stage
+
+from mail.core.tasks import TaskStatus
+
+SWARM = "example-no-proxy"
+
+
+def answer(result: dict[str, Any]) -> Any:
+    """The JSON that an answer holds."""
+    assert result["headers"]["content-type"] == "application/json"
+    return json.loads(result["body"])
+
+
+def well_shaped(result: dict[str, Any]) -> bool:
+    """Whether it is an answer of payload format 2.0."""
+    return (
+        result.keys() <= {"statusCode", "headers", "cookies", "body", "isBase64Encoded"}
+        and isinstance(result["statusCode"], int)
+        and isinstance(result["body"], str)
+        and all(isinstance(value, str) for value in result["headers"].values())
+        and result["isBase64Encoded"] is False
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in HTTP if name not in ("message", "task")])
+def test_a_sample_event_is_answered(stage: Stage, name: str) -> None:
+    result = stage.invoke(name, stage.event(name))
+    assert well_shaped(result), result
+    assert result["statusCode"] == 200, result
+
+
+def test_root_says_which_service_it_is(stage: Stage) -> None:
+    said = answer(stage.invoke("root", stage.event("root")))
+    assert said["name"] == "mail"
+    assert said["swarm"]["name"] == SWARM
+
+
+def test_root_serves_what_no_other_function_does(stage: Stage) -> None:
+    paths = answer(stage.invoke("root", stage.request("root", path="/openapi.json")))["paths"]
+    assert {"/message", "/task", "/health"} <= paths.keys()
+    assert stage.invoke("root", stage.request("root", path="/nowhere"))["statusCode"] == 404
+
+
+def test_health_is_set_by_admins_and_seen_by_all(stage: Stage) -> None:
+    set_health = stage.request("health", body={"status": "degraded"})
+    set_health["requestContext"]["http"]["method"] = "POST"
+    assert stage.invoke("health", set_health)["statusCode"] == 401
+    set_health["headers"]["authorization"] = f"Bearer {stage.key('admin', 'root')}"
+    assert answer(stage.invoke("health", set_health))["status"] == "degraded"
+    assert answer(stage.invoke("health", stage.event("health")))["status"] == "degraded"
+
+
+def test_whoami_knows_the_key(stage: Stage) -> None:
+    assert answer(stage.invoke("whoami", stage.event("whoami"))) == {"id": "alice", "role": "user"}
+
+
+@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task"])
+def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
+    event = stage.event(name)
+    del event["headers"]["authorization"]
+    result = stage.invoke(name, event)
+    assert well_shaped(result)
+    assert result["statusCode"] == 401
+    assert "detail" in answer(result)
+
+
+def test_a_message_that_nobody_answers_in_time_is_accepted(stage: Stage) -> None:
+    """The function would be ended after eight seconds; it says where to look before."""
+    with stage.start("message", timeout=8) as running:
+        event = stage.event("message")
+        running.invoke(stage.request("message", body={}))  # the cold start isn't what is tested
+        result = running.invoke(event)
+    assert well_shaped(result)
+    assert result["statusCode"] == 202
+    assert result["headers"]["location"] == "/task?task_id=first"
+    assert answer(result)["task_id"] == "first"
+    assert stage.load("first").status is TaskStatus.RUNNING
+    assert stage.work_off() >= 5
+    assert stage.load("first").status is TaskStatus.COMPLETED
+
+
+def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> None:
+    stage.invoke("turn", stage.event("turn"))
+    body = {"body": "weather in Oslo and 2**10", "task_id": "answered", "show_events": True}
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(stage.invoke, "message", stage.request("message", body=body))
+        while not waiting.done():
+            stage.work_off()
+    result = waiting.result()
+    assert result["statusCode"] == 200, result
+    said = answer(result)
+    assert "1024" in said["response"]
+    assert said["events"]
+
+
+def test_a_bad_message_is_refused_and_leaves_nothing(stage: Stage) -> None:
+    result = stage.invoke("message", stage.request("message", body={"body": 1, "task_id": "bad"}))
+    assert well_shaped(result)
+    assert result["statusCode"] == 400
+    listed = answer(stage.invoke("tasks", stage.event("tasks")))
+    assert "bad" not in listed
+
+
+@pytest.fixture(scope="module")
+def done(stage: Stage) -> str:
+    """A task that has been answered."""
+    body = {"body": "what is 2**10", "task_id": "done"}
+    result = stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    assert result["statusCode"] == 202
+    stage.work_off()
+    return "done"
+
+
+def test_an_answered_task_is_listed(stage: Stage, done: str) -> None:
+    listed = answer(stage.invoke("tasks", stage.event("tasks")))
+    assert listed[done]["task_id"] == done
+
+
+def test_an_answered_task_can_be_read(stage: Stage, done: str) -> None:
+    result = stage.invoke("task", stage.request("task", query=f"task_id={done}"))
+    assert well_shaped(result)
+    record = answer(result)
+    assert record["task_id"] == done
+    assert record["is_running"] is False
+
+
+def test_an_answered_task_can_be_read_as_a_stream_in_one_piece(stage: Stage, done: str) -> None:
+    event = stage.request("task", path="/task/stream", query=f"task_id={done}")
+    result = stage.invoke("task", event)
+    assert well_shaped(result)
+    assert result["headers"]["content-type"].startswith("text/event-stream")
+    assert "event: task_complete" in result["body"]
+    assert "1024" in result["body"]
+
+
+def test_an_answered_task_is_none_of_others(stage: Stage, done: str) -> None:
+    event = stage.request("task", query=f"task_id={done}", authorization=f"Bearer {stage.key('user', 'bob')}")
+    assert stage.invoke("task", event)["statusCode"] == 404
+
+
+def test_a_stream_of_a_task_that_goes_on_ends_before_its_function(stage: Stage) -> None:
+    body = {"body": "what is 2**10", "task_id": "going on"}
+    stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))
+    with stage.start("task", timeout=8) as running:
+        running.invoke(stage.event("task"))
+        result = running.invoke(stage.request("task", path="/task/stream", query="task_id=going%20on"))
+    assert result["statusCode"] == 200
+    assert "event: task_complete" not in result["body"]
+    assert "id: 1" in result["body"]
+    assert stage.work_off() >= 1
+    assert stage.load("going on", ALICE).status is TaskStatus.COMPLETED

@@ -1,0 +1,293 @@
+"""The functions that queues and the clock call, each fed its sample event on a Lambda of our own."""
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from function_stage import ALICE, Stage
+from support.agents import turns
+from support.lambda_runtime import FunctionFailed, LambdaRuntime
+from support.stamp import FakeStamp
+from support.swarms import build_swarm
+
+from mail.aws import Aws
+from mail.core.address import Principal
+from mail.core.intake import Submission
+from mail.core.ports import Token
+from mail.core.runtime import Runtime
+from mail.core.tasks import TaskStatus
+from mail.queues.sqs import decode_token
+
+NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+
+SWARM = [
+    {
+        "name": "example-no-proxy",
+        "version": "1.0.0",
+        "entrypoint": "supervisor",
+        "agents": [
+            {
+                "name": "supervisor",
+                "factory": "python::own_agent:make",
+                "enable_entrypoint": True,
+                "can_complete_tasks": True,
+            }
+        ],
+    }
+]
+
+AGENT = """
+import os
+import time
+from pathlib import Path
+
+from mail.core.tools import AgentToolCall
+
+begun = Path(__file__).with_name("begun")
+
+def make(**_settings):
+    async def supervisor(_history, _tool_choice):
+        {body}
+        arguments = {{"finish_message": answer}}
+        said = {{"role": "assistant", "content": None}}
+        return None, [
+            AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)
+        ]
+    return supervisor
+"""
+
+BLOCKS_ONCE = """
+        answer = "at last"
+        if not begun.exists():
+            begun.touch()
+            time.sleep(60)
+"""
+
+TELLS_SECRET = """
+        answer = os.environ["SWARM_SECRET"]
+"""
+
+
+def bundle(folder: Path, agent: str) -> Path:
+    """A folder like `swarm/`, with an agent of its own."""
+    (folder / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
+    (folder / "swarms.json").write_text(json.dumps(SWARM))
+    (folder / "own_agent.py").write_text(AGENT.format(body=agent.strip()))
+    return folder
+
+
+class Forgetful:
+    """A `TurnQueue` that loses every token."""
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        pass
+
+
+def ask(stage: Stage, task_id: str, body: str = "what is 2**10") -> None:
+    """Begin a task, whose token is then in a queue."""
+    event = stage.request("message", body={"body": body, "task_id": task_id}, prefer="respond-async")
+    assert stage.invoke("message", event)["statusCode"] == 202
+
+
+def take(stage: Stage) -> dict[str, Any]:
+    """The only message that is in a queue, as an event source brings it."""
+    return next(stage.records())
+
+
+def test_the_sample_tokens_wake_nobody_who_has_no_mail(stage: Stage) -> None:
+    assert stage.invoke("turn", stage.event("turn")) == NOTHING_FAILED
+    assert stage.invoke("dead_letter", stage.event("dead_letter")) == NOTHING_FAILED
+
+
+def test_the_sample_events_fit_together(stage: Stage) -> None:
+    """The token of events/turn.json is that of the message in events/message.json."""
+    event = stage.request("message", prefer="respond-async")
+    assert stage.invoke("message", event)["statusCode"] == 202
+    record = take(stage)
+    (sample,) = stage.event("turn")["Records"]
+    assert decode_token(record["body"]) == decode_token(sample["body"])
+    assert record.keys() == sample.keys()
+    before = stage.load("first").turns
+    assert stage.invoke("turn", stage.event("turn")) == NOTHING_FAILED
+    assert stage.load("first").turns == before + 1
+    stage.delete(record)
+    stage.work_off()
+    assert stage.load("first").status is TaskStatus.COMPLETED
+
+
+def test_a_turn_that_comes_twice_is_run_once(stage: Stage) -> None:
+    ask(stage, "twice")
+    record = take(stage)
+    for _ in range(2):
+        assert stage.invoke("turn", {"Records": [record]}) == NOTHING_FAILED
+    assert stage.load("twice").turns == 1
+    stage.delete(record)
+    stage.work_off()
+    assert stage.load("twice").status is TaskStatus.COMPLETED
+
+
+def test_turns_are_measured(stage: Stage) -> None:
+    ask(stage, "measured")
+    invocations = stage.work_off()
+    metrics = [record for record in stage.running("turn").records if "_aws" in record][-invocations:]
+    assert sum(sum(record.get("Turns", [0])) for record in metrics) == stage.load("measured").turns
+    assert {"TurnSeconds", "AgentSeconds", "Conflicts"} <= {name for record in metrics for name in record}
+
+
+def test_one_bad_record_keeps_none_from_being_dealt_with(stage: Stage) -> None:
+    """A batch is one record in the template, but nothing rests on it."""
+    for task_id in ("one", "two"):
+        ask(stage, task_id)
+    good = [take(stage), take(stage)]
+    bad = {**good[0], "messageId": "bad", "body": "no token"}
+    bad["attributes"] = {**bad["attributes"], "MessageGroupId": "another"}
+    result = stage.invoke("turn", {"Records": [good[0], bad, good[1]]})
+    assert result == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
+    assert [stage.load(task_id).turns for task_id in ("one", "two")] == [1, 1]
+    errors = [record for record in stage.running("turn").records if record.get("level") == "ERROR"]
+    assert any("BadRequest" in json.dumps(record) for record in errors)
+    for record in good:
+        stage.delete(record)
+    stage.work_off()
+
+
+def test_what_failed_comes_back_soon(stage: Stage) -> None:
+    """Its message would be hidden for thirty seconds."""
+    ask(stage, "back")
+    record = take(stage)
+    with pytest.raises(StopIteration):
+        take(stage)
+    spoilt = {**record, "body": "no token"}
+    result = stage.invoke("turn", {"Records": [spoilt]})
+    assert result == {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
+    deadline = time.monotonic() + 10
+    while (again := next(stage.records(), None)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert again["messageId"] == record["messageId"]
+    assert stage.invoke("turn", {"Records": [again]}) == NOTHING_FAILED
+    stage.delete(again)
+    stage.work_off()
+    assert stage.load("back").status is TaskStatus.COMPLETED
+
+
+def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path) -> None:
+    """The process can't end the turn by itself: Lambda does. Once its lease has run out, another process takes over."""
+    ask(stage, "blocked")
+    record = take(stage)
+    with stage.start("turn", root=bundle(tmp_path, BLOCKS_ONCE), timeout=6) as running:
+        running.invoke(stage.event("turn"))
+        with pytest.raises(FunctionFailed, match="Task timed out"):
+            running.invoke({"Records": [record]})
+        assert stage.load("blocked").turns == 0
+        deadline = time.monotonic() + 15
+        while stage.load("blocked").status is TaskStatus.RUNNING:
+            assert time.monotonic() < deadline
+            assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+            time.sleep(0.5)
+        assert len(running.inits) == 2
+    task = stage.load("blocked")
+    assert (task.status, task.turns) == (TaskStatus.COMPLETED, 1)
+    stage.delete(record)
+    stage.work_off()
+
+
+def test_every_process_starts_from_nothing(stage: Stage) -> None:
+    """Two cold starts, one after the other, share one task."""
+    ask(stage, "cold")
+    for number in (1, 2):
+        with stage.start("turn") as running:
+            record = take(stage)
+            assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+            stage.delete(record)
+            assert stage.load("cold").turns == number
+            assert len(running.inits) == 1
+    stage.work_off()
+    assert stage.load("cold").status is TaskStatus.COMPLETED
+
+
+def test_secrets_are_environment_variables_of_turns(stage: Stage, tmp_path: Path) -> None:
+    path = f"/mail/{uuid4().hex}"
+    with patch.dict(os.environ, stage.environment):
+        ssm = Aws().client("ssm").botocore
+    ssm.put_parameter(Name=f"{path}/SWARM_SECRET", Value="s3cr3t", Type="SecureString")
+    ssm.close()
+    ask(stage, "secret")
+    function = stage.function("turn", root=bundle(tmp_path, TELLS_SECRET))
+    with LambdaRuntime(function, {**stage.environment, "MAIL_SECRETS_PATH": path}) as running:
+        record = take(stage)
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        assert "s3cr3t" not in running.log
+    stage.delete(record)
+    answer = stage.invoke("task", stage.request("task", query="task_id=secret"))
+    assert "s3cr3t" in answer["body"]
+
+
+def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stage) -> None:
+    running = LambdaRuntime(
+        stage.function("turn"),
+        {name: value for name, value in stage.environment.items() if name != "MAIL_TABLE"},
+    )
+    with running, pytest.raises(FunctionFailed, match="MAIL_TABLE"):
+        running.invoke(stage.event("turn"))
+
+
+def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> None:
+    ask(stage, "dead")
+    record = take(stage)
+    assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
+    stage.delete(record)
+    assert stage.load("dead").turns == 1
+    (said,) = [record for record in stage.running("dead_letter").records if record.get("level") == "ERROR"]
+    assert "gave up" in said["message"]
+    assert said["task_id"] == "dead"
+    stage.work_off()
+    assert stage.load("dead").status is not TaskStatus.RUNNING
+
+
+def test_a_dead_letter_that_is_no_token_is_thrown_away(stage: Stage) -> None:
+    (sample,) = stage.event("dead_letter")["Records"]
+    assert stage.invoke("dead_letter", {"Records": [{**sample, "body": "no token"}]}) == NOTHING_FAILED
+
+
+def test_a_sweep_leaves_alone_what_is_being_worked_on(stage: Stage) -> None:
+    ask(stage, "fresh")
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 0}
+    stage.work_off()
+
+
+def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
+    """The task was begun long ago, by a process that died before it published."""
+    stamp = FakeStamp(run=random.getrandbits(32))  # an engine remembers ids, across tables
+    runtime = Runtime(
+        build_swarm({"supervisor": turns([])}, name="example-no-proxy"),
+        stage.table.another(stamp=stamp),
+        Forgetful(),
+        stamp,
+    )
+    submission = Submission(body="what is 2**10", task_id="lost")
+    asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
+    assert next(stage.records(), None) is None
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 1}
+    assert stage.work_off() >= 1
+    assert stage.load("lost").status is TaskStatus.COMPLETED
+
+
+def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
+    """Its deadline was long ago, when no worker was there."""
+    stamp = FakeStamp(run=random.getrandbits(32))  # an engine remembers ids, across tables
+    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
+    runtime = Runtime(swarm, stage.table.another(stamp=stamp), Forgetful(), stamp)
+    submission = Submission(body="what is 2**10", task_id="overdue", timeout=5)
+    asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
+    stage.invoke("sweeper", stage.event("sweeper"))
+    stage.work_off()
+    assert stage.load("overdue").status is TaskStatus.FAILED

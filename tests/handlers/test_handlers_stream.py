@@ -1,0 +1,89 @@
+"""The function behind the function URL: a server that the Lambda Web Adapter passes requests on to, and streams from."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from function_stage import Stage
+
+from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
+
+PATIENCE = 60.0
+LIFE = 900.0
+"""Seconds that an invocation may take."""
+
+
+@pytest.fixture(scope="module")
+def url(stage: Stage) -> Iterator[str]:
+    """The server, as `layers/run.sh` starts it."""
+    function = stage.function("stream")
+    port = free_port()
+    server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
+    path = ":".join(map(str, (function.root, *function.interpreter.path)))
+    process = KeptProcess(
+        [str(function.interpreter.python), *server],
+        env={**system_environment(), **stage.environment, "PYTHONPATH": path},
+        cwd=function.root,
+    )
+    with process:
+        process.wait_until(lambda: listens(port), seconds=PATIENCE, name="uvicorn")
+        yield f"http://{LOOPBACK}:{port}"
+
+
+def passed_on(event: dict[str, Any], url: str, *, life: float = LIFE, **fields: Any) -> dict[str, Any]:
+    """The request that the adapter makes of an event; some fields of its body may be others."""
+    context = {"request_id": event["requestContext"]["requestId"], "deadline": (time.time() + life) * 1000}
+    return {
+        "method": event["requestContext"]["http"]["method"],
+        "url": f"{url}{event['rawPath']}?{event['rawQueryString']}",
+        "headers": {
+            **{name: value for name, value in event["headers"].items() if name != "content-length"},
+            "x-amzn-lambda-context": json.dumps(context),
+            "x-amzn-request-context": json.dumps(event["requestContext"]),
+        },
+        "content": json.dumps({**json.loads(event["body"]), **fields}),
+        "timeout": PATIENCE,
+    }
+
+
+def test_a_message_is_streamed_to_its_answer(stage: Stage, url: str) -> None:
+    with httpx.stream(**passed_on(stage.event("stream"), url)) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith("event: "))
+        stage.work_off()
+        rest = list(lines)
+    assert "event: task_complete" in rest
+    assert "1024" in rest[-2] + rest[-3]
+
+
+def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
+    """Whoever reads it comes back by itself, as browsers do."""
+    begin = time.monotonic()
+    with httpx.stream(**passed_on(stage.event("stream"), url, life=5, task_id="goes on")) as response:
+        lines = list(response.iter_lines())
+    assert time.monotonic() - begin < 5
+    assert "event: task_complete" not in lines
+    last = max(int(line.removeprefix("id: ")) for line in lines if line.startswith("id: "))
+    stage.work_off()
+    query = {"task_id": "goes on", "last_event_id": str(last)}
+    headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
+    rest = httpx.get(f"{url}/task/stream", params=query, headers=headers, timeout=PATIENCE)
+    assert "event: task_complete" in rest.text
+    assert f"id: {last + 1}\n" in rest.text.replace("\r\n", "\n")
+
+
+def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str) -> None:
+    request = passed_on(stage.event("stream"), url, life=5, task_id="plain", stream=False)
+    response = httpx.request(**request)
+    assert response.status_code == 202
+    stage.work_off()
+    assert stage.load("plain").is_running is False
+
+
+def test_the_adapter_sees_that_it_is_ready(url: str) -> None:
+    assert httpx.get(f"{url}/", timeout=PATIENCE).status_code == 200

@@ -1,0 +1,132 @@
+"""The five queues of a deployment on an engine that has SQS, and what the service refuses."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
+
+from mail.aws import Aws, AwsClient
+from mail.core.message import Tier
+from mail.core.ports import TurnQueue
+from mail.core.tasks import TaskKey
+from mail.queues.sqs import SQSQueue, decode_token
+from support.engines import aws_environment, endpoint
+
+POLL_SECONDS = 0.02
+
+QUEUE_ATTRIBUTES = {
+    "FifoQueue": "true",
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+    "VisibilityTimeout": "30",
+}
+
+_ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_GROUP_OR_DEDUPLICATION_ID = re.compile(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}")
+_NOT_IN_A_BODY = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+MAX_ENTRIES = 10
+MAX_BYTES = 1024 * 1024
+
+
+class SQSQueueAdapter:
+    """The queue, and workers that ask the five queues for messages, the most urgent first."""
+
+    def __init__(self, engine: str = "ministack") -> None:
+        self.client = connect(engine)
+        self.urls = make_queues(self.client)
+        self.queue: TurnQueue = SQSQueue(self.client, self.urls)
+
+    async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while (message := await self._receive()) is None:
+            if loop.time() >= deadline:
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+        url, received = message
+        await self.client.call("delete_message", QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
+        return decode_token(received["Body"])
+
+    async def _receive(self) -> tuple[str, dict[str, Any]] | None:
+        """The next message. One who is cancelled meanwhile hands it back at once, as its visibility would later."""
+        receiving = asyncio.create_task(self._receive_now())
+        try:
+            return await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            message = await receiving
+            if message is not None:
+                url, received = message
+                handle = received["ReceiptHandle"]
+                await self.client.call(
+                    "change_message_visibility", QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0
+                )
+            raise
+
+    async def _receive_now(self) -> tuple[str, dict[str, Any]] | None:
+        for url in self.urls:
+            answer = await self.client.call("receive_message", QueueUrl=url, MaxNumberOfMessages=1)
+            for message in answer.get("Messages", ()):
+                return url, message
+        return None
+
+
+@cache
+def connect(engine: str) -> AwsClient:
+    """A client of the engine's SQS that checks every request; one per process, and never closed."""
+    with patch.dict(os.environ, aws_environment(endpoint(engine))):
+        client = Aws().client("sqs")
+        check_requests(client.botocore)
+    return client
+
+
+def make_queues(client: AwsClient) -> list[str]:
+    """Five new queues, tier 1 first, as `template.yaml` makes them."""
+    name = uuid4().hex
+    made = (
+        client.botocore.create_queue(QueueName=f"{name}-{tier}.fifo", Attributes=QUEUE_ATTRIBUTES)
+        for tier in Tier
+    )
+    return [answer["QueueUrl"] for answer in made]
+
+
+def check_requests(botocore_client: Any) -> None:
+    """Let a client fail where the service would, as engines are more generous."""
+    botocore_client.meta.events.register("before-parameter-build.sqs.SendMessageBatch", _check_batch)
+
+
+@contextmanager
+def hooked(client: AwsClient, operation: str, **hooks: Callable[..., Any]) -> Iterator[None]:
+    """Call functions at moments of every request of an operation, such as `before_call`."""
+    events = client.botocore.meta.events
+    named = {f"{moment.replace('_', '-')}.sqs.{operation}": hook for moment, hook in hooks.items()}
+    for name, hook in named.items():
+        events.register(name, hook)
+    try:
+        yield
+    finally:
+        for name, hook in named.items():
+            events.unregister(name, hook)
+
+
+def _check_batch(params: dict[str, Any], **_: Any) -> None:
+    entries: list[dict[str, str]] = params["Entries"]
+    assert 1 <= len(entries) <= MAX_ENTRIES
+    assert len({entry["Id"] for entry in entries}) == len(entries)
+    assert sum(_size(entry.values()) for entry in entries) <= MAX_BYTES
+    for entry in entries:
+        assert entry.keys() == {"Id", "MessageBody", "MessageGroupId", "MessageDeduplicationId"}
+        assert _ENTRY_ID.fullmatch(entry["Id"])
+        assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageGroupId"])
+        assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageDeduplicationId"])
+        assert not _NOT_IN_A_BODY.search(entry["MessageBody"])
+        assert json.loads(entry["MessageBody"]).keys() == {"instance", "task_id", "mailbox"}
+
+
+def _size(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
