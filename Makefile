@@ -2,6 +2,6 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run demo test lint bench lock setup
-run demo test lint bench lock setup:
+.PHONY: run demo test lint bench aws build lock setup tools
+run demo test lint bench aws build lock setup tools:
 	@$(PYTHON) scripts/dev.py $@ $(ARGS)

@@ -4,10 +4,13 @@
     python3 scripts/dev.py demo     a swarm answers a question, and you watch its mail
     python3 scripts/dev.py run      start the server (`mail server`)
     python3 scripts/dev.py test     run the tests (pytest)
-    python3 scripts/dev.py lint     ruff, mypy --strict and the import contracts (--fix: repair first)
+    python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
+    python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
+    python3 scripts/dev.py build    build what is deployed (`sam build`)
     python3 scripts/dev.py lock     pin requirements/ anew (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
+    python3 scripts/dev.py tools    set up the tools of the cloud side, too (or those that are named), in .tools/
 
 Whatever follows the command is passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
 or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Python to use first.
@@ -21,22 +24,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+TOOLS = ROOT / ".tools"
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
 MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
+
+# Each in a virtual environment of its own, as their pins collide.
+TOOL_NAMES = ("ministack", "sam", "checkov")
+ALWAYS = ("ministack",)
+TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
     "run": (str(BIN / "mail"), "server"),
     "test": (str(VENV_PYTHON), "-m", "pytest"),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
+    "aws": (str(BIN / "mail"), "local-aws"),
 }
 NEEDS_ONLY_RUN = ("demo", "run")
 LINTERS: Sequence[Sequence[str]] = (
@@ -45,6 +56,13 @@ LINTERS: Sequence[Sequence[str]] = (
     (str(BIN / "mypy"), "--strict", "src"),
     (str(BIN / "lint-imports"), "--no-logo"),
 )
+TEMPLATE = ROOT / "template.yaml"
+TEMPLATE_LINTERS: Sequence[Tuple[str, Sequence[str]]] = (
+    ("sam", ("sam", "validate", "--lint", "--template", TEMPLATE.name)),
+    ("sam", ("cfn-lint", TEMPLATE.name)),
+    ("checkov", ("checkov", "--file", TEMPLATE.name, "--quiet", "--compact", "--skip-download")),
+)
+OFFLINE = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 class SetupError(Exception):
@@ -111,8 +129,13 @@ def say(text: str) -> None:
 
 def fingerprint(profile: str) -> str:
     """What a set-up depends on: the pins, the project's metadata, and where the checkout lies."""
+    return digest_of(REQUIREMENTS[profile], ROOT / "pyproject.toml")
+
+
+def digest_of(*files: Path) -> str:
+    """Changes with what the files hold and with where the checkout lies."""
     digest = hashlib.sha256(str(ROOT).encode())
-    for path in (REQUIREMENTS[profile], ROOT / "pyproject.toml"):
+    for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -130,11 +153,11 @@ def is_current(profile: str) -> bool:
     )
 
 
-def create_venv() -> None:
-    """Make `.venv`. A Python without ensurepip (Debian's, less python3-venv) gets it from virtualenv."""
+def create_venv(venv: Path) -> None:
+    """Make a virtual environment. A Python without ensurepip (Debian's, less python3-venv) gets it from virtualenv."""
     python = find_python()
-    say(f"creating .venv with {python}")
-    command = [python, "-m", "venv", "--clear", str(VENV)]
+    say(f"creating {venv.relative_to(ROOT).as_posix()} with {python}")
+    command = [python, "-m", "venv", "--clear", str(venv)]
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if made.returncode == 0:
         return
@@ -143,7 +166,7 @@ def create_venv() -> None:
         # --target: leaves the system's packages alone, and so is allowed on "externally managed" ones.
         code = subprocess.call([python, "-m", "pip", "install", "-qq", "--target", folder, "virtualenv"])
         if code == 0:
-            command = [python, "-m", "virtualenv", "--quiet", "--clear", str(VENV)]
+            command = [python, "-m", "virtualenv", "--quiet", "--clear", str(venv)]
             code = subprocess.call(command, env=dict(os.environ, PYTHONPATH=folder))
     if code != 0:
         raise SetupError(
@@ -153,9 +176,20 @@ def create_venv() -> None:
         )
 
 
-def pip(*arguments: str) -> None:
-    """Run pip inside `.venv`. Raises SetupError when it fails."""
-    command = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
+def program(venv: Path, name: str) -> str:
+    """The path of a program in a virtual environment."""
+    return str(venv / "Scripts" / (name + ".exe") if os.name == "nt" else venv / "bin" / name)
+
+
+def has_python(venv: Path) -> bool:
+    """Whether a virtual environment is there and its Python is new enough."""
+    version = version_of(program(venv, "python"))
+    return bool(version) and tuple(version or ()) >= MINIMUM
+
+
+def pip(*arguments: str, venv: Path = VENV) -> None:
+    """Run pip inside a virtual environment. Raises SetupError when it fails."""
+    command = [program(venv, "python"), "-m", "pip", "--disable-pip-version-check", *arguments]
     if subprocess.call(command, cwd=str(ROOT), stdin=subprocess.DEVNULL) != 0:
         raise SetupError(f"pip {' '.join(arguments)} failed, see above. The same command tries again.")
 
@@ -164,14 +198,40 @@ def set_up(profile: str) -> None:
     """Bring `.venv` up to date, unless it is."""
     if is_current(profile):
         return
-    version = version_of(str(VENV_PYTHON))
-    if not version or tuple(version) < MINIMUM:
-        create_venv()
+    if not has_python(VENV):
+        create_venv(VENV)
     requirements, mark = REQUIREMENTS[profile].relative_to(ROOT).as_posix(), fingerprint(profile)
     say(f"installing {requirements} and the project into .venv (only when they change)")
     pip("install", "-qq", "--requirement", requirements)
     pip("install", "-qq", "--no-deps", "--editable", ".")
     stamp(profile).write_text(mark)
+
+
+def set_up_tools(*names: str) -> None:
+    """Bring tools up to date, each in its virtual environment in `.tools`, unless they are."""
+    for name in names:
+        if name not in TOOL_NAMES:
+            raise SetupError(f"no tool {name!r}; there are {', '.join(TOOL_NAMES)}")
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(set_up_tool, names))
+
+
+def set_up_tool(name: str) -> None:
+    """Bring one tool up to date, unless it is."""
+    venv, requirements = TOOLS / name, TOOL_REQUIREMENTS[name]
+    mark, current = venv / ".mail", digest_of(requirements)
+    if mark.is_file() and mark.read_text() == current:
+        return
+    if not has_python(venv):
+        create_venv(venv)
+    say(f"installing {requirements.relative_to(ROOT).as_posix()} into .tools/{name} (only when it changes)")
+    pip("install", "-qq", "--no-compile", "--requirement", str(requirements), venv=venv)
+    mark.write_text(current)
+
+
+def has_tool(name: str) -> bool:
+    """Whether a tool was set up, if perhaps with older pins."""
+    return (TOOLS / name / ".mail").is_file()
 
 
 # ------------------------------------------------------------------------------------------- run a command
@@ -193,34 +253,72 @@ def lint(arguments: Sequence[str]) -> int:
         subprocess.call([str(BIN / "ruff"), "check", "--fix", "--quiet"], cwd=str(ROOT))
         subprocess.call([str(BIN / "ruff"), "format", "--quiet"], cwd=str(ROOT))
     failed = []
-    for linter in LINTERS:
+    for linter in (*LINTERS, *template_linters()):
         name = " ".join([Path(linter[0]).name, *linter[1:]])
         say(name)
-        if subprocess.call(list(linter), cwd=str(ROOT)) != 0:
+        if subprocess.call(list(linter), cwd=str(ROOT), env=dict(os.environ, **OFFLINE)) != 0:
             failed.append(name)
     say("failed: " + ", ".join(failed) if failed else "all linters passed")
     return 1 if failed else 0
 
 
+def template_linters() -> Iterator[Sequence[str]]:
+    """Those of template.yaml. Their tools are large: without them they are left out, except in CI."""
+    for tool, (name, *arguments) in TEMPLATE_LINTERS:
+        if not TEMPLATE.is_file():
+            return
+        if os.environ.get("CI") or has_tool(tool):
+            set_up_tools(tool)
+            yield [program(TOOLS / tool, name), *arguments]
+        else:
+            say(f"left out: {name} (python3 scripts/dev.py tools {tool})")
+
+
+def build(arguments: Sequence[str]) -> int:
+    """`sam build`, with the project's Python first on PATH: it looks for the one of the functions' runtime."""
+    set_up_tools("sam")
+    path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
+    command = [program(TOOLS / "sam", "sam"), "build", *arguments]
+    return subprocess.call(command, cwd=str(ROOT), env=dict(os.environ, **OFFLINE, PATH=path))
+
+
 def lock(arguments: Sequence[str]) -> int:
     """Pin the requirements for every platform and Python we support; refuse pins that name a place."""
     pip("install", "-qq", "uv")
-    shared = [str(BIN / "uv"), "pip", "compile", "pyproject.toml", "--quiet", "--universal", "--no-header"]
+    shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--universal", "--no-header"]
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
     run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
-    for extra in (
-        ["--output-file", run_txt],
-        ["--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
-    ):
-        code = subprocess.call(shared + extra, cwd=str(ROOT))
+    compiled = [
+        ["pyproject.toml", "--output-file", run_txt],
+        ["pyproject.toml", "--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
+    ]
+    for path in TOOL_REQUIREMENTS.values():
+        tool_txt = path.relative_to(ROOT)
+        compiled.append([tool_txt.with_suffix(".in").as_posix(), "--output-file", tool_txt.as_posix()])
+    for files in compiled:
+        code = subprocess.call(shared + files, cwd=str(ROOT))
         if code:
             return code
-    for path in REQUIREMENTS.values():
+    for path in (*REQUIREMENTS.values(), *TOOL_REQUIREMENTS.values()):
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
                 raise SetupError(f"{path.name} names a place, not only packages: {line}")
     say("requirements/ is up to date; it is installed with the next command")
     return 0
+
+
+def tools(arguments: Sequence[str]) -> int:
+    """Set up the named tools, or all."""
+    set_up_tools(*(arguments or TOOL_NAMES))
+    return 0
+
+
+ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
+    "build": build,
+    "lint": lint,
+    "lock": lock,
+    "tools": tools,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -229,17 +327,17 @@ def main(arguments: Sequence[str]) -> int:
     if command in ("-h", "--help", "help"):
         print(__doc__)
         return 0 if arguments else 2
-    if command not in (*COMMANDS, "lint", "lock", "setup"):
+    if command not in (*COMMANDS, *ACTIONS, "setup"):
         print(f"dev: no command {command!r}\n\n{__doc__}", file=sys.stderr)
         return 2
     try:
         set_up("run" if command in NEEDS_ONLY_RUN else "dev")
+        if command not in NEEDS_ONLY_RUN:
+            set_up_tools(*ALWAYS)
         if command in COMMANDS:
             return become([*COMMANDS[command], *rest])
-        if command == "lint":
-            return lint(rest)
-        if command == "lock":
-            return lock(rest)
+        if command in ACTIONS:
+            return ACTIONS[command](rest)
     except SetupError as error:
         say(str(error))
         return 1

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -23,6 +23,8 @@ from hypothesis.stateful import (
 )
 from support.adapters import STORES, StoreAdapter
 from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
+from support.dynamodb import ENGINES
+from support.stamp import FakeStamp
 
 import mail.stores.sqlite
 from mail.core.change import InboxEntry, Lease, TaskChange, Turn
@@ -87,12 +89,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.adapter = type(self).make_adapter(self.folder)
         self.run(self.adapter.open())
-        self.make = Maker()
+        self.stamp = FakeStamp()
+        self.make = Maker(self.stamp)
         self.now = NOW
         self.models: dict[TaskKey, Model] = {}
         self.began: list[TaskKey] = []
+        self.steps = 0
 
     def teardown(self) -> None:
+        self.run(self.compare())
         self.run(self.adapter.close())
         self.loop.close()
         shutil.rmtree(self.folder)
@@ -109,6 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=keys, mail=some_letters, lifetime=st.none() | st.integers(0, 100))
     def begin(self, key: TaskKey, mail: list[Mail], lifetime: int | None) -> None:
         deadline = None if lifetime is None else self.now + lifetime
+        self.stamp.advance(0.001)  # tasks that start at the same moment are listed in any order
         change = self.make.begin(key, *mail, deadline=deadline)
         if key in self.models:
             self.refused(change, VersionConflict)
@@ -237,10 +243,14 @@ class StoreMachine(RuleBasedStateMachine):
                 model.leases.clear()
 
     is_durable: ClassVar[bool] = True
+    compares_every: ClassVar[int] = 1
+    """Steps from one look at everything to the next."""
 
     @invariant()
     def shows_what_was_committed(self) -> None:
-        self.run(self.compare())
+        self.steps += 1
+        if self.steps % self.compares_every == 0:
+            self.run(self.compare())
 
     async def compare(self) -> None:
         store = self.adapter.store
@@ -312,12 +322,35 @@ class ForgetfulFileMachine(FileMachine):
         self._patch.stop()
 
 
-often = settings(max_examples=60, stateful_step_count=40)
+class SlowMachine(StoreMachine):
+    make_adapter = STORES["sqlite-slow"]
 
-MemoryMachine.TestCase.settings = often
-FileMachine.TestCase.settings = often
-ForgetfulFileMachine.TestCase.settings = often
+
+class NetworkMachine(StoreMachine):
+    """A store behind a network, where a look at everything takes a hundred requests."""
+
+    compares_every = 8
+
+
+NETWORK_MACHINES = {
+    f"DynamoDB-{engine}": type(
+        f"{engine}Machine", (NetworkMachine,), {"make_adapter": STORES[f"dynamodb-{engine}"]}
+    )
+    for engine in ENGINES
+}
+
+often = settings(max_examples=60, stateful_step_count=40)
+seldom = settings(
+    max_examples=15, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+)  # the first example may have to wait until its engine has started
+
+for machine in (MemoryMachine, FileMachine, ForgetfulFileMachine, SlowMachine):
+    machine.TestCase.settings = often
+for machine in NETWORK_MACHINES.values():
+    machine.TestCase.settings = seldom
 
 TestMemory = MemoryMachine.TestCase
 TestFile = FileMachine.TestCase
 TestForgetfulFile = ForgetfulFileMachine.TestCase
+TestSlow = SlowMachine.TestCase
+globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})

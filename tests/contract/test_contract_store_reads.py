@@ -6,6 +6,7 @@ import pytest
 from support.adapters import StoreAdapter
 from support.changes import ANN, BOB, NOW, Mail, Maker
 from support.contract import open_turn
+from support.stamp import FakeStamp
 
 from mail.core.message import Tier
 from mail.core.ports import Store, Token
@@ -341,6 +342,36 @@ class TestReadyAndOverdue:
             Token(KEY, "alpha", Tier.AGENT),
             Token(KEY, "beta", Tier.BROADCAST),
         }
+
+    async def test_tasks_that_were_busy_lately_need_no_sweep(self, store: Store) -> None:
+        stamp = FakeStamp()
+        make = Maker(stamp)
+        idle, busy = TaskKey(ANN, "idle"), TaskKey(ANN, "busy")
+        await store.commit(make.begin(idle))
+        begun = make.begin(busy)
+        await store.commit(begun)
+        stamp.advance(10)
+        moment = stamp.now().isoformat()
+        stamp.advance(0.5)
+        change = make.change(begun.task)
+        await store.commit(change)
+        assert [token.key for token in await store.list_ready(quiet_since=moment)] == [idle]
+        assert {token.key for token in await store.list_ready(quiet_since=stamp.now().isoformat())} == {idle}
+        stamp.advance(1)
+        assert {token.key for token in await store.list_ready(quiet_since=stamp.now().isoformat())} == {
+            idle,
+            busy,
+        }
+
+    async def test_a_token_says_by_which_version_it_was_caused(self, store: Store, make: Maker) -> None:
+        """So two sweeps of a task that nobody touches are one wake-up, and those of a task that has moved on are two."""
+        begun = make.begin(KEY, Mail("alpha"))
+        await store.commit(begun)
+        causes = [token.cause for _ in range(2) for token in await store.list_ready()]
+        assert causes[0] == causes[1] != ""
+        await store.commit(make.change(begun.task))
+        (token,) = await store.list_ready()
+        assert token.cause not in ("", causes[0])
 
     async def test_running_tasks_past_their_deadline_are_overdue(self, store: Store, make: Maker) -> None:
         for name, deadline in (("past", NOW - 1), ("now", NOW), ("future", NOW + 1), ("never", None)):

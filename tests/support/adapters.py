@@ -1,9 +1,10 @@
 """How the contract suites get at each adapter."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from mail.core.ports import ServerRecords, Store, Token, TurnQueue
 from mail.core.tasks import TaskKey
@@ -11,6 +12,9 @@ from mail.queues.local import LocalQueue
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
 from mail.stores.sqlite_records import SQLiteRecords
+from support.dynamodb import ENGINES, DynamoDBAdapter
+from support.engines import sqs_engines
+from support.sqs_adapter import SQSQueueAdapter
 
 
 class StoreAdapter(Protocol):
@@ -59,9 +63,42 @@ class SQLiteAdapter:
         return self.store
 
 
+def _on_dynamodb(engine: str, _: Path) -> StoreAdapter:
+    return DynamoDBAdapter(engine)
+
+
+class Slow:
+    """A store of which every call takes a while, so that others get in between."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        call = getattr(self._store, name)
+
+        async def slow(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                await asyncio.sleep(0)
+
+        return slow
+
+
+class SlowSQLiteAdapter(SQLiteAdapter):
+    """The embedded store, as slow as one behind a network."""
+
+    async def open(self) -> None:
+        await super().open()
+        self.store = cast(Store, Slow(self.store))
+
+
 STORES: dict[str, Callable[[Path], StoreAdapter]] = {
     "sqlite-memory": lambda _: SQLiteAdapter(IN_MEMORY),
     "sqlite-file": lambda folder: SQLiteAdapter(folder / "mail.db"),
+    "sqlite-slow": lambda folder: SlowSQLiteAdapter(folder / "mail.db"),
+    **{f"dynamodb-{engine}": partial(_on_dynamodb, engine) for engine in ENGINES},
 }
 
 DURABLE = frozenset(STORES) - {"sqlite-memory"}
@@ -93,7 +130,10 @@ class LocalQueueAdapter:
             return None
 
 
-QUEUES: dict[str, Callable[[], QueueAdapter]] = {"local": LocalQueueAdapter}
+QUEUES: dict[str, Callable[[], QueueAdapter]] = {
+    "local": LocalQueueAdapter,
+    **{f"sqs-{engine}": partial(SQSQueueAdapter, engine) for engine in sqs_engines()},
+}
 
 
 async def drain(adapter: QueueAdapter, seconds: float = 0.01) -> list[tuple[TaskKey, str]]:

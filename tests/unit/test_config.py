@@ -163,13 +163,12 @@ class TestDatabase:
         monkeypatch.setenv("DATABASE_URL", setting)
         assert load_config().server.storage.database == database
 
-    @pytest.mark.parametrize(
-        "url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://", "mysql://h"]
-    )
+    @pytest.mark.parametrize("url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://", "mysql://h"])
     def test_engines_that_are_not_there(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DATABASE_URL", url)
         with pytest.raises(
-            ConfigurationError, match=r"^DATABASE_URL: .*use a path, sqlite:///path, dynamodb://table, or none"
+            ConfigurationError,
+            match=r"^DATABASE_URL: .*use a path, sqlite:///path, dynamodb://table, or none",
         ) as raised:
             load_config()
         assert "secret" not in str(raised.value)

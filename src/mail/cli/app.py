@@ -6,7 +6,7 @@ from typing import TextIO
 
 import typer
 
-from mail.cli import database, demo, ping, server, token, version
+from mail.cli import database, demo, local_aws, ping, server, token, version
 from mail.errors import ConfigurationError, MAILError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("server")(server.server)
 app.command("demo")(demo.demo)
+app.command("local-aws")(local_aws.local_aws)
 app.command("ping")(ping.ping)
 app.command("version")(version.version)
 app.command("db-init")(database.db_init)

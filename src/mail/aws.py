@@ -1,0 +1,141 @@
+"""Calling AWS services from async code: what the adapters of DynamoDB, S3 and SQS share.
+
+The clients are those of botocore, as importing boto3 costs a cold start twice the time. They block, so calls run in
+threads, as many as a client has connections.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mail.errors import StoreUnavailable
+
+CONNECT_SECONDS = 2.0
+READ_SECONDS = 5.0
+"""How long a service may be silent. They answer in milliseconds; what takes longer is better tried again."""
+
+ATTEMPTS = 4
+"""How often botocore tries, with backoff, where a service is busy, broken or out of reach."""
+
+CONNECTIONS = 16
+
+_CHANCE = random.SystemRandom()  # copies of one snapshot of a function must not draw the same numbers
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """The service answered with an error that its caller knows how to read.
+
+    Attributes:
+        code: the service's name of the error, such as `ConditionalCheckFailedException`.
+        response: the whole answer.
+        repeated: whether the request was sent more than once, so that an earlier one may have gone through.
+    """
+
+    def __init__(self, code: str, response: dict[str, Any]) -> None:
+        super().__init__(code)
+        self.code = code
+        self.response = response
+        self.repeated = response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+
+
+class Aws:
+    """The account and region that the environment names, as botocore reads it (AWS_ENDPOINT_URL included)."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+        self._lock = threading.Lock()
+
+    def client(self, service: str, *, connections: int = CONNECTIONS) -> "AwsClient":
+        """A client of a service, such as `dynamodb`. It costs nothing until it is used."""
+        return AwsClient(self, service, connections)
+
+    def make(self, service: str, connections: int) -> Any:
+        """A client of botocore: some 50 ms of work."""
+        import botocore.session  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+
+        config = Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            max_pool_connections=connections,
+            tcp_keepalive=True,
+        )
+        with self._lock:
+            if self._session is None:
+                self._session = botocore.session.Session()
+            return self._session.create_client(service, config=config)
+
+
+class AwsClient:
+    """A client of one service. `connections` bounds how many calls are under way at once; more of them wait."""
+
+    def __init__(self, aws: Aws, service: str, connections: int) -> None:
+        self._aws = aws
+        self._service = service
+        self._connections = connections
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix=f"aws-{service}")
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    @property
+    def botocore(self) -> Any:
+        """The client of botocore, made when it is first asked for."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._aws.make(self._service, self._connections)
+            return self._made
+
+    def warm_up(self) -> None:
+        """Make the client of botocore now, so that the first call needn't wait for it."""
+        assert self.botocore is not None
+
+    async def call(
+        self, operation: str, /, *, expect: Collection[str] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """Call an operation by botocore's name of it (`put_item`), and return the answer, its body read if it streams.
+
+        Raises Refused for an error whose code is in `expect`, and StoreUnavailable for any other that outlives
+        the retries; then the request may have gone through, unless it only reads.
+        """
+        from botocore.exceptions import (  # type: ignore[import-untyped]  # not before a client is needed
+            BotoCoreError,
+            ClientError,
+        )
+
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._call, operation, arguments)
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if code in expect:
+                raise Refused(code, error.response) from error
+            logger.error("%s refused %s: %s", self._service, operation, error)
+            raise StoreUnavailable from error
+        except BotoCoreError as error:
+            logger.error("%s did not answer %s: %s", self._service, operation, error)
+            raise StoreUnavailable from error
+
+    def close(self) -> None:
+        """Begin no more calls and close the connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+
+    def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = getattr(self.botocore, operation)(**arguments)
+        if "Body" in answer:
+            answer["Body"] = answer["Body"].read()
+        return answer
+
+
+async def back_off(attempt: int, *, base: float = 0.02, cap: float = 1.0) -> None:
+    """Wait before the next attempt, `attempt` (from 0) having failed: exponential, with full jitter."""
+    await asyncio.sleep(_CHANCE.uniform(0.0, min(cap, base * 2**attempt)))

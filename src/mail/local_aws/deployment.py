@@ -1,0 +1,226 @@
+"""Deploys a template to the local account, and reads back what AWS would run: functions, and what invokes them."""
+
+import asyncio
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mail.aws import AwsClient
+from mail.errors import ConfigurationError, MAILError
+from mail.local_aws.account import LocalAccount
+from mail.local_aws.stack import Cors, EventSource, FunctionSpec, Route, Schedule, Stack
+from mail.local_aws.template import Document, Template
+
+STACK = "mail"
+_ARTIFACTS = "local-aws-artifacts"
+_STUB = "stub.zip"
+_TEMPLATE = "template.json"
+
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_RATE = re.compile(r"rate\((\d+) (second|minute|hour|day)s?\)")
+_CORS = "x-amazon-apigateway-cors"
+_INTEGRATED = re.compile(r"\$\{(\w+)\.(?:Arn|Alias)\}")
+
+
+class Deployment:
+    """Brings a template into the account. The account's own Lambda runs none of it: that is ours to do."""
+
+    def __init__(self, account: LocalAccount, template: Template) -> None:
+        self._account = account
+        self._template = template
+        self._clients: dict[str, AwsClient] = {}
+
+    async def deploy(self, parameters: Mapping[str, str]) -> Stack:
+        """Create the stack. Raises MAILError where it can't be created."""
+        try:
+            await self._upload(self._template.deployable(f"s3://{_ARTIFACTS}/{_STUB}"))
+            return await self._describe(await self._create(parameters))
+        finally:
+            for client in self._clients.values():
+                client.close()
+
+    async def _call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        if service not in self._clients:
+            self._clients[service] = self._account.client(service)
+        return await self._clients[service].call(operation, **arguments)
+
+    async def _upload(self, document: Document) -> None:
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as files:
+            files.writestr("nothing.py", "")
+        await self._call("s3", "create_bucket", Bucket=_ARTIFACTS)
+        for key, body in {_STUB: archive.getvalue(), _TEMPLATE: json.dumps(document, default=str)}.items():
+            await self._call("s3", "put_object", Bucket=_ARTIFACTS, Key=key, Body=body)
+
+    async def _create(self, parameters: Mapping[str, str]) -> dict[str, str]:
+        await self._call(
+            "cloudformation",
+            "create_stack",
+            StackName=STACK,
+            TemplateURL=f"{self._account.endpoint}/{_ARTIFACTS}/{_TEMPLATE}",
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+        )
+        while True:
+            described = await self._call("cloudformation", "describe_stacks", StackName=STACK)
+            stack = described["Stacks"][0]
+            if stack["StackStatus"] == "CREATE_COMPLETE":
+                return {item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())}
+            if stack["StackStatus"] != "CREATE_IN_PROGRESS":
+                raise MAILError(f"the template can't be deployed: {await self._first_failure()}")
+            await asyncio.sleep(0.1)
+
+    async def _first_failure(self) -> str:
+        answer = await self._call("cloudformation", "describe_stack_events", StackName=STACK)
+        failures = [
+            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
+            for event in answer["StackEvents"]
+            if event["ResourceStatus"].endswith("FAILED")
+        ]
+        return failures[-1] if failures else "no reason given"
+
+    async def _describe(self, outputs: dict[str, str]) -> Stack:
+        answer = await self._call("cloudformation", "describe_stack_resources", StackName=STACK)
+        physical = {
+            resource["PhysicalResourceId"]: resource["LogicalResourceId"]
+            for resource in answer["StackResources"]
+            if resource["ResourceType"] == "AWS::Lambda::Function"
+        }
+        processed = await self._call(
+            "cloudformation", "get_template", StackName=STACK, TemplateStage="Processed"
+        )
+        body = processed["TemplateBody"]
+        apis = _http_apis(body if isinstance(body, dict) else json.loads(body))
+        functions = await self._functions(physical)
+        return Stack(
+            functions=functions,
+            event_sources=await self._take_over_event_sources(functions),
+            routes=tuple(route for api in apis for route in _read_routes(api)),
+            schedules=await self._take_over_schedules(functions),
+            outputs=outputs,
+            api_cors=next((_read_cors(cors) for api in apis if (cors := api.get(_CORS))), None),
+            url_cors=await self._url_cors(functions),
+        )
+
+    async def _functions(self, physical: Mapping[str, str]) -> dict[str, FunctionSpec]:
+        codes, layers = self._template.codes(), self._template.layers()
+        functions = {}
+        for item in (await self._call("lambda", "list_functions"))["Functions"]:
+            name = physical[item["FunctionName"]]
+            functions[name] = FunctionSpec(
+                name=name,
+                deployed_name=item["FunctionName"],
+                arn=item["FunctionArn"],
+                handler=item["Handler"],
+                runtime=item["Runtime"],
+                environment=item.get("Environment", {}).get("Variables", {}),
+                timeout=item["Timeout"],
+                memory=item["MemorySize"],
+                code=codes[name],
+                layers=tuple(layer for layer in layers[name] if (layer / "python").is_dir()),
+            )
+        return functions
+
+    async def _url_cors(self, functions: Mapping[str, FunctionSpec]) -> dict[str, Cors]:
+        found = {}
+        for function in functions.values():
+            if function.is_web:
+                url = await self._call(
+                    "lambda", "get_function_url_config", FunctionName=function.deployed_name
+                )
+                if "Cors" in url:
+                    found[function.name] = _read_cors(url["Cors"])
+        return found
+
+    async def _take_over_event_sources(
+        self, functions: Mapping[str, FunctionSpec]
+    ) -> tuple[EventSource, ...]:
+        by_arn = {function.arn: function.name for function in functions.values()}
+        sources = []
+        for item in (await self._call("lambda", "list_event_source_mappings"))["EventSourceMappings"]:
+            await self._call("lambda", "update_event_source_mapping", UUID=item["UUID"], Enabled=False)
+            queue = item["EventSourceArn"].rsplit(":", 1)[-1]
+            url = (await self._call("sqs", "get_queue_url", QueueName=queue))["QueueUrl"]
+            sources.append(
+                EventSource(
+                    function=by_arn[_unqualified(item["FunctionArn"])],
+                    queue_arn=item["EventSourceArn"],
+                    queue_url=url,
+                    batch_size=item["BatchSize"],
+                    concurrency=item.get("ScalingConfig", {}).get("MaximumConcurrency"),
+                    reports_failures="ReportBatchItemFailures" in item.get("FunctionResponseTypes", ()),
+                )
+            )
+        return tuple(sources)
+
+    async def _take_over_schedules(self, functions: Mapping[str, FunctionSpec]) -> tuple[Schedule, ...]:
+        by_arn = {function.arn: function.name for function in functions.values()}
+        schedules = []
+        for item in (await self._call("scheduler", "list_schedules"))["Schedules"]:
+            names = {"Name": item["Name"], "GroupName": item["GroupName"]}
+            found = await self._call("scheduler", "get_schedule", **names)
+            await self._call("scheduler", "delete_schedule", **names)
+            function = by_arn[_unqualified(found["Target"]["Arn"])]
+            schedules.append(Schedule(function, item["Name"], _read_rate(found["ScheduleExpression"])))
+        for rule in (await self._call("events", "list_rules"))["Rules"]:
+            targets = (await self._call("events", "list_targets_by_rule", Rule=rule["Name"]))["Targets"]
+            await self._call("events", "disable_rule", Name=rule["Name"])
+            schedules += [
+                Schedule(
+                    by_arn[_unqualified(target["Arn"])], rule["Name"], _read_rate(rule["ScheduleExpression"])
+                )
+                for target in targets
+                if rule.get("ScheduleExpression")
+            ]
+        return tuple(schedules)
+
+
+def _unqualified(arn: str) -> str:
+    """The ARN of a function, less its alias or version."""
+    return ":".join(arn.split(":")[:7])
+
+
+def _read_rate(expression: str) -> float:
+    rate = _RATE.fullmatch(expression)
+    if rate is None:
+        raise ConfigurationError(f"the schedule {expression!r} can't be kept here; rate(…) can")
+    return float(rate[1]) * _UNIT_SECONDS[rate[2]]
+
+
+def _http_apis(processed: Document) -> list[Document]:
+    """The HTTP APIs in an expanded template, each as the OpenAPI document that SAM makes of it."""
+    return [
+        resource["Properties"]["Body"]
+        for resource in processed["Resources"].values()
+        if resource["Type"] == "AWS::ApiGatewayV2::Api"
+    ]
+
+
+def _read_routes(api: Document) -> Iterator[Route]:
+    for path, methods in api["paths"].items():
+        for method, operation in methods.items():
+            integration = operation.get("x-amazon-apigateway-integration")
+            target = _INTEGRATED.search(json.dumps(integration["uri"])) if integration else None
+            if target is not None:
+                name = "ANY" if method == "x-amazon-apigateway-any-method" else method.upper()
+                yield Route(name, "$default" if path == "/$default" else path, target[1])
+
+
+def _read_cors(given: Mapping[str, Any]) -> Cors:
+    """What the HTTP API, or a function URL, which begins its names with a capital, allows."""
+    values = {name[0].lower() + name[1:]: value for name, value in given.items()}
+    lists = {
+        name: tuple(v.split(",") if isinstance(v, str) else v)
+        for name, v in values.items()
+        if name != "maxAge"
+    }
+    return Cors(
+        origins=lists.get("allowOrigins", ()),
+        methods=lists.get("allowMethods", ()),
+        headers=lists.get("allowHeaders", ()),
+        exposed=lists.get("exposeHeaders", ()),
+        max_age=int(values.get("maxAge", 0)),
+    )

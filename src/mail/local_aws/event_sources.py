@@ -1,0 +1,157 @@
+"""Queues that invoke functions: what Lambda's event source mappings do for SQS.
+
+A batch is what the queue gives at once; while it is handled, the queue keeps back what else there is of its groups.
+What a function handled is deleted; what it reports as failed, or leaves when it dies, comes back when its visibility
+ends.
+https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from mail.aws import AwsClient, Refused
+from mail.errors import StoreUnavailable
+from mail.local_aws.faults import Faults, Repeat
+from mail.local_aws.functions import Invocation, LambdaFunction, Outcome
+from mail.local_aws.ministack import REGION
+from mail.local_aws.stack import EventSource
+
+WAIT_SECONDS = 2
+
+_EXPIRED = "ReceiptHandleIsInvalid"
+"""It took so long to handle the message that the queue gave it to somebody else."""
+
+Message = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+class Poller:
+    """Feeds a function from a queue, with at most `concurrency` invocations at once.
+
+    `watch` is told of every invocation.
+    """
+
+    def __init__(
+        self,
+        source: EventSource,
+        function: LambdaFunction,
+        sqs: AwsClient,
+        *,
+        concurrency: int,
+        faults: Faults,
+        watch: Callable[[EventSource, Invocation], None],
+    ) -> None:
+        self._source = source
+        self._function = function
+        self._sqs = sqs
+        self._free = asyncio.Semaphore(concurrency)
+        self._faults = faults
+        self._watch = watch
+        self._deliveries: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Poll until cancelled; what is under way is cancelled, too."""
+        try:
+            while True:
+                await self._free.acquire()
+                batch = await self._receive()
+                if batch:
+                    self._spawn(self._take_care(batch))
+                else:
+                    self._free.release()
+        finally:
+            for delivery in self._deliveries:
+                delivery.cancel()
+            await asyncio.gather(*self._deliveries, return_exceptions=True)
+
+    async def _receive(self) -> list[Message]:
+        try:
+            answer = await self._sqs.call(
+                "receive_message",
+                QueueUrl=self._source.queue_url,
+                MaxNumberOfMessages=self._source.batch_size,
+                WaitTimeSeconds=WAIT_SECONDS,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            )
+        except StoreUnavailable:
+            await asyncio.sleep(1)
+            return []
+        messages: list[Message] = answer.get("Messages", [])
+        return messages
+
+    def _spawn(self, delivery: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(delivery)
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
+
+    async def _take_care(self, batch: Sequence[Message]) -> None:
+        try:
+            await asyncio.sleep(self._faults.lateness())
+            await self._deliver(batch)
+        finally:
+            self._free.release()
+
+    async def _deliver(self, batch: Sequence[Message]) -> None:
+        """Hand on a batch, as often as faults want it, and delete what was handled at least once."""
+        repeat = self._faults.repeat()
+        if repeat is Repeat.MEANWHILE:
+            handled = set().union(*await asyncio.gather(self._invoke(batch), self._invoke(batch)))
+        else:
+            handled = await self._invoke(batch)
+            if repeat is Repeat.AFTERWARDS:
+                handled |= await self._invoke(batch)
+        for message in batch:
+            if message["MessageId"] in handled:
+                await self._delete(message)
+        if repeat is Repeat.LATER:
+            self._spawn(self._deliver_late(batch))
+
+    async def _deliver_late(self, batch: Sequence[Message]) -> None:
+        await asyncio.sleep(self._faults.lateness())
+        await self._invoke(batch)
+
+    async def _invoke(self, batch: Sequence[Message]) -> set[str]:
+        """Have a batch handled; returns the ids of the messages that were."""
+        event = {"Records": [self._record(message) for message in batch]}
+        done = await self._function.invoke(event, kill_after=self._faults.death())
+        self._faults.note(done.ended - done.begun, killed=done.outcome is Outcome.KILLED)
+        self._watch(self._source, done)
+        if not done.succeeded:
+            logger.warning("%s: %s: %s", done.function, done.outcome, done.payload.decode(errors="replace"))
+            return set()
+        failed = _failures(done.result) if self._source.reports_failures else set()
+        return {message["MessageId"] for message in batch} - failed
+
+    async def _delete(self, message: Message) -> None:
+        try:
+            await self._sqs.call(
+                "delete_message",
+                expect={_EXPIRED},
+                QueueUrl=self._source.queue_url,
+                ReceiptHandle=message["ReceiptHandle"],
+            )
+        except (Refused, StoreUnavailable):
+            logger.warning("a handled message could not be deleted, and comes again")
+
+    def _record(self, message: Message) -> Message:
+        return {
+            "messageId": message["MessageId"],
+            "receiptHandle": message["ReceiptHandle"],
+            "body": message["Body"],
+            "attributes": message["Attributes"],
+            "messageAttributes": {},
+            "md5OfBody": message["MD5OfBody"],
+            "eventSource": "aws:sqs",
+            "eventSourceARN": self._source.queue_arn,
+            "awsRegion": REGION,
+        }
+
+
+def _failures(result: Any) -> set[str]:
+    """The ids that a partial batch response reports as failed."""
+    failures = result.get("batchItemFailures", []) if isinstance(result, Mapping) else []
+    return {failure["itemIdentifier"] for failure in failures}

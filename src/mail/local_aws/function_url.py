@@ -1,0 +1,109 @@
+"""A function URL that streams: a web application in a process of its own, and what stands between it and its callers.
+
+The Lambda Web Adapter, which does this on AWS, hands each request on with headers that say what invocation it is, and
+Lambda ends it with its time. Here one process answers all requests, where Lambda would start one for each.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from mail.errors import MAILError
+from mail.local_aws.interpreter import Interpreter
+from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens
+from mail.local_aws.stack import WRAPPER_VARIABLE, FunctionSpec
+
+START_SECONDS = 60.0
+_HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade"}
+
+
+class WebFunction:
+    """The application's process."""
+
+    def __init__(self, spec: FunctionSpec, interpreter: Interpreter) -> None:
+        self.spec = spec
+        self._interpreter = interpreter
+        self._process: KeptProcess | None = None
+        self._client = httpx.AsyncClient(timeout=httpx.Timeout(spec.timeout))
+        self._port = free_port()
+
+    def start(self, environment: Mapping[str, str], log: Path) -> None:
+        """Start it; returns once it accepts connections. Raises MAILError when it doesn't."""
+        python = self._interpreter.python
+        own = {
+            "PORT": str(self._port),
+            "PATH": f"{python.parent}:{environment.get('PATH', '')}",
+            "PYTHONPATH": ":".join(map(str, (self.spec.code, *self._interpreter.path))),
+        }
+        with log.open("ab") as output:
+            self._process = KeptProcess(
+                self._command(), env={**environment, **own}, cwd=self.spec.code, output=output
+            )
+        try:
+            self._process.wait_until(lambda: listens(self._port), seconds=START_SECONDS, name=self.spec.name)
+        except MAILError as error:
+            said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise MAILError(f"{error.detail}; it said:\n{said}") from error
+
+    def _command(self) -> list[str]:
+        """The start-up script of the function, where the layer that holds it was built, or else what it does."""
+        script = self.spec.environment[WRAPPER_VARIABLE].removeprefix("/opt/")
+        built = next((layer / script for layer in self.spec.layers if (layer / script).is_file()), None)
+        if built is not None:
+            return ["sh", str(built)]
+        flags = ["--host", LOOPBACK, "--port", str(self._port), "--no-access-log"]
+        return [str(self._interpreter.python), "-m", "uvicorn", *flags, self.spec.handler]
+
+    async def stop(self) -> None:
+        """End it."""
+        await self._client.aclose()
+        if self._process is not None:
+            self._process.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on, and stream the answer until the function's time is up."""
+        request = Request(scope, receive)
+        headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
+        deadline = time.time() + self.spec.timeout
+        context = {
+            "request_id": str(uuid4()),
+            "deadline": int(deadline * 1000),
+            "invoked_function_arn": self.spec.arn,
+        }
+        url = f"http://{LOOPBACK}:{self._port}{request.url.path}"
+        onward = self._client.build_request(
+            request.method,
+            f"{url}?{request.url.query}" if request.url.query else url,
+            headers=[*headers, ("x-amzn-lambda-context", json.dumps(context))],
+            content=await request.body(),
+        )
+        try:
+            answer = await self._client.send(onward, stream=True)
+        except httpx.HTTPError:
+            await Response("Internal Server Error", status_code=502)(scope, receive, send)
+            return
+        response = StreamingResponse(_until(deadline, answer), status_code=answer.status_code)
+        response.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if name.lower().decode() not in _HOP_BY_HOP
+        ]
+        await response(scope, receive, send)
+
+
+async def _until(deadline: float, answer: httpx.Response) -> AsyncIterator[bytes]:
+    """The body, as it comes; cut off at the deadline."""
+    try:
+        async for part in answer.aiter_raw():
+            if time.time() > deadline:
+                return
+            yield part
+    finally:
+        await answer.aclose()

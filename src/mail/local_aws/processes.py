@@ -1,0 +1,108 @@
+"""Child processes that never outlive this one, however it ends."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self
+
+from mail.errors import MAILError
+
+LOOPBACK = "127.0.0.1"
+
+TERMINATION_SECONDS = 3
+"""How long a process may take to end when it is told to, before it is killed."""
+
+_KEEPER = f"""
+import os, signal, subprocess, sys, threading
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+def end_with_the_parent():
+    os.read(0, 1)
+    child.terminate()
+    try:
+        child.wait({TERMINATION_SECONDS})
+    except subprocess.TimeoutExpired:
+        child.kill()
+threading.Thread(target=end_with_the_parent, daemon=True).start()
+code = child.wait()
+os._exit(code if code >= 0 else 128 - code)
+"""
+"""Runs a command until it ends, or until the standard input does: a parent that is killed closes it, too."""
+
+
+class KeptProcess:
+    """A command that runs until it ends, `stop` is called, or this process is gone. A context manager.
+
+    Ctrl+C in the terminal doesn't reach it: whoever owns it decides when it stops.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        output: IO[bytes] | int = subprocess.DEVNULL,
+    ) -> None:
+        self._keeper = subprocess.Popen(  # noqa: S603 - the command is our own
+            [sys.executable, "-I", "-S", "-c", _KEEPER, *command],
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output if output == subprocess.DEVNULL else subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._keeper.poll()
+
+    def stop(self) -> None:
+        """Tell it to end, and wait until it has."""
+        assert self._keeper.stdin is not None
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        self._keeper.wait()
+
+    def wait_until(self, ready: Callable[[], bool], *, seconds: float, name: str) -> None:
+        """Wait for the process to be of use. Raises MAILError when it ends or stays silent instead."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.ended is not None:
+                raise MAILError(f"{name} ended at once, with exit code {self.ended}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise MAILError(f"{name} did not answer within {seconds:.0f} s")
+            time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections on a port of the loopback interface."""
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def system_environment() -> dict[str, str]:
+    """What any program needs of this process's environment, and nothing that configures AWS, Python or MAIL."""
+    needed = ("PATH", "HOME", "TMPDIR", "TEMP", "LANG", "SYSTEMROOT", "LD_LIBRARY_PATH")
+    return {name: value for name in needed if (value := os.environ.get(name))}

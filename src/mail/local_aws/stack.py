@@ -1,0 +1,91 @@
+"""What a template makes AWS run, once it is deployed: functions, and what invokes them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
+"""Names the script that Lambda runs in place of the function's runtime; a layer holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """A function of the stack.
+
+    Attributes:
+        name: its logical id in the template.
+        deployed_name: its name in the account.
+        code: the folder with its code, which is the current folder where it runs.
+        layers: the folders of its layers, as far as they were built.
+        timeout: seconds that an invocation may take.
+    """
+
+    name: str
+    deployed_name: str
+    arn: str
+    handler: str
+    runtime: str
+    environment: Mapping[str, str]
+    timeout: int
+    memory: int
+    code: Path
+    layers: tuple[Path, ...]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is a web application behind the Web Adapter, and no handler of events."""
+        return WRAPPER_VARIABLE in self.environment
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """A queue that invokes a function."""
+
+    function: str
+    queue_arn: str
+    queue_url: str
+    batch_size: int
+    concurrency: int | None
+    reports_failures: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route of the HTTP API; `method` may be ANY, `path` may be $default."""
+
+    method: str
+    path: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A function that is invoked every so many seconds."""
+
+    function: str
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cors:
+    """Which web pages may call, and how; `max_age` is in seconds."""
+
+    origins: tuple[str, ...]
+    methods: tuple[str, ...]
+    headers: tuple[str, ...]
+    exposed: tuple[str, ...]
+    max_age: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What was deployed. `url_cors` is that of each function with a URL, `api_cors` that of the HTTP API."""
+
+    functions: Mapping[str, FunctionSpec]
+    event_sources: tuple[EventSource, ...]
+    routes: tuple[Route, ...]
+    schedules: tuple[Schedule, ...]
+    outputs: Mapping[str, str]
+    api_cors: Cors | None = None
+    url_cors: Mapping[str, Cors] = field(default_factory=dict)

@@ -1,0 +1,281 @@
+"""The whole deployed shape: an engine for what AWS keeps and queues, and around it what runs and invokes functions.
+
+              ┌ HTTP API (http_api) ────┐
+    callers ──┤                         ├─► functions (functions, runtime_api, forkserver) ─► ministack: DynamoDB,
+              └ function URL ───────────┘          ▲                                          SQS, S3, SSM
+                (function_url)                     └── queues (event_sources), schedules ◄────┘
+
+ministack's own Lambda is not used: it handles the messages of a FIFO queue strictly one at a time, whatever group they
+are of, which makes every task wait for all others of its tier, and runs functions among its own packages; nor does
+it know the routes of an HTTP API or streams.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from mail.errors import MAILError
+from mail.local_aws.account import LocalAccount
+from mail.local_aws.deployment import Deployment
+from mail.local_aws.event_sources import Poller
+from mail.local_aws.faults import Faults
+from mail.local_aws.function_url import WebFunction
+from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
+from mail.local_aws.http_api import HttpApi
+from mail.local_aws.interpreter import (
+    Interpreter,
+    built_interpreter,
+    require_runtime_client,
+    source_interpreter,
+)
+from mail.local_aws.ministack import Ministack, credentials
+from mail.local_aws.processes import LOOPBACK, system_environment
+from mail.local_aws.schedules import keep_schedule
+from mail.local_aws.serving import serving, with_cors
+from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Schedule, Stack
+from mail.local_aws.template import Template
+from mail.server import base_url, listen
+
+SQS_CONNECTIONS = 64
+ROLES = ("admin", "user", "agent")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """Times that are other than the template says, so that what happens after minutes can be seen in seconds.
+
+    Attributes:
+        timeouts: seconds that an invocation may take, by function.
+        visibility: seconds after which a queue delivers an unhandled message again.
+        schedule: seconds between the invocations of every schedule.
+    """
+
+    timeouts: Mapping[str, int] = field(default_factory=dict)
+    visibility: int | None = None
+    schedule: float | None = None
+
+
+class LocalAws:
+    """The deployed shape of a template. An async context manager; everything it has started ends with it.
+
+    `environment` is added to that of all functions, `concurrency` bounds the invocations by one queue at once, and
+    `watch` is told of every one of them. Raises ConfigurationError for what has to be installed or corrected.
+
+    Attributes:
+        url: the base URL of the HTTP API.
+        stream_url: that of the function that streams.
+        tokens: a token for each role, where the functions check built-in ones.
+        endpoint: what AWS_ENDPOINT_URL has to be to look into tables and queues.
+    """
+
+    def __init__(
+        self,
+        template: Path,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        port: int = 0,
+        stream_port: int = 0,
+        concurrency: int = 4,
+        faults: Faults | None = None,
+        tempo: Tempo | None = None,
+        logs: Path | None = None,
+        watch: Callable[[EventSource, Invocation], None] = lambda _source, _done: None,
+    ) -> None:
+        self._template = template
+        self._parameters = parameters or {}
+        self._given = environment or {}
+        self._ports = (port, stream_port)
+        self._concurrency = concurrency
+        self.faults = faults or Faults()
+        self._tempo = tempo or Tempo()
+        self._logs = logs
+        self._watch = watch
+        self._resources = AsyncExitStack()
+        self._interpreters: dict[tuple[Path, ...], Interpreter] = {}
+        self._servers: dict[Interpreter, ForkServer] = {}
+        self.tokens: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._resources.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._resources.aclose()
+
+    @property
+    def log_folder(self) -> Path:
+        """Where each function's log is, as `<function>.log`."""
+        return self._folder if self._logs is None else self._logs
+
+    async def _start(self) -> None:
+        require_runtime_client()
+        template = Template(self._template)
+        template.check(self._parameters)
+        folder = self._resources.enter_context(
+            tempfile.TemporaryDirectory(prefix="mail-local-aws-", ignore_cleanup_errors=True)
+        )
+        self._folder = Path(folder)
+        self.log_folder.mkdir(parents=True, exist_ok=True)
+        engine = await asyncio.to_thread(Ministack)
+        self._resources.callback(engine.stop)
+        self.endpoint = engine.endpoint
+        self.account = LocalAccount(engine.endpoint)
+        deployed = await Deployment(self.account, template).deploy(self._parameters)
+        self.stack = _hurried(deployed, self._tempo)
+        await self._start_functions()
+        self.tokens = await self._issue_tokens()
+
+    # ------------------------------------------------------------------------------------------ what is started
+
+    async def _start_functions(self) -> None:
+        api_port, stream_port = self._ports
+        api_socket, stream_socket = listen(LOOPBACK, api_port), listen(LOOPBACK, stream_port)
+        self.url, self.stream_url = base_url(LOOPBACK, api_socket), base_url(LOOPBACK, stream_socket)
+        functions: dict[str, LambdaFunction] = {}
+        web: list[WebFunction] = []
+        for spec in self.stack.functions.values():
+            if spec.is_web:
+                web.append(await self._start_web(spec))
+            else:
+                functions[spec.name] = await self._start_function(spec)
+        api = with_cors(HttpApi(self.stack.routes, functions), self.stack.api_cors)
+        await self._resources.enter_async_context(serving(api, api_socket))
+        for application in web:
+            streaming = with_cors(application, self.stack.url_cors.get(application.spec.name))
+            await self._resources.enter_async_context(serving(streaming, stream_socket))
+        await self._start_pollers(functions)
+        for schedule in self.stack.schedules:
+            self._keep(keep_schedule(schedule, functions[schedule.function]))
+
+    async def _start_function(self, spec: FunctionSpec) -> LambdaFunction:
+        interpreter = self._interpreter(spec)
+        if interpreter not in self._servers:
+            server = ForkServer(interpreter.python, interpreter.path)
+            await server.start()
+            self._resources.push_async_callback(server.stop)
+            self._servers[interpreter] = server
+        log = self.log_folder / f"{spec.name}.log"
+        function = LambdaFunction(spec, self._servers[interpreter], self._environment(spec), log)
+        self._resources.push_async_callback(function.stop)
+        return function
+
+    async def _start_web(self, spec: FunctionSpec) -> WebFunction:
+        application = WebFunction(spec, self._interpreter(spec))
+        self._resources.push_async_callback(application.stop)
+        log = self.log_folder / f"{spec.name}.log"
+        await asyncio.to_thread(application.start, self._environment(spec), log)
+        return application
+
+    async def _start_pollers(self, functions: Mapping[str, LambdaFunction]) -> None:
+        sqs = self.account.client("sqs", connections=SQS_CONNECTIONS)
+        self._resources.callback(sqs.close)
+        for source in self.stack.event_sources:
+            if self._tempo.visibility is not None:
+                visibility = {"VisibilityTimeout": str(self._tempo.visibility)}
+                await sqs.call("set_queue_attributes", QueueUrl=source.queue_url, Attributes=visibility)
+            poller = Poller(
+                source,
+                functions[source.function],
+                sqs,
+                concurrency=min(self._concurrency, source.concurrency or self._concurrency),
+                faults=self.faults,
+                watch=self._watch,
+            )
+            self._keep(poller.run())
+
+    def _keep(self, work: Any) -> None:
+        """Let something run until everything ends."""
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        self._resources.push_async_callback(end)
+
+    def _interpreter(self, spec: FunctionSpec) -> Interpreter:
+        if spec.layers not in self._interpreters:
+            self._interpreters[spec.layers] = (
+                built_interpreter(spec.layers, spec.runtime, self._folder / "runtime")
+                if spec.layers
+                else source_interpreter()
+            )
+        return self._interpreters[spec.layers]
+
+    def _environment(self, spec: FunctionSpec) -> dict[str, str]:
+        """What Lambda would put into a function's environment, and the template; never the wrapper, which is ours."""
+        own = {name: str(value) for name, value in spec.environment.items() if name != WRAPPER_VARIABLE}
+        remote = self.stack.outputs.get("StreamUrl", "").rstrip("/")
+        if remote:
+            own = {name: value.replace(remote, self.stream_url) for name, value in own.items()}
+        return {
+            **system_environment(),
+            "LANG": "en_US.UTF-8",
+            "TZ": ":UTC",
+            "_HANDLER": spec.handler,
+            "LAMBDA_TASK_ROOT": str(spec.code),
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{spec.runtime}",
+            "AWS_LAMBDA_FUNCTION_NAME": spec.deployed_name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(spec.memory),
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{spec.deployed_name}",
+            **own,
+            **credentials(self.endpoint),
+            **self._given,
+        }
+
+    # ------------------------------------------------------------------------------------------------- tokens
+
+    async def _issue_tokens(self) -> dict[str, str]:
+        table = self.stack.outputs.get("TableName")
+        given = {**next(iter(self.stack.functions.values())).environment, **self._given}
+        if table is None or any(given.get(name) for name in ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")):
+            return {}
+        tokens = await asyncio.gather(*(self._issue_token(table, role) for role in ROLES))
+        return dict(zip(ROLES, tokens, strict=True))
+
+    async def _issue_token(self, table: str, role: str) -> str:
+        """Run `mail token create`, as an operator would, in an environment that knows the local account."""
+        command = [sys.executable, "-m", "mail.cli", "token", "create", "--role", role, "--id", role]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "--database",
+            f"dynamodb://{table}",
+            env={**system_environment(), **credentials(self.endpoint)},
+            cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+        if process.returncode != 0:
+            raise MAILError(f"no token could be created: {errors.decode(errors='replace').strip()}")
+        return output.decode().strip()
+
+
+def _hurried(stack: Stack, tempo: Tempo) -> Stack:
+    """The stack with the times that are given instead."""
+    functions = {
+        name: replace(spec, timeout=tempo.timeouts.get(name, spec.timeout))
+        for name, spec in stack.functions.items()
+    }
+    schedules: Sequence[Schedule] = stack.schedules
+    if tempo.schedule is not None:
+        schedules = [replace(schedule, seconds=tempo.schedule) for schedule in schedules]
+    return replace(stack, functions=functions, schedules=tuple(schedules))

@@ -1,0 +1,161 @@
+"""Lists of tasks, by the table's indexes. An index lags behind, so what it says is checked against the tasks."""
+
+import asyncio
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from hashlib import sha256
+from itertools import batched, chain
+from typing import Any
+
+from mail.core.ports import TaskPage, Token, wake_ups
+from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.errors import BadRequest
+from mail.stores.dynamodb_items import (
+    META,
+    SHARDS,
+    Item,
+    names,
+    number,
+    partition,
+    place_in_index,
+    string,
+    task_key,
+)
+from mail.stores.dynamodb_reader import TaskReader
+from mail.stores.dynamodb_schema import RUNNING_INDEX, TASKS_INDEX
+from mail.stores.dynamodb_table import DynamoDBTable, key_of
+
+CHECKSUM_LENGTH = 16
+
+ROWS_OF_ANY_STATUS = 500
+"""How many rows of the index are looked through at a time for those of one status."""
+
+
+class TaskIndex:
+    """Finds tasks. All methods raise StoreUnavailable."""
+
+    def __init__(self, table: DynamoDBTable, reader: TaskReader) -> None:
+        self._table = table
+        self._reader = reader
+
+    async def page(
+        self, instance: str, status: TaskStatus | None, limit: int, cursor: str | None
+    ) -> TaskPage:
+        """Some tasks of an instance, newest first. Raises BadRequest for a cursor that is not this instance's."""
+        start = None if cursor is None else _read_cursor(instance, cursor)
+        tasks: list[Task] = []
+        async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
+            async for task in newest:
+                tasks.append(task)
+                if len(tasks) > limit:
+                    return TaskPage(tasks[:limit], _make_cursor(tasks[limit - 1]))
+        return TaskPage(tasks, None)
+
+    async def ready(self, quiet_since: str | None) -> list[Token]:
+        """A token for every mailbox with mail of the running tasks that have not changed since then."""
+        tasks = await self._running()
+        return [
+            token
+            for task in tasks
+            if quiet_since is None or task.updated < quiet_since
+            for token in wake_ups(task)
+        ]
+
+    async def overdue(self, now: float) -> list[TaskKey]:
+        """The running tasks whose deadline has passed."""
+        return [task.key for task in await self._running(until=now) if task.is_overdue(now)]
+
+    async def count_active_instances(self) -> int:
+        """How many instances have a running task, as far as the index knows."""
+        return len({task_key(name).instance for name in await self._running_partitions(None)})
+
+    async def _newest(
+        self, instance: str, status: TaskStatus | None, start: Item | None, at_once: int
+    ) -> AsyncGenerator[Task]:
+        """An instance's tasks from `start` on, newest first; `at_once` are read at a time."""
+        async with aclosing(self._rows(instance, status, start, at_once)) as pages:
+            async for page in pages:
+                for rows in batched(page, at_once):
+                    items = await self._current([row["PK"]["S"] for row in rows])
+                    for row in rows:
+                        item = items.get(row["PK"]["S"])
+                        if item is None or item["started"] != row["started"]:
+                            continue
+                        if status is None or item["status"]["S"] == status:
+                            yield await self._reader.task(item)
+
+    def _rows(
+        self, instance: str, status: TaskStatus | None, start: Item | None, at_once: int
+    ) -> AsyncGenerator[list[Item]]:
+        condition, values = "#instance = :instance", {":instance": string(instance)}
+        choice: dict[str, Any] = {"Limit": at_once}
+        if status is not None:
+            choice = {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
+            values[":status"] = string(status)
+        return self._table.query(
+            start,
+            IndexName=TASKS_INDEX,
+            ScanIndexForward=False,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names(condition + choice.get("FilterExpression", "")),
+            ExpressionAttributeValues=values,
+            **choice,
+        )
+
+    async def _running(self, until: float | None = None) -> list[Task]:
+        """The running tasks, or those with a deadline up to `until`."""
+        items = await self._current(await self._running_partitions(until))
+        return list(
+            await asyncio.gather(*(self._reader.task(item) for item in items.values() if "running" in item))
+        )
+
+    async def _running_partitions(self, until: float | None) -> list[str]:
+        found = await asyncio.gather(*(self._shard(shard, until) for shard in SHARDS))
+        return list(chain.from_iterable(found))
+
+    async def _shard(self, shard: str, until: float | None) -> list[str]:
+        condition, values = "#running = :shard", {":shard": string(shard)}
+        if until is not None:
+            condition += " AND #due <= :until"
+            values[":until"] = number(until)
+        pages = self._table.query(
+            IndexName=RUNNING_INDEX,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names(condition),
+            ExpressionAttributeValues=values,
+        )
+        return [row["PK"]["S"] async for page in pages for row in page]
+
+    async def _current(self, partitions: list[str]) -> dict[str, Item]:
+        """The tasks' items as they are now, by partition."""
+        items = await self._table.get_many((name, META) for name in partitions)
+        return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
+
+
+def _make_cursor(task: Task) -> str:
+    """Where the page after this task starts. It holds a checksum with the instance, to be told from another's."""
+    place = f"{task.started}#{task.task_id}"
+    return urlsafe_b64encode((_checksum(task.instance, place) + place).encode()).decode()
+
+
+def _read_cursor(instance: str, cursor: str) -> Item:
+    """The inverse of `_make_cursor`, as the index wants it."""
+    try:
+        text = urlsafe_b64decode(cursor).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    place = text[CHECKSUM_LENGTH:]
+    started, _, task_id = place.partition("#")
+    if not task_id or text[:CHECKSUM_LENGTH] != _checksum(instance, place):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return {
+        **key_of((partition(TaskKey(instance, task_id)), META)),
+        "instance": string(instance),
+        "started": string(place_in_index(started, task_id)),
+    }
+
+
+def _checksum(instance: str, place: str) -> str:
+    return sha256(f"{instance}\n{place}".encode()).hexdigest()[:CHECKSUM_LENGTH]

@@ -1,0 +1,47 @@
+"""A table on every engine that runs here, and what the tests of it share."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support.changes import Maker
+from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
+from support.dynamodb_faults import Faults
+
+from mail.aws import AwsClient
+
+
+@pytest.fixture(params=ENGINES)
+async def table(request: pytest.FixtureRequest) -> AsyncIterator[DynamoDBAdapter]:
+    """A table with nothing in it, and a store on it."""
+    adapter = DynamoDBAdapter(request.param)
+    await adapter.open()
+    yield adapter
+    await adapter.close()
+
+
+@pytest.fixture
+def client(table: DynamoDBAdapter) -> Iterator[AwsClient]:
+    """A client of the table's engine that no other test uses."""
+    made = make_client(table.engine, "dynamodb")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def faults(client: AwsClient) -> Iterator[Faults]:
+    """What goes wrong between `client` and the engine."""
+    with Faults(client) as made:
+        yield made
+
+
+@pytest.fixture
+def calls(client: AwsClient) -> Calls:
+    """What `client` sends."""
+    made = Calls()
+    made.watch(client)
+    return made
+
+
+@pytest.fixture
+def make() -> Maker:
+    return Maker()

@@ -1,0 +1,299 @@
+"""Texts too large for the table are in the bucket; without one, they are refused before anything is stored."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.changes import ANN, NOW, Mail, Maker, checkpoint
+from support.contract import everything, open_turn
+from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
+from support.dynamodb_faults import Faults, lost_request, refusal
+
+from mail.core.message import Tier
+from mail.core.tasks import TaskKey, Transition
+from mail.errors import (
+    ConfigurationError,
+    LeaseLost,
+    MAILError,
+    PayloadTooLarge,
+    StoreError,
+    StoreUnavailable,
+    VersionConflict,
+)
+from mail.stores.blobs import Blobs
+from mail.stores.dynamodb import DynamoDBStore
+
+KEY = TaskKey(ANN, "task-1")
+LARGE = "x" * 300_000
+HUGE = "y" * 1_000_000
+
+
+class Bucket:
+    """A bucket for one test, and what is sent to it."""
+
+    def __init__(self, engine: str, name: str) -> None:
+        self.client = make_client(engine if engine in HAVE_BUCKETS else "ministack", "s3")
+        self.name = name
+        self.client.botocore.create_bucket(Bucket=name)
+        self.blobs = Blobs(self.client, name)
+        self.calls = Calls()
+        self.calls.watch(self.client)
+
+    def names(self) -> list[str]:
+        answer = self.client.botocore.list_objects_v2(Bucket=self.name)
+        return [found["Key"] for found in answer.get("Contents", [])]
+
+
+@pytest.fixture
+def bucket(table: DynamoDBAdapter) -> Iterator[Bucket]:
+    made = Bucket(table.engine, table.table)
+    yield made
+    made.client.close()
+
+
+@pytest.fixture
+def store(table: DynamoDBAdapter, bucket: Bucket) -> DynamoDBStore:
+    return table.another(blobs=bucket.blobs)
+
+
+class TestInTheBucket:
+    async def test_what_is_small_never_goes_there(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha", body="x" * 150_000)))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint("x" * 40_000))
+        await store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
+        await everything(store, KEY)
+        assert bucket.calls.count == {}
+
+    async def test_a_message_is_there_once_for_all_who_read_it(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        begun = make.begin(KEY, Mail("somebody"))
+        await store.commit(begun)
+        change = make.change(begun.task, Mail("alpha", Tier.BROADCAST, LARGE))
+        entry = change.deliveries[0]
+        copies = [
+            type(entry)(name, entry.tier, entry.seq, entry.message) for name in ("alpha", "beta", "gamma")
+        ]
+        pending = {entry.mailbox: (0, 0, 0, 1, 0) for entry in copies}
+        task = change.task.model_copy(update={"pending": pending})
+        await store.commit(type(change)(task, 1, deliveries=tuple(copies), events=change.events))
+        assert len(bucket.names()) == 1
+        for name in ("alpha", "beta", "gamma"):
+            turn = await open_turn(store, KEY, name, make)
+            assert turn.entry.message == entry.message
+        assert (await store.read_events(KEY))[1:] == list(change.events)
+
+    async def test_an_answer_is_there_once(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        change = make.change(begun.task, note=LARGE, transition=Transition.COMPLETE)
+        await store.commit(change)
+        assert await store.read_response(KEY, 1) == change.response
+        assert await store.read_events(KEY, after=1) == list(change.events)
+        assert len(bucket.names()) == 2, "the answer, and the events, whose text it is as well"
+
+    async def test_history_and_state_may_be_there(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        begun = make.begin(KEY, Mail("alpha"), Mail("alpha"), title=LARGE)
+        await store.commit(begun)
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert turn.task == begun.task
+        change = make.change(turn.task, turn=turn, history=[{"content": LARGE}])
+        await store.commit(change)
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert turn.history == [{"content": LARGE}]
+        assert await store.read_history(KEY, "alpha") == [{"content": LARGE}]
+        assert (await store.list_tasks(ANN)).tasks == [change.task]
+        with pytest.raises(VersionConflict) as conflict:
+            await store.commit(make.change(begun.task))
+        assert conflict.value.current == change.task
+
+    async def test_many_messages_that_are_too_much_together(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        """None of them is too large, but a transaction holds 4 MB."""
+        change = make.begin(KEY, *(Mail("alpha", body=f"{n}" * 150_000) for n in range(1, 10)), *(
+            Mail("beta", body=f"{n}" * 75_000) for n in range(10, 40)
+        ))  # fmt: skip
+        await store.commit(change)
+        assert 1 <= len(bucket.names()) < 25, "the largest go there, and no more than must"
+        assert await store.read_inbox(KEY) == sorted(
+            change.deliveries, key=lambda entry: (entry.tier, entry.seq)
+        )
+        assert await store.read_events(KEY) == list(change.events)
+
+    async def test_a_history_of_many_pages(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
+    ) -> None:
+        """A query brings 1 MB at a time."""
+        begun = make.begin(KEY, Mail("alpha"))
+        await store.commit(begun)
+        task = begun.task
+        for n in range(20):
+            change = make.change(task, history=[{"n": n, "content": "x" * 100_000}])
+            await store.commit(change)
+            task = change.task
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert [entry["n"] for entry in turn.history] == list(range(20))
+        turn = await open_turn(store, KEY, "alpha", make, now=NOW + 61, history_after=3)
+        assert [entry["n"] for entry in turn.history] == list(range(3, 20))
+        assert len(await store.read_events(KEY)) == 21
+
+
+class TestCheckpoint:
+    async def test_a_large_one_is_there_and_the_one_before_it_is_not(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        for n in range(1, 4):
+            await store.save_checkpoint(turn, checkpoint(*[LARGE] * n))
+            assert len(bucket.names()) == 1
+        heir = await open_turn(table.another(blobs=bucket.blobs), KEY, "alpha", make, now=NOW + 61)
+        assert heir.checkpoint == checkpoint(LARGE, LARGE, LARGE)
+
+    async def test_it_goes_with_its_turn(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint(LARGE))
+        await store.release(turn)
+        heir = await open_turn(table.another(blobs=bucket.blobs), KEY, "alpha", make)
+        await store.commit(make.change(heir.task, turn=heir))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint(LARGE))
+        await store.commit(make.change(turn.task, turn=turn))
+        assert len(bucket.names()) == 1, "that of the first turn, which another store has ended"
+
+    async def test_it_stays_while_the_message_does(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        """A turn may end without having read its message, such as when the task ends by its limit."""
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.save_checkpoint(turn, checkpoint(LARGE))
+        await store.commit(make.change(turn.task, turn=turn, consume=False))
+        assert (await open_turn(store, KEY, "alpha", make)).checkpoint == checkpoint(LARGE)
+
+    async def test_that_of_one_who_has_lost_the_lease_is_taken_back(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(store, KEY, "alpha", make)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        await store.save_checkpoint(heir, checkpoint(HUGE))
+        with pytest.raises(LeaseLost):
+            await store.save_checkpoint(slow, checkpoint(LARGE))
+        assert len(bucket.names()) == 1
+        third = await open_turn(store, KEY, "alpha", make, now=NOW + 122)
+        assert third.checkpoint == checkpoint(HUGE)
+
+
+class TestFailure:
+    async def test_a_refused_commit_leaves_nothing_in_the_bucket(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        await store.commit(make.change(begun.task))
+        with pytest.raises(VersionConflict):
+            await store.commit(make.change(begun.task, Mail("beta", body=LARGE)))
+        assert bucket.names() == []
+
+    async def test_what_cant_be_tidied_up_hides_nothing(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        await store.commit(make.change(begun.task))
+        with Faults(bucket.client) as faults:
+            faults.always = {"DeleteObject": lost_request}
+            with pytest.raises(VersionConflict):
+                await store.commit(make.change(begun.task, Mail("beta", body=LARGE)))
+        assert len(bucket.names()) == 1
+
+    async def test_when_the_bucket_is_out_of_reach_nothing_is_stored(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        with Faults(bucket.client) as faults:
+            faults.always = {"PutObject": lost_request}
+            with pytest.raises(StoreUnavailable):
+                await store.commit(make.begin(KEY, Mail("alpha", body=LARGE)))
+        assert table.items() == []
+
+    async def test_a_text_that_does_not_come_gives_the_lease_back(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, bucket: Bucket, make: Maker
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha", body=LARGE)))
+        with Faults(bucket.client) as faults:
+            faults.always = {"GetObject": refusal("InternalError", 500)}
+            with pytest.raises(StoreUnavailable):
+                await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
+        await open_turn(store, KEY, "alpha", make)
+
+
+class TestWithoutABucket:
+    @pytest.fixture
+    def store(self, table: DynamoDBAdapter) -> DynamoDBStore:
+        return table.another(blobs=None)
+
+    @pytest.mark.parametrize(
+        ("mail", "parts"),
+        [
+            ([Mail("beta", body="x" * 400_000)], {}),
+            ([Mail("beta", body="x" * 150_000) for _ in range(13)], {}),
+            ([], {"history": [{"content": "é" * 200_000}]}),
+            ([], {"note": "x" * 500_000}),
+        ],
+        ids=["message", "messages", "history", "events"],
+    )
+    async def test_what_does_not_fit_is_refused_and_nothing_is_stored(
+        self,
+        table: DynamoDBAdapter,
+        store: DynamoDBStore,
+        make: Maker,
+        mail: list[Mail],
+        parts: dict[str, Any],
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        before = table.items()
+        with pytest.raises(PayloadTooLarge, match="MAIL_BUCKET") as refused:
+            await store.commit(make.change(turn.task, *mail, turn=turn, **parts))
+        assert not isinstance(refused.value, StoreError)
+        assert table.items() == before
+        await store.commit(make.change(turn.task, Mail("beta"), turn=turn))
+
+    async def test_what_just_fits_is_stored(self, store: DynamoDBStore, make: Maker) -> None:
+        change = make.begin(KEY, Mail("alpha", body=LARGE))
+        await store.commit(change)
+        assert (await open_turn(store, KEY, "alpha", make)).entry == change.deliveries[0]
+
+    @pytest.mark.parametrize(("message", "output"), [(10, 200_000), (200_000, 100_000)])
+    async def test_a_checkpoint_that_does_not_fit_beside_its_message_is_refused(
+        self, store: DynamoDBStore, make: Maker, message: int, output: int
+    ) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha", body="x" * message)))
+        turn = await open_turn(store, KEY, "alpha", make)
+        with pytest.raises(PayloadTooLarge, match="MAIL_BUCKET"):
+            await store.save_checkpoint(turn, checkpoint("y" * output))
+        await store.save_checkpoint(turn, checkpoint("small"))
+
+    async def test_what_was_stored_in_one_asks_for_it(
+        self, table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
+    ) -> None:
+        await table.store.commit(make.begin(KEY, Mail("alpha", body=LARGE)))
+        with pytest.raises(ConfigurationError, match="MAIL_BUCKET"):
+            await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
+
+    def test_it_is_no_error_of_the_store(self) -> None:
+        """A StoreError would have the turn run again, and again be too large."""
+        assert issubclass(PayloadTooLarge, MAILError)
+        assert not issubclass(PayloadTooLarge, StoreError)

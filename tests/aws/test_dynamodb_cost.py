@@ -1,0 +1,140 @@
+"""What a turn costs on DynamoDB: how many requests, how many bytes, whatever has happened before."""
+
+import pytest
+from support.changes import ANN, NOW, Mail, Maker, checkpoint
+from support.contract import open_turn
+from support.dynamodb import Calls, DynamoDBAdapter
+
+from mail.aws import AwsClient
+from mail.core.message import Tier
+from mail.core.ports import Idle
+from mail.core.tasks import Task, TaskKey, Transition
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_items import item_size
+
+KEY = TaskKey(ANN, "task-1")
+
+
+@pytest.fixture
+def store(table: DynamoDBAdapter, client: AwsClient, calls: Calls) -> DynamoDBStore:
+    """A store whose requests are counted."""
+    return table.another(client)
+
+
+async def test_a_task_begins_with_one_request(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    assert calls.count == {"TransactWriteItems": 1}
+
+
+async def test_a_turn_is_opened_with_two_and_committed_with_one(
+    store: DynamoDBStore, calls: Calls, make: Maker
+) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    calls.clear()
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert calls.count == {"UpdateItem": 1, "Query": 1}
+    calls.clear()
+    await store.commit(
+        make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}], transition=Transition.COMPLETE)
+    )
+    assert calls.count == {"TransactWriteItems": 1}
+
+
+async def test_a_checkpoint_is_one_request_and_comes_with_the_turn(
+    store: DynamoDBStore, calls: Calls, make: Maker
+) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_turn(store, KEY, "alpha", make)
+    calls.clear()
+    await store.save_checkpoint(turn, checkpoint("done"))
+    assert calls.count == {"TransactWriteItems": 1}
+    calls.clear()
+    assert (await open_turn(store, KEY, "alpha", make, now=NOW + 61)).checkpoint == checkpoint("done")
+    assert calls.count == {"UpdateItem": 1, "Query": 1}
+
+
+async def test_a_token_for_nothing_costs_one(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    await open_turn(store, KEY, "alpha", make)
+    calls.clear()
+    for mailbox in ("alpha", "beta"):
+        await store.open_turn(KEY, mailbox, make.lease(), now=NOW, history_after=0)
+    assert calls.count == {"UpdateItem": 2}
+
+
+async def test_a_late_turn_costs_what_the_first_one_did(
+    store: DynamoDBStore, calls: Calls, make: Maker
+) -> None:
+    """With its history at hand, as a warm function has it."""
+    begun = make.begin(KEY, Mail("alpha"), Mail("beta"), *(Mail("gamma") for _ in range(40)))
+    await store.commit(begun)
+    costs: list[tuple[dict[str, int], int]] = []
+
+    async def take_turn(known: int) -> Task:
+        calls.clear()
+        turn = await open_turn(store, KEY, "alpha", make, history_after=known)
+        assert turn.history == []
+        change = make.change(turn.task, Mail("alpha"), turn=turn, history=[{"content": "x" * 100}])
+        await store.commit(change)
+        costs.append((dict(calls.count), calls.sent.total()))
+        return change.task
+
+    for n in range(100):
+        task = await take_turn(n)
+    years_later = task.model_copy(update={"histories": {"alpha": 10**6}, "seq": 10**6 * 2})
+    await store.commit(make.change(years_later))
+    for n in range(10):
+        await take_turn(10**6 + n)
+    counts, sizes = zip(*costs, strict=True)
+    assert all(count == {"UpdateItem": 1, "Query": 1, "TransactWriteItems": 1} for count in counts)
+    assert max(sizes) - min(sizes) < 64, "only the numbers in it get longer"
+
+
+async def test_a_flooded_inbox_costs_nothing(
+    table: DynamoDBAdapter, store: DynamoDBStore, client: AwsClient, make: Maker
+) -> None:
+    begun = make.begin(KEY, *(Mail("alpha", Tier.AGENT, "x" * 1000) for _ in range(90)))
+    await store.commit(begun)
+    received: list[int] = []
+    client.botocore.meta.events.register(
+        "response-received.dynamodb.Query",
+        lambda response_dict, **_: received.append(len(response_dict["body"])),
+    )
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.entry == begun.deliveries[0]
+    assert received[0] < 3000
+
+
+async def test_the_tasks_item_is_small_and_says_nothing_twice(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
+) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    (item,) = table.items("META")
+    assert item_size(item) < 900
+    state = item["state"]["S"]
+    assert not [
+        name
+        for name in ("version", "seq", "status", "pending", "instance", "started")
+        if f'"{name}"' in state
+    ]
+
+
+async def test_a_conflict_tells_the_task_without_another_request(
+    store: DynamoDBStore, calls: Calls, make: Maker
+) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    await store.commit(make.change(begun.task))
+    calls.clear()
+    with pytest.raises(Exception, match="moved on"):
+        await store.commit(make.change(begun.task))
+    assert calls.count == {"TransactWriteItems": 1}
+
+
+async def test_nothing_to_do_is_told_with_the_task(store: DynamoDBStore, calls: Calls, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    calls.clear()
+    assert await store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0) == Idle(begun.task)
+    assert calls.count == {"UpdateItem": 1}

@@ -1,0 +1,195 @@
+"""Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
+
+import pytest
+from support.changes import ANN, Mail, Maker, checkpoint
+from support.contract import everything
+from support.dynamodb import DynamoDBAdapter
+from support.stamp import FakeStamp
+
+from mail.core.change import Turn
+from mail.core.message import Tier
+from mail.core.ports import Idle, TaskPage, Token
+from mail.core.stamp import SYSTEM_STAMP
+from mail.core.tasks import TaskKey, Transition
+from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.stores.dynamodb import DynamoDBStore
+
+KEY = TaskKey(ANN, "task-1")
+DAY = 86_400
+MARGIN = 120
+
+
+class Clock(FakeStamp):
+    """Time as the test wants it, but real ids."""
+
+    def new_id(self) -> str:
+        return SYSTEM_STAMP.new_id()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make(clock: Clock) -> Maker:
+    return Maker(clock)
+
+
+@pytest.fixture
+def store(table: DynamoDBAdapter, clock: Clock) -> DynamoDBStore:
+    """A store that keeps things for three days."""
+    return table.another(retention_days=3, stamp=clock)
+
+
+async def open_now(store: DynamoDBStore, make: Maker, mailbox: str = "alpha") -> object:
+    now = make.stamp.now().timestamp()
+    return await store.open_turn(KEY, mailbox, make.lease(now + 60), now=now, history_after=0)
+
+
+async def test_everything_that_is_written_gets_an_end(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), *(Mail(f"agent-{n}") for n in range(120))))
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    await store.save_checkpoint(turn, checkpoint("kept"))
+    await store.commit(
+        make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}], transition=Transition.COMPLETE)
+    )
+    end = clock.now().timestamp() + 3 * DAY
+    ends = {item["SK"]["S"][0]: int(item["expires_at"]["N"]) for item in table.items()}
+    assert {kind: abs(at - end) <= MARGIN for kind, at in ends.items()} == dict.fromkeys("MAER", True)
+    assert ends["M"] > max(ends["A"], ends["E"], ends["R"]), "a task outlives its parts"
+
+
+async def test_without_retention_nothing_ends(table: DynamoDBAdapter, make: Maker) -> None:
+    await table.store.commit(make.begin(KEY))
+    assert not [item for item in table.items() if "expires_at" in item]
+
+
+async def test_turned_off_it_ends_no_more(table: DynamoDBAdapter, store: DynamoDBStore, make: Maker) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    await table.store.commit(make.change(begun.task))
+    (item,) = table.items("META")
+    assert "expires_at" not in item
+
+
+async def test_a_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
+    begun = make.begin(KEY, deadline=clock.now().timestamp() + 5)
+    await store.commit(begun)
+    await store.commit(make.change(begun.task, history=[{}], transition=Transition.PAUSE))
+    clock.advance(3 * DAY + MARGIN)
+    assert await store.load(KEY) is None
+    for read in (
+        store.read_history(KEY, "alpha"),
+        store.read_inbox(KEY),
+        store.read_events(KEY),
+        store.read_response(KEY, 1),
+        store.wait_for_change(KEY, after=0, seconds=0),
+        store.wait_for_response(KEY, 1, seconds=0),
+    ):
+        with pytest.raises(TaskNotFound):
+            await read
+    assert await store.list_tasks(ANN) == TaskPage([], None)
+
+
+async def test_a_running_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), deadline=clock.now().timestamp() + 5))
+    clock.advance(3 * DAY + MARGIN)
+    assert await open_now(store, make) == Idle(None)
+    assert await store.list_ready() == []
+    assert await store.list_overdue(clock.now().timestamp()) == []
+
+
+async def test_each_commit_lets_the_task_live_longer(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    task = begun.task
+    for _ in range(4):
+        clock.advance(2 * DAY)
+        change = make.change(task)
+        await store.commit(change)
+        task = change.task
+    assert await store.load(KEY) == task
+    assert [event.seq for event in await store.read_events(KEY)] == [task.seq - 1, task.seq]
+
+
+async def test_another_task_may_take_its_place(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    begun = make.begin(KEY, Mail("alpha", Tier.SYSTEM, "old"), title="old")
+    await store.commit(begun)
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    await store.commit(
+        make.change(
+            turn.task, Mail("alpha", Tier.SYSTEM, "old"), turn=turn, history=[{"old": True}],
+            transition=Transition.COMPLETE,
+        )
+    )  # fmt: skip
+    with pytest.raises(VersionConflict):
+        await store.commit(make.begin(KEY, title="too early"))
+    clock.advance(3 * DAY + MARGIN)
+    fresh = make.begin(KEY, Mail("alpha", Tier.AGENT, "new"), title="new")
+    await store.commit(fresh)
+    assert len(table.items("A#alpha#")) == 3, "DynamoDB has deleted nothing yet"
+    after = await everything(store, KEY)
+    assert (after.task, after.events) == (fresh.task, list(fresh.events))
+    assert (after.histories["alpha"], after.responses) == ([], [None])
+    assert [entry["message"].message.body for entry in after.inbox] == ["new"]
+    assert (await store.list_tasks(ANN)).tasks == [fresh.task]
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    assert (turn.entry, turn.history) == (fresh.deliveries[0], [])
+
+
+async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
+    store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    """The task lives on by its other commits; the mailbox must not look ready for ever."""
+    begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
+    await store.commit(begun)
+    clock.advance(2 * DAY)
+    await store.commit(make.change(begun.task))
+    clock.advance(2 * DAY)
+    opened = await open_now(store, make)
+    assert isinstance(opened, Idle)
+    assert opened.task is not None
+    assert list(opened.task.pending) == ["beta"]
+    assert await store.load(KEY) == opened.task
+    assert await store.list_ready() == [Token(KEY, "beta", Tier.AGENT)]
+    await store.commit(make.change(opened.task, Mail("alpha", body="news")))
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    assert turn.entry.message.message.body == "news"
+
+
+async def test_newer_mail_behind_what_has_expired_is_read(
+    store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    begun = make.begin(KEY, Mail("alpha", Tier.AGENT, "old"))
+    await store.commit(begun)
+    clock.advance(2 * DAY)
+    await store.commit(make.change(begun.task, Mail("alpha", Tier.AGENT, "new")))
+    clock.advance(2 * DAY)
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    assert turn.entry.message.message.body == "new"
+
+
+async def test_a_checkpoint_brings_no_part_of_a_deleted_message_back(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker
+) -> None:
+    """DynamoDB may delete the message while its turn runs."""
+    await store.commit(make.begin(KEY, Mail("alpha")))
+    turn = await open_now(store, make)
+    assert isinstance(turn, Turn)
+    (item,) = table.items("A#alpha#I")
+    await table.client.call(
+        "delete_item", TableName=table.table, Key={name: item[name] for name in ("PK", "SK")}
+    )
+    with pytest.raises(LeaseLost):
+        await store.save_checkpoint(turn, checkpoint("late"))
+    assert table.items("A#alpha#I") == []

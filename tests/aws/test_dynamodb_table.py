@@ -1,0 +1,361 @@
+"""The table: its schema, its keys, and the client that talks to it."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from support import dynamodb_limits
+from support.changes import ANN, NOW, Mail, Maker
+from support.contract import everything, open_turn
+from support.dynamodb import DynamoDBAdapter
+from support.dynamodb_faults import Faults, lost_request, refusal
+
+from mail.aws import Aws, AwsClient, Refused
+from mail.core.message import Tier
+from mail.core.tasks import TaskKey, TaskStatus, Transition
+from mail.errors import BadRequest, StoreUnavailable
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_items import item_size, partition, shard, task_key
+from mail.stores.dynamodb_schema import create_table
+
+KEY = TaskKey(ANN, "task-1")
+
+
+class TestSchema:
+    async def test_is_the_one_of_the_template(self, table: DynamoDBAdapter) -> None:
+        found = table.client.botocore.describe_table(TableName=table.table)["Table"]
+        assert keys(found) == ["PK", "SK"]
+        indexes = {index["IndexName"]: index for index in found["GlobalSecondaryIndexes"]}
+        assert {name: keys(index) for name, index in indexes.items()} == {
+            "tasks": ["instance", "started"],
+            "running": ["running", "due"],
+        }
+        assert indexes["tasks"]["Projection"]["NonKeyAttributes"] == ["status"]
+        assert indexes["running"]["Projection"]["ProjectionType"] == "KEYS_ONLY"
+        assert {each["AttributeName"]: each["AttributeType"] for each in found["AttributeDefinitions"]} == {
+            "PK": "S", "SK": "S", "instance": "S", "started": "S", "running": "S", "due": "N",
+        }  # fmt: skip
+        assert found["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+        lifetime = table.client.botocore.describe_time_to_live(TableName=table.table)
+        assert lifetime["TimeToLiveDescription"]["AttributeName"] == "expires_at"
+
+    async def test_it_is_made_once(self, table: DynamoDBAdapter, make: Maker) -> None:
+        await table.store.commit(make.begin(KEY))
+        assert await create_table(table.client, table.table) is False
+        assert await table.store.load(KEY) is not None
+
+    async def test_a_table_that_takes_its_time(
+        self, table: DynamoDBAdapter, client: AwsClient, faults: Faults
+    ) -> None:
+        """AWS enables backups a while after the table is active; some engines know none."""
+        for number, code in enumerate(("ContinuousBackupsUnavailableException", "UnknownOperationException")):
+            name = f"{table.table}-{number}"
+            faults.plan("UpdateContinuousBackups", refusal(code))
+            assert await create_table(client, name) is True
+            await client.call("delete_table", TableName=name)
+        assert faults.are_over
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        "key",
+        [
+            KEY,
+            TaskKey("user:a#b@swarm", "c"),
+            TaskKey("user:a@swarm", "b"),
+            TaskKey("user:a#@swarm", "META"),
+            TaskKey("user:🦊@swarm", "T#"[:1]),
+        ],
+    )
+    def test_a_partition_names_one_task(self, key: TaskKey) -> None:
+        assert task_key(partition(key)) == key
+
+    def test_the_running_tasks_are_spread(self) -> None:
+        shards = {shard(partition(TaskKey(ANN, f"task-{n}"))) for n in range(200)}
+        assert shards == set("0123456789abcdef")
+
+    @pytest.mark.parametrize(
+        "name", ["url::https://example.org/#part", "a%23b", "a#b", "agent@other-swarm", "#", "~"]
+    )
+    async def test_mailboxes_of_any_name_are_kept_apart(
+        self, table: DynamoDBAdapter, make: Maker, name: str
+    ) -> None:
+        await table.store.commit(
+            make.begin(KEY, Mail(name, body="for it"), Mail("a", body="for a"), Mail("a#b#I"))
+        )
+        turn = await open_turn(table.store, KEY, name, make)
+        assert (turn.mailbox, turn.entry.message.message.body) == (name, "for it")
+        await table.store.commit(make.change(turn.task, turn=turn, history=[{"by": name}]))
+        assert await table.store.read_history(KEY, name) == [{"by": name}]
+        assert await table.store.read_history(KEY, "a") == []
+        assert [entry.mailbox for entry in await table.store.read_inbox(KEY)] == ["a", "a#b#I"]
+
+    async def test_the_longest_task_id(self, table: DynamoDBAdapter, make: Maker) -> None:
+        """256 characters of 4 bytes: with its start, more than the index takes."""
+        stamps = make.stamp
+        for n in range(3):
+            await table.store.commit(make.begin(TaskKey(ANN, "🦊" * 255 + str(n))))
+            stamps.advance(1)  # type: ignore[attr-defined]
+        first = await table.store.list_tasks(ANN, limit=2)
+        second = await table.store.list_tasks(ANN, limit=2, cursor=first.cursor)
+        assert [task.task_id[-1] for task in first.tasks + second.tasks] == ["2", "1", "0"]
+
+    async def test_names_that_are_too_long_for_any_task(self, table: DynamoDBAdapter, make: Maker) -> None:
+        key = TaskKey(f"user:{'é' * 1000}@swarm", "x" * 100)
+        for attempt in (
+            table.store.load(key),
+            table.store.commit(make.begin(key)),
+            table.store.open_turn(key, "alpha", make.lease(), now=NOW, history_after=0),
+        ):
+            with pytest.raises(BadRequest, match="too long"):
+                await attempt
+        assert table.items() == []
+
+    async def test_numbers_come_back_to_the_last_digit(self, table: DynamoDBAdapter, make: Maker) -> None:
+        lease = make.lease(NOW + 1 / 3)
+        await table.store.commit(make.begin(KEY, Mail("alpha"), deadline=NOW + 2 / 3))
+        await table.store.open_turn(KEY, "alpha", lease, now=NOW, history_after=0)
+        (item,) = table.items("META")
+        assert float(item["leases"]["M"]["alpha"]["M"]["expires"]["N"]) == lease.expires
+        assert await table.store.list_overdue(NOW + 2 / 3 - 1e-6) == []
+        assert await table.store.list_overdue(NOW + 2 / 3) == [KEY]
+
+
+class TestLists:
+    async def test_of_more_tasks_than_one_request_reads(self, table: DynamoDBAdapter, make: Maker) -> None:
+        keys = [TaskKey(ANN, f"task-{n:03}") for n in range(130)]
+        await asyncio.gather(*(table.store.commit(make.begin(key, deadline=NOW)) for key in keys))
+        page = await table.store.list_tasks(ANN, limit=120)
+        assert [task.key for task in page.tasks] == keys[:9:-1]
+        assert sorted(token.key for token in await table.store.list_ready()) == keys
+        assert sorted(await table.store.list_overdue(NOW)) == keys
+        assert await table.store.count_active_instances() == 1
+
+    @pytest.mark.parametrize(
+        "news", [{"transition": Transition.COMPLETE}, {"deadline": NOW + 10}], ids=["stopped", "put off"]
+    )
+    async def test_an_index_that_lags_behind_misleads_nobody(
+        self, table: DynamoDBAdapter, client: AwsClient, make: Maker, news: dict[str, Any]
+    ) -> None:
+        """It still says that the task runs, with the deadline it had; the task itself knows better."""
+        begun = make.begin(KEY, Mail("alpha"), deadline=NOW)
+        await table.store.commit(begun)
+        change = make.change(begun.task, **news)
+        await table.store.commit(change)
+        row = {
+            "PK": {"S": partition(KEY)},
+            "SK": {"S": "META"},
+            "running": {"S": shard(partition(KEY))},
+            "due": {"N": str(NOW)},
+        }
+        answer_queries(client, [row, row])
+        store = table.another(client)
+        assert await store.list_overdue(NOW) == []
+        assert len(await store.list_ready()) == change.task.is_running
+
+    async def test_a_status_that_has_changed_is_not_listed(
+        self, table: DynamoDBAdapter, client: AwsClient, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await table.store.commit(begun)
+        await table.store.commit(make.change(begun.task, transition=Transition.PAUSE))
+        (item,) = table.items("META")
+        row = {name: item[name] for name in ("PK", "SK", "instance", "started")}
+        answer_queries(client, [{**row, "status": {"S": "running"}}])
+        store = table.another(client)
+        assert (await store.list_tasks(ANN, status=TaskStatus.RUNNING)).tasks == []
+        assert len((await store.list_tasks(ANN)).tasks) == 1
+
+    async def test_a_row_of_the_task_that_was_there_before(
+        self, table: DynamoDBAdapter, client: AwsClient, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await table.store.commit(begun)
+        (item,) = table.items("META")
+        row = {name: item[name] for name in ("PK", "SK", "instance", "started", "status")}
+        old = {**row, "started": {"S": "2020-01-01T00:00:00+00:00#task-1"}}
+        gone = {**row, "PK": {"S": partition(TaskKey(ANN, "gone"))}}
+        answer_queries(client, [row, old, gone])
+        assert (await table.another(client).list_tasks(ANN)).tasks == [begun.task]
+
+    async def test_keys_that_were_left_out_are_asked_for_again(
+        self, table: DynamoDBAdapter, client: AwsClient, make: Maker
+    ) -> None:
+        """A busy DynamoDB answers a batch in part."""
+        keys = [TaskKey(ANN, f"task-{n}") for n in range(5)]
+        for key in keys:
+            await table.store.commit(make.begin(key))
+        asked: list[int] = []
+
+        def give_one(params: dict[str, Any], **_: Any) -> None:
+            wanted = params["RequestItems"][table.table]
+            asked.append(len(wanted["Keys"]))
+            left[:] = wanted["Keys"][1:]
+            wanted["Keys"] = wanted["Keys"][:1]
+
+        def leave_out(parsed: dict[str, Any], **_: Any) -> None:
+            if left:
+                parsed["UnprocessedKeys"] = {table.table: {"Keys": left[:], "ConsistentRead": True}}
+
+        left: list[Any] = []
+        client.botocore.meta.events.register("provide-client-params.dynamodb.BatchGetItem", give_one)
+        client.botocore.meta.events.register("after-call.dynamodb.BatchGetItem", leave_out)
+        page = await table.another(client).list_tasks(ANN)
+        assert sorted(task.key for task in page.tasks) == keys
+        assert asked == [5, 4, 3, 2, 1]
+
+    @pytest.mark.parametrize("instance", ["user:bob@tests", "user:ann@other", "admin:ann@tests"])
+    async def test_a_cursor_is_for_its_instance_only(
+        self, table: DynamoDBAdapter, make: Maker, instance: str
+    ) -> None:
+        for n in range(3):
+            await table.store.commit(make.begin(TaskKey(ANN, f"task-{n}")))
+        page = await table.store.list_tasks(ANN, limit=1)
+        assert page.cursor is not None
+        with pytest.raises(BadRequest, match="cursor"):
+            await table.store.list_tasks(instance, cursor=page.cursor)
+        for broken in (page.cursor[:-4], page.cursor[4:], page.cursor.swapcase(), page.cursor + "AAAA"):
+            with pytest.raises(BadRequest, match="cursor"):
+                await table.store.list_tasks(ANN, cursor=broken)
+
+
+class TestClient:
+    def test_it_is_made_when_it_is_used(self) -> None:
+        client = Aws().client("dynamodb")
+        assert client._made is None
+        DynamoDBStore(client, "table")
+        assert client._made is None
+        client.close()
+
+    def test_importing_the_store_imports_no_botocore(self) -> None:
+        code = (
+            "import sys, mail.stores.dynamodb, mail.stores.dynamodb_records; print('botocore' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "False"
+
+    async def test_it_tells_its_caller_only_of_what_it_expects(
+        self, client: AwsClient, faults: Faults
+    ) -> None:
+        faults.plan("ListTables", refusal("AccessDeniedException"), refusal("AccessDeniedException"))
+        with pytest.raises(Refused) as refused:
+            await client.call("list_tables", expect=("AccessDeniedException",))
+        assert (refused.value.code, refused.value.repeated) == ("AccessDeniedException", False)
+        with pytest.raises(StoreUnavailable) as failure:
+            await client.call("list_tables")
+        assert type(failure.value.__cause__).__name__ == "ClientError"
+        assert "AccessDenied" not in failure.value.detail, "callers are not told what is ours to know"
+
+    async def test_it_tries_some_times(self, client: AwsClient, faults: Faults) -> None:
+        faults.always = {"ListTables": lost_request}
+        with pytest.raises(StoreUnavailable) as failure:
+            await client.call("list_tables")
+        assert faults.met == 4
+        assert type(failure.value.__cause__).__name__ == "ConnectTimeoutError"
+
+    async def test_it_knows_whether_it_tried_before(self, client: AwsClient, faults: Faults) -> None:
+        faults.plan("ListTables", lost_request, refusal("AccessDeniedException"))
+        with pytest.raises(Refused) as refused:
+            await client.call("list_tables", expect=("AccessDeniedException",))
+        assert refused.value.repeated is True
+
+    async def test_a_missing_table_is_told_as_such(
+        self, client: AwsClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with pytest.raises(StoreUnavailable):
+            await DynamoDBStore(client, "no-such-table").load(KEY)
+        assert "ResourceNotFoundException" in caplog.text
+
+
+class TestLimits:
+    """The check that all other tests here rely on."""
+
+    @pytest.mark.parametrize(
+        ("operation", "params"),
+        [
+            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}, "x": {"S": "é" * 204_800}}}),
+            ("PutItem", {"Item": {"PK": {"S": "p" * 2049}, "SK": {"S": "s"}}}),
+            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s" * 1025}}}),
+            ("PutItem", {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}, "started": {"S": "s" * 1025}}}),
+            ("UpdateItem", {"Key": {"PK": {"S": "p"}, "SK": {"S": "s"}}, "UpdateExpression": "SET #a = :b"}),
+            (
+                "TransactWriteItems",
+                {
+                    "ClientRequestToken": "t",
+                    "TransactItems": [
+                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}} for n in range(101)
+                    ],
+                },
+            ),
+            (
+                "TransactWriteItems",
+                {
+                    "ClientRequestToken": "t",
+                    "TransactItems": [
+                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}, "x": {"S": "x" * 390_000}}}}
+                        for n in range(11)
+                    ],
+                },
+            ),
+            (
+                "TransactWriteItems",
+                {
+                    "ClientRequestToken": "t",
+                    "TransactItems": [
+                        {"Put": {"Item": {"PK": {"S": "p"}, "SK": {"S": "s"}}}},
+                        {"Delete": {"Key": {"PK": {"S": "p"}, "SK": {"S": "s"}}}},
+                    ],
+                },
+            ),
+            (
+                "BatchWriteItem",
+                {
+                    "RequestItems": {
+                        "t": [
+                            {"PutRequest": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}}
+                            for n in range(26)
+                        ]
+                    }
+                },
+            ),
+            (
+                "BatchGetItem",
+                {
+                    "RequestItems": {
+                        "t": {"Keys": [{"PK": {"S": "p"}, "SK": {"S": str(n)}} for n in range(101)]}
+                    }
+                },
+            ),
+        ],
+    )
+    def test_refuses_what_dynamodb_would(self, operation: str, params: dict[str, Any]) -> None:
+        with pytest.raises(AssertionError):
+            dynamodb_limits.check(operation, params)
+
+    async def test_is_made_in_every_test(self, client: AwsClient) -> None:
+        items = [{"PutRequest": {"Item": {"PK": {"S": "p"}, "SK": {"S": str(n)}}}} for n in range(26)]
+        with pytest.raises(AssertionError):
+            await client.call("batch_write_item", RequestItems={"t": items})
+
+    async def test_our_own_measure_is_no_less(self, table: DynamoDBAdapter, make: Maker) -> None:
+        await table.store.commit(
+            make.begin(KEY, Mail("alpha", Tier.PERSON, "日本語 🦊"), Mail("beta"), deadline=NOW + 1)
+        )
+        await open_turn(table.store, KEY, "alpha", make)
+        for item in table.items():
+            exact = dynamodb_limits.size(item)
+            assert exact <= item_size(item) <= exact + 32
+        assert (await everything(table.store, KEY)).task is not None
+
+
+def answer_queries(client: AwsClient, rows: list[dict[str, Any]]) -> None:
+    """Let every query of a client find these rows, as one of an index that lags behind may."""
+    client.botocore.meta.events.register(
+        "after-call.dynamodb.Query", lambda parsed, **_: parsed.update(Items=list(rows))
+    )
+
+
+def keys(schema: dict[str, Any]) -> list[str]:
+    return [key["AttributeName"] for key in schema["KeySchema"]]

