@@ -42,6 +42,8 @@ TOOL_NAMES = ("ministack", "sam", "checkov")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
+LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
+
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
     "run": (str(BIN / "mail"), "server"),
@@ -285,21 +287,24 @@ def build(arguments: Sequence[str]) -> int:
 def lock(arguments: Sequence[str]) -> int:
     """Pin the requirements for every platform and Python we support; refuse pins that name a place."""
     pip("install", "-qq", "uv")
-    shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--universal", "--no-header"]
+    shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--no-header"]
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
     run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
+    everywhere, on_lambda = ["--universal"], ["--python-platform", "linux", "--constraint", dev_txt]
     compiled = [
-        ["pyproject.toml", "--output-file", run_txt],
-        ["pyproject.toml", "--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
+        [*everywhere, "pyproject.toml", "--output-file", run_txt],
+        [*everywhere, "pyproject.toml", "--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
     ]
-    for path in TOOL_REQUIREMENTS.values():
-        tool_txt = path.relative_to(ROOT)
-        compiled.append([tool_txt.with_suffix(".in").as_posix(), "--output-file", tool_txt.as_posix()])
+    for options, paths in ((everywhere, TOOL_REQUIREMENTS.values()), (on_lambda, LAMBDA_REQUIREMENTS)):
+        for path in paths:
+            locked = path.relative_to(ROOT)
+            files = [locked.with_suffix(".in").as_posix(), "--output-file", locked.as_posix()]
+            compiled.append([*options, *files])
     for files in compiled:
         code = subprocess.call(shared + files, cwd=str(ROOT))
         if code:
             return code
-    for path in (*REQUIREMENTS.values(), *TOOL_REQUIREMENTS.values()):
+    for path in (*REQUIREMENTS.values(), *TOOL_REQUIREMENTS.values(), *LAMBDA_REQUIREMENTS):
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
                 raise SetupError(f"{path.name} names a place, not only packages: {line}")

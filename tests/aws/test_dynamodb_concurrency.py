@@ -12,7 +12,7 @@ from support.stamp import FakeStamp
 from mail.core.change import Turn
 from mail.core.message import Tier
 from mail.core.ports import Idle, Leased, Store
-from mail.core.tasks import TaskKey
+from mail.core.tasks import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")
@@ -172,6 +172,23 @@ async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapte
     await table.store.commit(change)
     async with asyncio.timeout(5):
         assert await watching == change.task.seq
+
+
+async def test_what_is_committed_here_is_seen_at_once(
+    table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.stores.dynamodb.FIRST_LOOK", 60.0)
+    begun = make.begin(KEY)
+    await table.store.commit(begun)
+    waiting = [
+        asyncio.create_task(table.store.wait_for_change(KEY, after=begun.task.seq, seconds=60)),
+        asyncio.create_task(table.store.wait_for_response(KEY, 1, seconds=60)),
+    ]
+    await asyncio.sleep(0.5)
+    change = make.change(begun.task, transition=Transition.COMPLETE)
+    await table.store.commit(change)
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*waiting) == [change.task.seq, change.response]
 
 
 async def test_a_waiter_looks_ever_more_seldom(

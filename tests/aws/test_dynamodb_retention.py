@@ -166,6 +166,24 @@ async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
     assert turn.entry.message.message.body == "news"
 
 
+async def test_a_commit_that_still_counts_expired_mail_is_refused(
+    store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
+    """It was decided before the mail was found to be gone, and would bring its count back."""
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    clock.advance(2 * DAY)
+    change = make.change(begun.task)
+    await store.commit(change)
+    clock.advance(2 * DAY)
+    late = make.change(change.task)
+    opened = await open_now(store, make)
+    assert isinstance(opened, Idle)
+    with pytest.raises(VersionConflict) as conflict:
+        await store.commit(late)
+    assert conflict.value.current == opened.task
+
+
 async def test_newer_mail_behind_what_has_expired_is_read(
     store: DynamoDBStore, make: Maker, clock: Clock
 ) -> None:

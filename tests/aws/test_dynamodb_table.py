@@ -13,12 +13,14 @@ from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, lost_request, refusal
 
 from mail.aws import Aws, AwsClient, Refused
+from mail.core.change import TaskChange
 from mail.core.message import Tier
 from mail.core.tasks import TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, StoreUnavailable
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_items import item_size, partition, shard, task_key
 from mail.stores.dynamodb_schema import create_table
+from mail.stores.dynamodb_table import DynamoDBTable, key_of
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -219,6 +221,44 @@ class TestLists:
         for broken in (page.cursor[:-4], page.cursor[4:], page.cursor.swapcase(), page.cursor + "AAAA"):
             with pytest.raises(BadRequest, match="cursor"):
                 await table.store.list_tasks(ANN, cursor=broken)
+
+
+class TestWrites:
+    async def test_items_that_were_left_out_are_written_again(
+        self, table: DynamoDBAdapter, client: AwsClient
+    ) -> None:
+        """A busy DynamoDB takes a batch in part."""
+        asked: list[int] = []
+        left: list[Any] = []
+
+        def take_ten(params: dict[str, Any], **_: Any) -> None:
+            requests = params["RequestItems"][table.table]
+            asked.append(len(requests))
+            left[:] = requests[10:]
+            params["RequestItems"] = {table.table: requests[:10]}
+
+        def leave_out(parsed: dict[str, Any], **_: Any) -> None:
+            if left:
+                parsed["UnprocessedItems"] = {table.table: left[:]}
+
+        client.botocore.meta.events.register("provide-client-params.dynamodb.BatchWriteItem", take_ten)
+        client.botocore.meta.events.register("after-call.dynamodb.BatchWriteItem", leave_out)
+        keys = [("partition", f"{n:02}") for n in range(25)]
+        await DynamoDBTable(client, table.table).put_many([key_of(key) for key in keys])
+        assert [item["SK"]["S"] for item in table.items()] == [sort_key for _, sort_key in keys]
+        assert asked == [25, 15, 5]
+        await DynamoDBTable(client, table.table).delete_many(keys)
+        assert table.items() == []
+
+    async def test_a_commit_without_events_keeps_those_of_the_one_before(
+        self, table: DynamoDBAdapter, make: Maker
+    ) -> None:
+        begun = make.begin(KEY)
+        await table.store.commit(begun)
+        quiet = TaskChange(begun.task.model_copy(update={"version": 2, "title": "quiet"}), 1)
+        await table.store.commit(quiet)
+        assert await table.store.load(KEY) == quiet.task
+        assert await table.store.read_events(KEY) == list(begun.events)
 
 
 class TestClient:

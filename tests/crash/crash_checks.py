@@ -48,6 +48,11 @@ class Logs:
         return self.folder / "seen"
 
     @property
+    def served(self) -> Path:
+        """One line for each of the people who has got every answer."""
+        return self.folder / "served"
+
+    @property
     def deaths(self) -> Path:
         """Where each process died."""
         return self.folder / "deaths"
@@ -96,7 +101,7 @@ def at_rest(found: Snapshot, logs: Logs, owner: str) -> Iterator[str]:
     yield from _deliveries(found)
     yield from _turns(found)
     yield from _isolation(found, owner)
-    yield from _outside(logs)
+    yield from _actions(logs)
     if owner == "ann":
         yield from _watched(found, logs)
 
@@ -187,11 +192,15 @@ def _isolation(found: Snapshot, owner: str) -> Iterator[str]:
         yield f"6. {owner}'s task holds mail of {people}"
 
 
-def _outside(logs: Logs) -> Iterator[str]:
+def _actions(logs: Logs) -> Iterator[str]:
     ran = Counter(read_lines(logs.actions))
     for action, times in ran.items():
         if times > 1 and action not in IDEMPOTENT:
             yield f"2. {action} ran {times} times"
+
+
+def asked_again(logs: Logs) -> Iterator[str]:
+    """What must hold where no process goes on that was taken for dead."""
     kept: set[str] = set()
     for line in read_lines(logs.thoughts):
         what, _, thought = line.partition(" ")

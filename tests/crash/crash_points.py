@@ -1,6 +1,8 @@
-"""Where a process may die: every await of the engine at its ports, every SQL statement, every yield of foreign code.
+"""Where a process may die: every await of the engine at its ports, every request to its database, every yield of
+foreign code.
 
-`Points.hit` counts them; at the one that is aimed at, the process sends itself SIGKILL.
+`Points.hit` passes one; at the one that is aimed at, the process sends itself a signal. A point is named after what is
+done there and for whom: `after store.commit [ann chief Plan]`.
 """
 
 import asyncio
@@ -8,48 +10,65 @@ import inspect
 import os
 import random
 import signal
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-Connect = Callable[..., sqlite3.Connection]
+WHERE: ContextVar[str] = ContextVar("WHERE", default="server")
+"""What is being worked on: whose mailbox, and the mail in it."""
 
 
 class Points:
-    """Counts points, and dies at the `target`-th (0: never). The label of the last one is left in `trace`."""
+    """Passes points until one is fatal. The name of that one is left in `trace`. A fate is one of
 
-    def __init__(self, target: int, trace: Path, seed: int) -> None:
-        self.labels: list[str] = []
-        self._target = target
+        {"point": 7}            the 7th point
+        {"at": "inside agent"}  the first one whose name begins so
+        {"among": [...]}        the first one that is named so and at which nobody has died who has left a trace
+
+    and kills the process or, with `"held_up": true`, stops it until somebody lets it go on.
+    """
+
+    def __init__(self, fate: Mapping[str, Any], trace: Path, seed: int) -> None:
+        self.names: list[str] = []
         self._trace = trace
         self._chance = random.Random(seed)
+        self._is_fatal = self._read(fate)
+        self._signal = signal.SIGSTOP if fate.get("held_up") else signal.SIGKILL
 
     def hit(self, label: str) -> None:
-        """Here the process may die."""
-        self.labels.append(label)
-        if len(self.labels) == self._target:
-            append_line(self._trace, label)
-            os.kill(os.getpid(), signal.SIGKILL)
+        """Here the process may meet its fate."""
+        name = f"{label} [{WHERE.get()}]"
+        self.names.append(name)
+        if self._is_fatal(name):
+            self._is_fatal = never
+            append_line(self._trace, name)
+            os.kill(os.getpid(), self._signal)
+
+    def _read(self, fate: Mapping[str, Any]) -> Callable[[str], bool]:
+        match fate:
+            case {"point": number}:
+                return lambda _: len(self.names) == number
+            case {"at": beginning}:
+                return lambda name: name.startswith(beginning)
+            case {"among": names}:
+                left = {*names} - {*read_lines(self._trace)}
+                return lambda name: name in left
+        return never
 
     async def pause(self, *lengths: int) -> None:
         """Let others go first, or not: what makes interleavings differ from seed to seed."""
         for _ in range(self._chance.choice(lengths or (0, 0, 1, 3))):
             await asyncio.sleep(0)
 
-    def connect(self, connect: Connect) -> Connect:
-        """`sqlite3.connect` whose connections hit a point before every statement."""
-
-        def connect_with_points(*args: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*args, **options)
-            connection.set_trace_callback(lambda sql: self.hit(f"sql {' '.join(sql.split()[:2])}"))
-            return connection
-
-        return connect_with_points
-
     def wrap(self, inner: Any, name: str, **overrides: Any) -> Any:
         """The same object with a point before and after each of its coroutines."""
         return _Wrapped(self, inner, name, overrides)
+
+
+def never(_: str) -> bool:
+    """Not at this point, nor at any other."""
+    return False
 
 
 class _Wrapped:

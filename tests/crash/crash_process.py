@@ -1,78 +1,81 @@
 """One life of a server with its people: from its start to the end of the scenario, or to its death."""
 
 import asyncio
+import logging
 import resource
 import signal
-import sqlite3
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from crash_checks import Logs, Snapshot, at_rest, in_the_end, read
-from crash_points import Points, append_line, read_lines
-from crash_scenario import APPROVAL, FOLLOW_UP, IDEMPOTENT, PINGS, PLAN, POLICIES, PONGS, RESULTS, TASK_ID
+from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
+from crash_people import ANN, BOB, People, Violation
+from crash_points import WHERE, Points, append_line, read_lines
+from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
+from crash_worlds import Clock, SQLiteWorld, World
 from support.agents import View, output
-from support.swarms import NAME, build_swarm
+from support.swarms import build_swarm
 
 from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.change import Lease, Turn
-from mail.core.intake import ResumeFrom, Submission
+from mail.core.execution import TurnReport
 from mail.core.ports import Idle, Leased
 from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP
 from mail.core.tasks import Checkpoint, TaskKey
 from mail.queues.local import LocalQueue, LocalWorkers
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
-
-ANN = Principal(role="user", id="ann", swarm=NAME)
-BOB = Principal(role="user", id="bob", swarm=NAME)
-
-STEPS = [
-    Submission(body=PLAN, task_id=TASK_ID, subject="Plan"),
-    Submission(
-        task_id=TASK_ID,
-        resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-        breakpoint_tool_call_result={"content": APPROVAL},
-    ),
-    Submission(body=FOLLOW_UP, task_id=TASK_ID, resume_from=ResumeFrom.USER_RESPONSE, subject="Follow up"),
-]
 
 
-class Violation(Exception):
-    """Something that must never be was found."""
+class _ErrorLog(logging.Handler):
+    """Nothing in a run is the fault of those who run the server, so it must have no reason to complain."""
+
+    def __init__(self, violations: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._violations = violations
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._violations.append(f"logged: {self.format(record)}")
+
+
+class _Runtime(Runtime):
+    """Says whose turn it is."""
+
+    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
+        WHERE.set(f"{Principal.parse(key.instance).id} {mailbox}")
+        return await super().run_turn(key, mailbox, seconds=seconds)
 
 
 @dataclass
 class Life:
-    """One process. It dies at the `target`-th point, or when a file grows past `file_limit` bytes, or not at all.
+    """One process. It dies by its fate (see `Points`), or when a file grows past `file_limit` bytes, or not at all.
 
-    The scenario takes some hundredths of a second; past `patience` seconds it hangs.
+    The scenario takes some hundredths of a second, on DynamoDB ten times that; past `patience` seconds it hangs.
+
+    Attributes:
+        deaths: how many processes have died before.
+        violations: what was found where an exception would be handled.
     """
 
     folder: Path
+    world: World
+    clock: Clock = field(default_factory=Clock)
     seed: int = 0
-    target: int = 0
+    fate: Mapping[str, Any] = field(default_factory=dict)
     file_limit: int = 0
     deaths: int = 0
     patience: float = 20.0
+    violations: list[str] = field(default_factory=list)
     points: Points = field(init=False)
     logs: Logs = field(init=False)
 
     def __post_init__(self) -> None:
         self.logs = Logs(self.folder)
-        self.points = Points(self.target, self.logs.deaths, self.seed)
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "mail.db"
+        self.points = Points(self.fate, self.logs.deaths, self.seed)
 
     def run(self) -> str:
         """Live. Returns what went wrong, or nothing."""
@@ -80,9 +83,9 @@ class Life:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_limit, self.file_limit))
+        logging.getLogger("mail").addHandler(_ErrorLog(self.violations))
         try:
-            with patch.object(sqlite3, "connect", self.points.connect(sqlite3.connect)):
-                asyncio.run(self._live())
+            asyncio.run(self._live())
         except Violation as violation:
             return str(violation)
         except BaseException:
@@ -92,25 +95,33 @@ class Life:
     # ------------------------------------------------------------------------------------------ the server
 
     async def _live(self) -> None:
-        with SQLiteDatabase(self.path) as database:
-            self.inner = SQLiteStore(database)
+        async with self.world.open(self.points, self.clock) as self.inner:
             await self._check_what_was_left()
-            queue = LocalQueue()
-            store = self.points.wrap(
-                self.inner, "store", open_turn=self._open_turn, save_checkpoint=self._save_checkpoint
-            )
-            self.runtime = Runtime(self._swarm(), store, self.points.wrap(queue, "queue"), SYSTEM_STAMP)
-            workers = LocalWorkers(self.runtime, self.points.wrap(queue, "queue"))
-            self.points.hit("before start")
-            await workers.start()
-            try:
-                async with asyncio.timeout(self.patience):
-                    await asyncio.gather(self._be_ann(), self._be_bob())
-            except TimeoutError:
-                raise Violation(f"the scenario hangs: {await self._describe()}") from None
+            await self._serve(LocalQueue())
+        await self._check_the_end()
+
+    async def _serve(self, queue: LocalQueue) -> None:
+        store = self.points.wrap(
+            self.inner, "store", open_turn=self._open_turn, save_checkpoint=self._save_checkpoint
+        )
+        self.runtime = _Runtime(self._swarm(), store, self.points.wrap(queue, "queue"), self.clock)
+        self.people = People(self.runtime, self.inner, self.points, self.logs, self.patience)
+        workers = LocalWorkers(self.runtime, self.points.wrap(queue, "queue"))
+        self.points.hit("before start")
+        await workers.start()
+        try:
+            async with asyncio.timeout(self.patience):
+                await self._serve_people()
+        except TimeoutError:
+            self.violations.append(f"the scenario hangs: {await self._describe()}")
+        else:
             self.points.hit("before stop")
             await workers.stop(grace=self.patience)
-        await self._check_the_end()
+        if self.violations:
+            raise Violation("\n".join(self.violations))
+
+    async def _serve_people(self) -> None:
+        await asyncio.gather(self.people.be_ann(), self.people.be_bob())
 
     def _swarm(self) -> SwarmCore:
         swarm = build_swarm(
@@ -171,90 +182,61 @@ class Life:
     async def _open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        """4. What is opened is the most urgent and then the oldest message of its mailbox."""
         turn = await self.inner.open_turn(key, mailbox, lease, now=now, history_after=history_after)
         if isinstance(turn, Turn):
-            mail = [entry for entry in await self.inner.read_inbox(key) if entry.mailbox == mailbox]
-            if turn.entry != min(mail, key=lambda entry: (entry.tier, entry.seq)):
-                raise Violation(f"4. {mailbox} got {turn.entry} and has {mail}")
+            payload = turn.entry.message.message
+            WHERE.set(f"{WHERE.get()} {payload.subject} {payload.body.partition(':')[0]}")
+            await self._check_order(turn)
         return turn
+
+    async def _check_order(self, turn: Turn) -> None:
+        """4. What is opened is the most urgent and then the oldest message that was in its mailbox."""
+        if sum(turn.task.pending[turn.mailbox]) == 1:
+            return
+        inbox = await self.inner.read_inbox(turn.task.key)
+        mail = [each for each in inbox if each.mailbox == turn.mailbox and each.seq <= turn.task.seq]
+        if turn.entry != min(mail, key=lambda entry: (entry.tier, entry.seq)):
+            self.violations.append(f"4. {turn.mailbox} got {turn.entry} and has {mail}")
 
     async def _save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         await self.inner.save_checkpoint(turn, checkpoint)
         payload = turn.entry.message.message
         append_line(self.logs.thoughts, f"kept {turn.mailbox} {payload.subject} {payload.body}")
 
-    # ------------------------------------------------------------------------------------------- the people
-
-    async def _be_ann(self) -> None:
-        """Send what hasn't been accepted, and watch until it is answered; after a crash, reconnect."""
-        key = TaskKey(str(ANN), TASK_ID)
-        for number, submission in enumerate(STEPS, start=1):
-            task = await self.inner.load(key)
-            is_there = task is not None and task.generation >= number
-            await self._send(ANN, submission, f"ann {number}", is_there=is_there)
-            await self._watch_until_answered(number)
-
-    async def _be_bob(self) -> None:
-        """Don't wait for the first answer before asking again."""
-        key = TaskKey(str(BOB), TASK_ID)
-        for ping in PINGS:
-            events = await self.inner.read_events(key) if await self.inner.load(key) else []
-            is_there = any(event.message and event.message.message.body == ping for event in events)
-            submission = Submission(body=ping, task_id=TASK_ID, subject="Ping")
-            await self._send(BOB, submission, f"bob {ping}", is_there=is_there)
-        for generation, pong in enumerate(PONGS, start=1):
-            while (answer := await self.inner.read_response(key, generation)) is None:
-                await self.inner.wait_for_response(key, generation, seconds=self.patience)
-            if answer.message.body != pong:
-                raise Violation(f"bob was answered {answer.message.body!r} in generation {generation}")
-
-    async def _send(self, caller: Principal, submission: Submission, name: str, *, is_there: bool) -> None:
-        if is_there:
-            return
-        if name in read_lines(self.logs.accepted):
-            raise Violation(f"{name!r} was accepted, and is gone")
-        self.points.hit("before submit")
-        await self.runtime.submit(caller, submission)
-        append_line(self.logs.accepted, name)
-        self.points.hit("after submit")
-
-    async def _watch_until_answered(self, generation: int) -> None:
-        key = TaskKey(str(ANN), TASK_ID)
-        seen = read_lines(self.logs.seen)
-        ends = [line for line in seen if line.split()[1] in ("task_complete", "task_error")]
-        if len(ends) >= generation:
-            return
-        async for batch in self.runtime.watch(key, after=len(seen), heartbeat=self.patience):
-            for event in batch:
-                append_line(self.logs.seen, f"{event.seq} {event.kind} {event.text.splitlines()[:1]}")
-                self.points.hit("after an event was seen")
-
     # ------------------------------------------------------------------------------------------- the checks
 
     async def _check_what_was_left(self) -> None:
-        await self._check(lambda found, owner: at_rest(found, self.logs, owner))
+        await self._check(self._find_faults)
 
     async def _check_the_end(self) -> None:
         """As a new process would find it."""
-        with SQLiteDatabase(self.path) as database:
-            (state,) = database.connection.execute("PRAGMA integrity_check").fetchone()
-            if state != "ok":
-                raise Violation(f"the file is broken: {state}")
-            self.inner = SQLiteStore(database)
-            await self._check_what_was_left()
-            await self._check(lambda found, owner: in_the_end(found, self.logs, owner, self.deaths))
+        async with self.world.open(self.points, self.clock) as self.inner:
+            await self._check(self._find_faults_in_the_end)
+        if problems := list(self.world.problems()):
+            raise Violation("\n".join(problems))
+
+    def _find_faults(self, found: Snapshot, owner: str) -> Iterator[str]:
+        yield from at_rest(found, self.logs, owner)
+        yield from asked_again(self.logs)
+
+    def _find_faults_in_the_end(self, found: Snapshot, owner: str) -> Iterator[str]:
+        yield from self._find_faults(found, owner)
+        yield from in_the_end(found, self.logs, owner, self.deaths)
 
     async def _check(self, check: Callable[[Snapshot, str], Iterator[str]]) -> None:
         for person in (ANN, BOB):
-            found = await read(self.inner, TaskKey(str(person), TASK_ID), list(POLICIES))
+            found = await self._look_at(person)
             if found is not None and (wrong := list(check(found, person.id))):
                 raise Violation("\n".join(wrong) + f"\n{await self._describe()}")
+
+    async def _look_at(self, person: Principal) -> Snapshot | None:
+        key = TaskKey(str(person), TASK_ID)
+        return await read(await self.world.picture(self.inner, key), key, list(POLICIES))
 
     async def _describe(self) -> str:
         lines = [f"deaths: {read_lines(self.logs.deaths)}", f"actions: {read_lines(self.logs.actions)}"]
         for person in (ANN, BOB):
-            found = await read(self.inner, TaskKey(str(person), TASK_ID), list(POLICIES))
+            found = await self._look_at(person)
             if found is not None:
                 lines += [
                     repr(found.task),
@@ -267,5 +249,6 @@ if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder), seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-        print(life.run() or f"{len(life.points.labels)} points")
+        place = Path(folder)
+        life = Life(place, SQLiteWorld(place), seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+        print(life.run() or f"{len(life.points.names)} points")

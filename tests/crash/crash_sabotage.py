@@ -1,16 +1,21 @@
 """Bugs to order: with any of them built in, the crash suite must fail. Else it proves nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from pydantic_core import to_json
 
-from mail.core.change import TaskChange, Turn
+from mail.core.change import Lease, TaskChange, Turn
 from mail.core.runtime import Runtime
-from mail.core.tasks import Checkpoint
+from mail.core.tasks import Checkpoint, TaskKey
+from mail.errors import StoreError, VersionConflict
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable
+from mail.stores.dynamodb_turns import TurnDesk
 from mail.stores.hot_task import HotTask
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import commit_id
@@ -35,10 +40,13 @@ def torn_commits() -> Iterator[None]:
 def forgotten_checkpoints() -> Iterator[None]:
     """Receipts are not stored, so that nobody knows which actions have run."""
 
-    async def forget(self: SQLiteStore, turn: Turn, checkpoint: Checkpoint) -> None:
+    async def forget(self: Any, turn: Turn, checkpoint: Checkpoint) -> None:
         return None
 
-    with patch.object(SQLiteStore, "save_checkpoint", forget):
+    with (
+        patch.object(SQLiteStore, "save_checkpoint", forget),
+        patch.object(DynamoDBStore, "save_checkpoint", forget),
+    ):
         yield
 
 
@@ -46,7 +54,7 @@ def forgotten_checkpoints() -> Iterator[None]:
 def no_recovery() -> Iterator[None]:
     """After a restart nobody is woken."""
 
-    async def sleep_on(self: Runtime) -> int:
+    async def sleep_on(self: Runtime, **_: Any) -> int:
         return 0
 
     with patch.object(Runtime, "recover", sleep_on):
@@ -93,10 +101,80 @@ def misplaced_checkpoints() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def torn_transactions() -> Iterator[None]:
+    """On DynamoDB: the mail of a commit is written after the rest of it, by a request of its own."""
+    transact = DynamoDBTable.transact
+
+    async def transact_in_two_steps(self: DynamoDBTable, actions: Sequence[Any], token: str) -> None:
+        items = [action["Put"]["Item"] for action in actions if "Put" in action]
+        mail = [item for item in items if "#I#" in item["SK"]["S"]]
+        rest = [action for action in actions if action.get("Put", {}).get("Item") not in mail]
+        await transact(self, rest, token)
+        await self.put_many(mail)
+
+    with patch.object(DynamoDBTable, "transact", transact_in_two_steps):
+        yield
+
+
+def without_condition(condition: str, value: str) -> AbstractContextManager[Any]:
+    """On DynamoDB: commits don't ask for one of the things that they should."""
+    transact = DynamoDBTable.transact
+
+    async def transact_unasked(self: DynamoDBTable, actions: Sequence[Any], token: str) -> None:
+        update = deepcopy(actions[0].get("Update", {}))
+        asked = update.get("ConditionExpression", "")
+        if condition in asked:
+            update["ConditionExpression"] = asked.replace(condition, "attribute_exists(PK)")
+            del update["ExpressionAttributeValues"][value]
+            names = update["ExpressionAttributeNames"]
+            text = update["ConditionExpression"] + update["UpdateExpression"]
+            update["ExpressionAttributeNames"] = {name: names[name] for name in names if name in text}
+            actions = [{"Update": update}, *actions[1:]]
+        await transact(self, actions, token)
+
+    return patch.object(DynamoDBTable, "transact", transact_unasked)
+
+
+@contextmanager
+def unordered_commits() -> Iterator[None]:
+    """On DynamoDB: a commit overwrites whatever has been committed since its task was read."""
+    with without_condition("#version = :expected", ":expected"):
+        yield
+
+
+@contextmanager
+def zombies() -> Iterator[None]:
+    """On DynamoDB: a process commits its turn though somebody else has taken it over."""
+
+    async def forgive(self: DynamoDBStore, change: TaskChange, refusal: ConditionFailed) -> StoreError:
+        return VersionConflict(await self.load(change.key))
+
+    lenient = patch.object(DynamoDBStore, "_verdict", forgive)
+    with lenient, without_condition("#leases.#mailbox.#token = :token", ":token"):
+        yield
+
+
+@contextmanager
+def ignored_leases() -> Iterator[None]:
+    """On DynamoDB: a mailbox that somebody works on is given to anybody who asks."""
+    take = TurnDesk._take
+
+    async def take_by_force(self: TurnDesk, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Any:
+        return await take(self, key, mailbox, lease, now + 1e9)
+
+    with patch.object(TurnDesk, "_take", take_by_force):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "torn commits": torn_commits,
     "forgotten checkpoints": forgotten_checkpoints,
     "no recovery": no_recovery,
     "late commits": late_commits,
     "misplaced checkpoints": misplaced_checkpoints,
+    "torn transactions": torn_transactions,
+    "unordered commits": unordered_commits,
+    "zombies": zombies,
+    "ignored leases": ignored_leases,
 }

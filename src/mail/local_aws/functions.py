@@ -35,9 +35,11 @@ PRELOADED = (
     "botocore.retries.standard",
     "botocore.session",
     "mangum",
-    "mail.bootstrap",
+    "mail.bootstrap.aws_system",
     "mail.http.app",
     "mail.http.routes",
+    "mail.swarms_json",
+    "simplejson",
 )
 """What a fork server imports before it forks; of our functions' modules, those that read no environment."""
 

@@ -135,8 +135,6 @@ class CommitPlan:
         while self._size() > TRANSACTION_BYTES:
             inline = [text for text in (*self._texts(), self._events) if text.blob is None]
             self._spill(max(inline, key=lambda text: text.size * copies.get(id(text), 1)))
-            if self._events.blob is None:
-                self._events = self._encode_events()
 
     def _size(self) -> int:
         return sum(map(item_size, (*self._puts(), self._task_values())))
