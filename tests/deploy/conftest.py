@@ -14,6 +14,8 @@ from mail.local_aws.template import read_template
 
 ARCHITECTURE = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
 
+DEFAULT_BUILD = ROOT / ".aws-sam" / "build"
+
 
 @pytest.fixture(scope="session")
 def template() -> dict[str, Any]:
@@ -22,8 +24,13 @@ def template() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `sam build` has filled, for the processors of this machine; workers of xdist share it."""
+    """The folder that `sam build` has filled, for the processors of this machine; workers of xdist share it.
+
+    CI has just filled one; elsewhere it may be an old one, so another is made.
+    """
     sam = find_tool("sam", "sam")
+    if os.environ.get("CI") and (DEFAULT_BUILD / "template.yaml").exists():
+        return DEFAULT_BUILD
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
