@@ -1,23 +1,28 @@
 """The effect loop: waiting, watching, waking up, stopping, and starting again."""
 
 import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from support.agents import View, acknowledge, call, complete, request, respond, turns, wait
 from support.rig import Rig
+from support.stamp import EPOCH, FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.address import Principal
 from mail.core.events import Event
 from mail.core.message import Tier
 from mail.core.ports import Token
+from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP
 from mail.core.tasks import TaskKey
 from mail.errors import TaskNotFound
 from mail.queues.local import LocalWorkers
 
 SOON = 5.0
+MINUTE = timedelta(minutes=1)
 
 
 def pair() -> dict[str, Any]:
@@ -196,6 +201,28 @@ class TestTokens:
                 await rig.queue.take()
             await rig.runtime.run_turn(submitted.key, "worker")
             assert await rig.queue.take() == (submitted.key, "supervisor")
+
+    async def test_a_sweep_wakes_what_was_quiet_and_ever_more_seldom(self) -> None:
+        """A token with an old cause may be dropped by its queue; one per sweep would clog it where mail is plenty."""
+        published: list[Token] = []
+
+        class Recorder:
+            async def publish(self, tokens: Sequence[Token]) -> None:
+                published.extend(tokens)
+
+        stamp = FakeStamp()
+        async with Rig(build_swarm(pair()), stamp=stamp) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            runtime = Runtime(rig.swarm, rig.store, Recorder(), stamp)
+            assert await runtime.recover(quiet_for=60) == 0
+            for _ in range(64):
+                stamp.advance(60)
+                assert await runtime.recover(quiet_for=60) == (1 if stamp.now() > EPOCH + MINUTE else 0)
+        causes = [token.cause for token in published]
+        assert {(token.key, token.mailbox) for token in published} == {(submitted.key, "supervisor")}
+        assert "1" not in causes
+        assert [causes.count(cause) for cause in dict.fromkeys(causes)] == [2, 4, 8, 16, 32, 1]
 
     async def test_recover_publishes_all_mail_that_waits(self) -> None:
         async with Rig(build_swarm(pair())) as rig:

@@ -17,17 +17,20 @@ class Token:
     Attributes:
         cause: why the mail waits, such as the version of the task that brought it. Tokens of one mailbox with one
             cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
+        since: when the task changed last, as in `Task.updated`; the mail has waited for at least as long.
     """
 
     key: TaskKey
     mailbox: str
     tier: Tier
     cause: str = field(default="", compare=False)
+    since: str = field(default="", compare=False)
 
 
 def wake_ups(task: Task) -> list[Token]:
     """A token for every mailbox with mail of a task."""
-    return [Token(task.key, mailbox, tier, str(task.version)) for mailbox, tier in task.ready()]
+    cause = str(task.version)
+    return [Token(task.key, mailbox, tier, cause, task.updated) for mailbox, tier in task.ready()]
 
 
 class TurnQueue(Protocol):

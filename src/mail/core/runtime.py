@@ -7,8 +7,8 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 
 import logging
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import count
 
 from mail.core.address import Principal
@@ -216,11 +216,13 @@ class Runtime:
         """Publish a token for all mail that waits: after a restart, or when tokens may have been lost.
 
         Only of tasks in which nothing has happened for `quiet_for` seconds: in others, mail is being worked on.
-        Returns how many tokens there were.
+        Where mail waits because there is much of it, its token is not lost, and more of them would only be in
+        the way: so each wait has to be twice as long as the last one. Returns how many tokens there were.
         """
-        quiet_since = (self.stamp.now() - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
+        now = self.stamp.now()
+        quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
         ready = await self.store.list_ready(quiet_since=quiet_since)
-        tokens = [token for token in ready if self._serves(token.key)]
+        tokens = [_again(token, now, quiet_for) for token in ready if self._serves(token.key)]
         await self._queue.publish(tokens)
         return len(tokens)
 
@@ -268,6 +270,14 @@ class Runtime:
 
     def _now(self) -> float:
         return self.stamp.now().timestamp()
+
+
+def _again(token: Token, now: datetime, quiet_for: float) -> Token:
+    """A token that may have been published before: with a cause of its own for each doubling of its wait."""
+    if not quiet_for:
+        return token
+    waits = (now - datetime.fromisoformat(token.since)).total_seconds() / quiet_for
+    return replace(token, cause=f"{token.cause}~{int(waits).bit_length()}")
 
 
 def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
