@@ -142,7 +142,7 @@ class Deployment:
         return total, reports
 
     async def _run(self, message: dict[str, str]) -> TurnReport:
-        key, mailbox = decode_token(message["MessageBody"])
+        key, mailbox, _ = decode_token(message["MessageBody"])
         return await self._runtime.run_turn(key, mailbox, seconds=TURN_SECONDS)
 
     def _take(self) -> Usage:

@@ -35,13 +35,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
-        key, mailbox = _system.queue.read(record.body)
+        key, mailbox, seq = _system.queue.read(record.body)
     except BadRequest:
         logger.exception("a dead letter is no token, and thrown away: %s", record.body)
         return
     CURRENT_TASK.set(key.task_id)
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
-    report = _loop.run_until_complete(_system.runtime.give_up(key, mailbox, REASON, seconds=seconds))
+    report = _loop.run_until_complete(
+        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds)
+    )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.COMMITTED:

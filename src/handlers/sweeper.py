@@ -5,6 +5,7 @@ from typing import Any
 
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system
+from mail.errors import StoreUnavailable
 
 QUIET_SECONDS = 60.0
 """A task in which something happened later than this is being worked on, and needs no sweep."""
@@ -22,7 +23,10 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
 
 
 async def _sweep() -> int:
-    await _system.runtime.expire_overdue()
+    try:
+        await _system.runtime.expire_overdue()
+    except StoreUnavailable:  # no reason to leave lost mail lying
+        logger.exception("deadlines could not be looked at")
     tokens = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
     if tokens:
         logger.warning("published %d tokens anew: mail had been waiting", tokens)

@@ -18,6 +18,9 @@ LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
 NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
 
+RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
+"""How a token ends that has cost the work of an agent."""
+
 _formatter = LambdaPowertoolsFormatter(service=SERVICE)
 
 
@@ -56,10 +59,10 @@ def make_metrics() -> "Metrics":
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
     """Add what a turn was: its time and its agent's, and how often it had to be settled again."""
-    if report.outcome is not TurnReport.Outcome.COMMITTED:
-        metrics.add_metric("TokensWithoutTurn", "Count", 1)
+    if report.outcome not in RAN:
+        metrics.add_metric("IdleWakeUps", "Count", 1)
         return
-    metrics.add_metric("Turns", "Count", 1)
+    metrics.add_metric("LostTurns" if report.outcome is TurnReport.Outcome.LOST else "Turns", "Count", 1)
     metrics.add_metric("TurnSeconds", "Seconds", seconds)
     metrics.add_metric("AgentSeconds", "Seconds", report.agent_seconds)
     metrics.add_metric("Conflicts", "Count", report.conflicts)

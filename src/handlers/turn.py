@@ -44,11 +44,12 @@ def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     begin = time.monotonic()
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     try:
-        key, mailbox = _system.queue.read(record.body)
+        key, mailbox, _ = _system.queue.read(record.body)
         CURRENT_TASK.set(key.task_id)
         report = _loop.run_until_complete(_system.runtime.run_turn(key, mailbox, seconds=seconds))
     except Exception:
         logger.exception("a turn could not be run; its token comes back")
+        _metrics.add_metric("FailedTurns", "Count", 1)
         _loop.run_until_complete(_system.queue.retry_soon(record.raw_event))
         raise
     telemetry.measure_turn(_metrics, report, time.monotonic() - begin)

@@ -24,13 +24,11 @@ def make_system() -> AwsSystem:
 
 
 def load_secrets(path: str) -> None:
-    """Put the parameters below a path of SSM into the environment; what `template.yaml` has set there wins."""
+    """Put the parameters right below a path of SSM into the environment; what `template.yaml` has set there wins."""
     if not path:
         return
     client = Aws().client("ssm")
-    pages = client.botocore.get_paginator("get_parameters_by_path").paginate(
-        Path=path, Recursive=True, WithDecryption=True
-    )
+    pages = client.botocore.get_paginator("get_parameters_by_path").paginate(Path=path, WithDecryption=True)
     for parameter in (parameter for page in pages for parameter in page["Parameters"]):
         variable = parameter["Name"].rsplit("/", 1)[-1]
         if variable in _secrets or not os.environ.get(variable):

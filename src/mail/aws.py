@@ -6,6 +6,7 @@ threads, as many as a client has connections.
 
 import asyncio
 import logging
+import os
 import random
 import threading
 from collections.abc import Collection
@@ -70,7 +71,8 @@ class Aws:
         with self._lock:
             if self._session is None:
                 self._session = botocore.session.Session()
-            return self._session.create_client(service, config=config)
+            region = os.environ.get("AWS_REGION")  # which botocore does not read, but everybody sets
+            return self._session.create_client(service, region_name=region, config=config)
 
 
 class AwsClient:

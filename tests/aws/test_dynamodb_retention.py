@@ -95,10 +95,14 @@ async def test_a_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: 
     assert await store.list_tasks(ANN) == TaskPage([], None)
 
 
-async def test_a_running_task_past_it_is_gone(store: DynamoDBStore, make: Maker, clock: Clock) -> None:
+async def test_a_running_task_past_it_is_gone(
+    table: DynamoDBAdapter, store: DynamoDBStore, make: Maker, clock: Clock
+) -> None:
     await store.commit(make.begin(KEY, Mail("alpha"), deadline=clock.now().timestamp() + 5))
     clock.advance(3 * DAY + MARGIN)
+    before = table.items()
     assert await open_now(store, make) == Idle(None)
+    assert table.items() == before
     assert await store.list_ready() == []
     assert await store.list_overdue(clock.now().timestamp()) == []
 

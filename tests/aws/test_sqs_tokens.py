@@ -15,18 +15,18 @@ from mail.queues.sqs import decode_token, encode_token
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 
 
-@given(NAMES, NAMES, NAMES, st.sampled_from(Tier), st.text())
+@given(NAMES, NAMES, NAMES, st.sampled_from(Tier), st.text(), st.integers(0))
 def test_a_token_is_read_as_it_was_written(
-    instance: str, task_id: str, mailbox: str, tier: Tier, cause: str
+    instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
     key = TaskKey(instance, task_id)
-    assert decode_token(encode_token(Token(key, mailbox, tier, cause))) == (key, mailbox)
+    assert decode_token(encode_token(Token(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
 
 
 def test_a_body_is_what_the_contract_says() -> None:
-    token = Token(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7")
+    token = Token(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7", seq=4)
     assert json.loads(encode_token(token)) == {
-        "instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor",
+        "instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 4,
     }  # fmt: skip
 
 
@@ -45,14 +45,15 @@ def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
         '"text"',
         "{}",
         '{"instance": "user:ann@bench", "task_id": "t-1"}',
-        '{"instance": "user:ann@bench", "task_id": 1, "mailbox": "supervisor"}',
-        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "tier": 5}',
+        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor"}',
+        '{"instance": "user:ann@bench", "task_id": 1, "mailbox": "supervisor", "seq": 1}',
+        '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 1, "tier": 5}',
         '{"instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor"',
         "x" * 100_000,
     ],
 )
 def test_a_body_that_is_no_token_is_refused_with_what_it_should_be(body: str) -> None:
-    with pytest.raises(BadRequest, match="an object of instance, task_id and mailbox") as refusal:
+    with pytest.raises(BadRequest, match="an object of instance, task_id, mailbox and seq") as refusal:
         decode_token(body)
     assert repr(body[:200]) in str(refusal.value)
     assert len(str(refusal.value)) < 400

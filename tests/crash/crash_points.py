@@ -24,7 +24,7 @@ class Points:
 
         {"point": 7}            the 7th point
         {"at": "inside agent"}  the first one whose name begins so
-        {"among": [...]}        the first one that is named so and at which nobody has died who has left a trace
+        {"among": [...]}        the first one with one of these names that is not in the trace yet
 
     and kills the process or, with `"held_up": true`, stops it until somebody lets it go on.
     """

@@ -49,8 +49,8 @@ def test_a_request_is_one_of_payload_format_2(name: str) -> None:
 @pytest.mark.parametrize("name", ["turn", "dead_letter"])
 def test_a_queue_brings_a_token(name: str) -> None:
     (record,) = read(name)["Records"]
-    key, mailbox = SQSQueue.read(record["body"])
-    assert (key.task_id, mailbox) == ("first", "supervisor")
+    key, mailbox, seq = SQSQueue.read(record["body"])
+    assert (key.task_id, mailbox, seq) == ("first", "supervisor", 1)
     assert record["md5OfBody"] == md5(record["body"].encode()).hexdigest()
     assert record["eventSourceARN"].endswith(".fifo")
     assert {"MessageGroupId", "MessageDeduplicationId", "ApproximateReceiveCount"} <= record[

@@ -38,7 +38,7 @@ ALLOWED = {
     "RootFunction": LOG,
     "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
     "WhoamiFunction": LOG | {"dynamodb:GetItem"},
-    "StatusFunction": LOG | {"dynamodb:GetItem", "dynamodb:Query"},
+    "StatusFunction": LOG | READ,
     "TasksFunction": LOG | READ,
     "TaskFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE,
@@ -50,7 +50,7 @@ ALLOWED = {
 """From each function to all that it may do."""
 
 INDEXES = {
-    "StatusFunction": {"running"},
+    "StatusFunction": {"tasks", "running"},
     "TasksFunction": {"tasks"},
     "StreamFunction": {"tasks", "running"},
     "SweeperFunction": {"running"},

@@ -51,7 +51,8 @@ class SQSQueueAdapter:
             await asyncio.sleep(POLL_SECONDS)
         url, received = message
         await self.client.call("delete_message", QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
-        return decode_token(received["Body"])
+        key, mailbox, _ = decode_token(received["Body"])
+        return key, mailbox
 
     async def _receive(self) -> tuple[str, dict[str, Any]] | None:
         """The next message. One who is cancelled meanwhile hands it back at once, as its visibility would later."""
@@ -125,7 +126,7 @@ def _check_batch(params: dict[str, Any], **_: Any) -> None:
         assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageGroupId"])
         assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageDeduplicationId"])
         assert not _NOT_IN_A_BODY.search(entry["MessageBody"])
-        assert json.loads(entry["MessageBody"]).keys() == {"instance", "task_id", "mailbox"}
+        assert json.loads(entry["MessageBody"]).keys() == {"instance", "task_id", "mailbox", "seq"}
 
 
 def _size(texts: Iterable[str]) -> int:

@@ -13,12 +13,14 @@ from support.swarms import build_swarm
 
 from mail.core.address import Principal
 from mail.core.events import Event
+from mail.core.execution import TurnReport
+from mail.core.intake import Submission
 from mail.core.message import Tier
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP
 from mail.core.tasks import TaskKey
-from mail.errors import TaskNotFound
+from mail.errors import StoreUnavailable, TaskNotFound
 from mail.queues.local import LocalWorkers
 
 SOON = 5.0
@@ -363,3 +365,77 @@ async def test_a_broadcast_by_a_person_waits_for_nobody() -> None:
     async with Rig(swarm) as rig:
         outcome = await rig.ask(msg_type="broadcast")
     assert outcome.answer == "done"
+
+
+class TestQueueOutOfReach:
+    """What is stored is stored, whether or not anybody can be woken for it."""
+
+    class Broken:
+        async def publish(self, tokens: Sequence[Token]) -> None:
+            raise StoreUnavailable
+
+    async def test_a_message_that_is_stored_is_accepted_and_worked_on_later(self) -> None:
+        async with Rig(build_swarm({"supervisor": turns([complete("late")])})) as rig:
+            broken = Runtime(rig.swarm, rig.store, self.Broken(), rig.stamp)
+            submitted = await broken.submit(rig.user, Submission(body="hello"))
+            report = await broken.run_turn(submitted.key, "supervisor")
+            assert report.outcome is TurnReport.Outcome.COMMITTED
+            assert (await rig.outcome(submitted)).answer == "late"
+
+    async def test_a_sweep_that_wakes_nobody_says_so(self) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            with pytest.raises(StoreUnavailable):
+                await Runtime(rig.swarm, rig.store, self.Broken(), rig.stamp).recover()
+
+
+class TestGivingUp:
+    async def test_whoever_wrote_is_told(self) -> None:
+        def supervisor(view: View) -> Any:
+            return [request("worker"), wait()] if view.mail.body == "hello" else [complete(view.mail.body)]
+
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": lambda view: [wait()]})) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+            (entry,) = await rig.inbox(submitted.key)
+            report = await rig.runtime.give_up(submitted.key, "worker", "it died", upto=entry.seq, seconds=30)
+            assert report.outcome is TurnReport.Outcome.COMMITTED
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+            assert "it died" in (await rig.outcome(submitted)).answer
+
+    async def test_mail_that_came_later_is_left_to_be_worked_on(self) -> None:
+        async with Rig(build_swarm({"supervisor": turns([complete("fine")])})) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            (entry,) = await rig.inbox(submitted.key)
+            while rig.queue._heap:
+                await rig.queue.take()
+            report = await rig.runtime.give_up(
+                submitted.key, "supervisor", "it died", upto=entry.seq - 1, seconds=30
+            )
+            assert report.outcome is TurnReport.Outcome.HANDED_BACK
+            assert await rig.queue.take() == (submitted.key, "supervisor")
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+            assert (await rig.outcome(submitted)).answer == "fine"
+
+
+async def test_one_task_that_cannot_be_ended_keeps_no_other_running(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stamp = FakeStamp()
+    async with Rig(build_swarm(pair()), stamp=stamp) as rig:
+        await rig.workers.stop()
+        keys = [(await rig.submit(task_id=name, timeout=5)).key for name in ("bad", "good")]
+        stamp.advance(10)
+        load = rig.store.load
+
+        async def refuse(key: TaskKey) -> Any:
+            if key == keys[0]:
+                raise StoreUnavailable
+            return await load(key)
+
+        rig.store.load = refuse  # type: ignore[method-assign]
+        await rig.runtime.expire_overdue()
+        rig.store.load = load  # type: ignore[method-assign]
+        assert [(await rig.store.load(key)).is_running for key in keys] == [True, False]  # type: ignore[union-attr]
+    assert "could not be ended" in caplog.text

@@ -91,9 +91,9 @@ class Execution:
             self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
         return change
 
-    async def fail(self, reason: str) -> TaskChange | None:
-        """End the turn as failed, without running it."""
-        return await self._settle(AgentFailure(reason))
+    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+        """End the turn as failed, without running it; None where its message is newer than `upto`."""
+        return None if self.turn.entry.seq > upto else await self._settle(AgentFailure(reason))
 
     async def _history(self) -> History:
         turn = self.turn

@@ -18,6 +18,7 @@ class Token:
         cause: why the mail waits, such as the version of the task that brought it. Tokens of one mailbox with one
             cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
         since: when the task changed last, as in `Task.updated`; the mail has waited for at least as long.
+        seq: how far the task was; mail with a higher seq came later, and has a token of its own.
     """
 
     key: TaskKey
@@ -25,12 +26,13 @@ class Token:
     tier: Tier
     cause: str = field(default="", compare=False)
     since: str = field(default="", compare=False)
+    seq: int = field(default=0, compare=False)
 
 
 def wake_ups(task: Task) -> list[Token]:
     """A token for every mailbox with mail of a task."""
     cause = str(task.version)
-    return [Token(task.key, mailbox, tier, cause, task.updated) for mailbox, tier in task.ready()]
+    return [Token(task.key, mailbox, tier, cause, task.updated, task.seq) for mailbox, tier in task.ready()]
 
 
 class TurnQueue(Protocol):

@@ -6,7 +6,8 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 """
 
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -24,7 +25,7 @@ from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
 from mail.core.turn import expire
-from mail.errors import BadRequest, LeaseLost, TaskNotFound, VersionConflict
+from mail.errors import BadRequest, LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -113,15 +114,18 @@ class Runtime:
             return TurnReport(opened)
         return await self._carry_out(opened, opened.run(limit))
 
-    async def give_up(self, key: TaskKey, mailbox: str, reason: str, *, seconds: float) -> TurnReport:
+    async def give_up(
+        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float
+    ) -> TurnReport:
         """End the next turn of a mailbox as failed, without running it: whatever ran it has died again and again.
 
-        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5).
+        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5). A message with a seq
+        past `upto`, which came after the token that is given up, is left to be worked on.
         """
         opened = await self._open(key, mailbox, seconds + SKEW)
         if not isinstance(opened, Execution):
             return TurnReport(opened)
-        return await self._carry_out(opened, opened.fail(reason))
+        return await self._carry_out(opened, opened.fail(reason, upto))
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> Execution | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds."""
@@ -152,7 +156,8 @@ class Runtime:
             )
             return execution.report(TurnReport.Outcome.LOST)
         except BaseException:
-            await self.store.release(turn)
+            with suppress(StoreUnavailable):  # what has gone wrong is more telling; the lease ends by itself
+                await self.store.release(turn)
             raise
         if change is None:
             await self._hand_back(turn)
@@ -167,7 +172,7 @@ class Runtime:
         tier = task.head_tier(turn.mailbox)
         may_run = task.exhausted is None or turn.mailbox == self.swarm.finisher(task.entrypoint)
         if task.is_running and may_run and tier is not None:
-            await self._queue.publish([Token(task.key, turn.mailbox, tier, turn.lease.token)])
+            await self._wake([Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq)])
 
     async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
         """The finishing message that answers a submission; None when the time is up."""
@@ -230,18 +235,21 @@ class Runtime:
         """End the running tasks whose deadline has passed."""
         for key in filter(self._serves, await self.store.list_overdue(self._now())):
             CURRENT_TASK.set(key.task_id)
-            task: Task | None = await self._load(key)
-            while task is not None:
-                change = expire(task, self.swarm, None, self.stamp)
-                if change is None:
-                    break
-                try:
-                    await self.store.commit(change)
-                except VersionConflict as conflict:
-                    task = conflict.current or await self._load(key)
-                    continue
+            try:
+                await self._expire(key)
+            except MAILError:  # one task's trouble must not keep the others running
+                logger.exception("task %s is overdue and could not be ended", key.task_id)
+
+    async def _expire(self, key: TaskKey) -> None:
+        task = await self._load(key)
+        while (change := expire(task, self.swarm, None, self.stamp)) is not None:
+            try:
+                await self.store.commit(change)
+            except VersionConflict as conflict:
+                task = conflict.current or await self._load(key)
+            else:
                 await self._publish(change)
-                break
+                return
 
     async def _publish(self, change: TaskChange) -> None:
         """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
@@ -253,10 +261,17 @@ class Runtime:
         touched = {entry.mailbox for entry in change.deliveries}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
-        await self._queue.publish([token for token in wake_ups(change.task) if token.mailbox in touched])
+        await self._wake([token for token in wake_ups(change.task) if token.mailbox in touched])
 
     async def _publish_ready(self, task: Task) -> None:
-        await self._queue.publish(wake_ups(task))
+        await self._wake(wake_ups(task))
+
+    async def _wake(self, tokens: Sequence[Token]) -> None:
+        """Publish tokens of mail that is stored. Where that fails the mail is late, but nothing has gone wrong."""
+        try:
+            await self._queue.publish(tokens)
+        except StoreUnavailable:
+            logger.exception("tokens could not be published; the next sweep wakes their mailboxes")
 
     def _serves(self, key: TaskKey) -> bool:
         """Whether the task is of this swarm; a store may hold those of others."""

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_json
 
+from mail.core.context import CURRENT_TASK
 from mail.core.message import TaskId
 from mail.core.ports import TaskPage
 from mail.core.tasks import Task, TaskKey, TaskStatus
@@ -129,6 +130,7 @@ async def stream_task(
 
 async def _load(service: Service, caller: Caller, task_id: str) -> Task:
     """The caller's task. Raises TaskNotFound, also for tasks of others."""
+    CURRENT_TASK.set(task_id)
     runtime = service.runtime
     task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), task_id))
     if task is None:

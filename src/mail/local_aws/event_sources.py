@@ -121,7 +121,10 @@ class Poller:
         self._faults.note(done.ended - done.begun, killed=done.outcome is Outcome.KILLED)
         self._watch(self._source, done)
         if not done.succeeded:
-            logger.warning("%s: %s: %s", done.function, done.outcome, done.payload.decode(errors="replace"))
+            level = logging.DEBUG if done.outcome is Outcome.KILLED else logging.WARNING
+            logger.log(
+                level, "%s: %s: %s", done.function, done.outcome, done.payload.decode(errors="replace")
+            )
             return set()
         failed = _failures(done.result) if self._source.reports_failures else set()
         return {message["MessageId"] for message in batch} - failed

@@ -35,10 +35,11 @@ ATTEMPTS = 4
 SEND_SECONDS = 0.1
 """What the first pause before sending it again is drawn from; twice as long after each further failure."""
 
-RETRY_SECONDS = (2, 15, 120, 600)
+RETRY_SECONDS = (2, 15, 300, 1800)
 """After how long a message comes back whose turn has failed once, twice, …; the last for all further times.
 
-What lasts for less than ten minutes, such as a table that can't be reached, does no turn any harm.
+What fails here is not the turn but what it needs, such as a table that can't be reached. For half an hour, that does
+no turn any harm.
 """
 
 
@@ -46,24 +47,30 @@ class _Body(Record):
     instance: str
     task_id: str
     mailbox: str
+    seq: int
 
 
 def encode_token(token: Token) -> str:
     """The body of a token's message. All ASCII: SQS refuses some characters that JSON and names may hold."""
     return json.dumps(
-        {"instance": token.key.instance, "task_id": token.key.task_id, "mailbox": token.mailbox}
+        {
+            "instance": token.key.instance,
+            "task_id": token.key.task_id,
+            "mailbox": token.mailbox,
+            "seq": token.seq,
+        }
     )
 
 
-def decode_token(body: str) -> tuple[TaskKey, str]:
-    """The task and mailbox that a message is about. Raises BadRequest."""
+def decode_token(body: str) -> tuple[TaskKey, str, int]:
+    """The task and mailbox that a message is about, and the seq that the task was at. Raises BadRequest."""
     try:
         fields = _Body.model_validate_json(body)
     except ValidationError as error:
         raise BadRequest(
-            f"a token is an object of instance, task_id and mailbox, all of them text, but this is {body[:200]!r}"
+            f"a token is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
-    return TaskKey(fields.instance, fields.task_id), fields.mailbox
+    return TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq
 
 
 class SQSQueue:

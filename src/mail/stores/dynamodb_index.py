@@ -2,6 +2,7 @@
 
 import asyncio
 import binascii
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -11,7 +12,7 @@ from typing import Any
 
 from mail.core.ports import TaskPage, Token, wake_ups
 from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest
+from mail.errors import BadRequest, MAILError
 from mail.stores.dynamodb_items import (
     META,
     SHARDS,
@@ -28,6 +29,8 @@ from mail.stores.dynamodb_schema import RUNNING_INDEX, TASKS_INDEX
 from mail.stores.dynamodb_table import DynamoDBTable, key_of
 
 CHECKSUM_LENGTH = 16
+
+logger = logging.getLogger(__name__)
 
 ROWS_OF_ANY_STATUS = 500
 """How many rows of the index are looked through at a time for those of one status."""
@@ -107,9 +110,17 @@ class TaskIndex:
     async def _running(self, until: float | None = None) -> list[Task]:
         """The running tasks, or those with a deadline up to `until`."""
         items = await self._current(await self._running_partitions(until))
-        return list(
-            await asyncio.gather(*(self._reader.task(item) for item in items.values() if "running" in item))
-        )
+        running = [item for item in items.values() if "running" in item]
+        read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
+        tasks = []
+        for item, task in zip(running, read, strict=True):
+            if isinstance(task, Task):
+                tasks.append(task)
+            elif isinstance(task, MAILError):  # one task's trouble must not keep the others from being swept
+                logger.error("%s can't be read: %s", item["PK"]["S"], task)
+            else:
+                raise task
+        return tasks
 
     async def _running_partitions(self, until: float | None) -> list[str]:
         found = await asyncio.gather(*(self._shard(shard, until) for shard in SHARDS))

@@ -1,0 +1,158 @@
+"""Processes that are not alone: leases of the dead are in their way, or somebody else is at work at the same time."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crash_checks import Snapshot, asked_again, at_rest, in_the_end
+from crash_people import ANN, People
+from crash_points import append_line, read_lines
+from crash_process import Life
+from crash_scenario import TASK_ID
+from crash_worlds import Clock
+
+from mail.core.change import Lease, Turn
+from mail.core.message import Tier
+from mail.core.ports import Idle, Leased, Token
+from mail.core.tasks import TaskKey
+from mail.queues.local import LocalQueue
+
+GLANCE_SECONDS = 0.02
+"""How often a process looks for what others have done."""
+
+RESTRAINT_SECONDS = 0.3
+"""How long a heir is watched who shall do nothing."""
+
+QUIET_SECONDS = 60.0
+"""Tasks in which nothing has happened for so long are swept."""
+
+
+@dataclass
+class Heir(Life):
+    """Comes while the lease of the dead still holds, leaves that mailbox alone until it expires, and takes it over."""
+
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def _serve_people(self) -> None:
+        await asyncio.gather(super()._serve_people(), self._wait_for_lease())
+
+    async def _wait_for_lease(self) -> None:
+        await self.refused.wait()
+        await asyncio.sleep(RESTRAINT_SECONDS)
+        task = await self.inner.load(TaskKey(str(ANN), TASK_ID))
+        if task is None or self._leased not in task.pending:
+            self.violations.append(f"the mail of {self._leased} is gone: {task}")
+        self.clock.advance(self.world.lease_seconds)
+        await self.runtime.recover(quiet_for=QUIET_SECONDS)
+
+    async def _open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        is_early = not self.clock.ahead
+        opened = await super()._open_turn(key, mailbox, lease, now=now, history_after=history_after)
+        if is_early and (key.instance, mailbox) == (str(ANN), self._leased):
+            self.refused.set()
+            if not isinstance(opened, Leased):
+                self.violations.append(f"{mailbox} is leased by the dead, but what was opened is {opened}")
+        return opened
+
+    @property
+    def _leased(self) -> str:
+        """Whose turn it was when the last one died: it stands in the name of the point, `label [ann scout ...]`."""
+        return read_lines(self.logs.deaths)[-1].partition(" [")[2].split()[1]
+
+
+class SharedClock(Clock):
+    """One clock for all processes of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "clock"
+        if not self._path.exists():
+            self._path.write_text("0.0")
+
+    @property
+    def ahead(self) -> float:
+        return float(self._path.read_text())
+
+    def advance(self, seconds: float) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(str(self.ahead + seconds))
+        new.rename(self._path)
+
+
+class SharedQueue(LocalQueue):
+    """Hands every token to both twins, so that they are always after the same mail."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__()
+        path = folder / f"queue-{name}"
+        path.unlink(missing_ok=True)
+        self._others = [folder / f"queue-{other}" for other in TWINS if other != name]
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(str(path))
+        asyncio.get_running_loop().add_reader(self._socket, self._receive)
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        await super().publish(tokens)
+        for token in tokens:
+            text = json.dumps([*token.key, token.mailbox, token.tier]).encode()
+            for other in self._others:
+                with suppress(OSError):  # nobody is there
+                    self._socket.sendto(text, str(other))
+
+    def _receive(self) -> None:
+        instance, task_id, mailbox, tier = json.loads(self._socket.recv(65536))
+        self.put(Token(TaskKey(instance, task_id), mailbox, Tier(tier)))
+
+
+@dataclass
+class Twin(Life):
+    """One of two processes on one table; each serves one of the people, and both work for both."""
+
+    name: str = ""
+
+    async def _live(self) -> None:
+        async with self.world.open(self.points, self.clock) as self.inner:
+            await self._serve(SharedQueue(self.folder, self.name))
+
+    async def _serve_people(self) -> None:
+        sweeper = asyncio.create_task(self._sweep())
+        await TWINS[self.name](self.people)
+        append_line(self.logs.served, self.name)
+        while not TWINS.keys() <= {*read_lines(self.logs.served)}:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(GLANCE_SECONDS)
+        sweeper.cancel()
+
+    async def _sweep(self) -> None:
+        """Take over what was left lying when leases expire."""
+        seen = self.clock.ahead
+        while True:
+            await asyncio.sleep(GLANCE_SECONDS)
+            if self.clock.ahead > seen:
+                seen = self.clock.ahead
+                await self.runtime.recover(quiet_for=QUIET_SECONDS)
+
+    async def _check_order(self, turn: Turn) -> None:
+        """What was in the mailbox can't be told any more: the lease may have gone to the other one meanwhile."""
+
+
+TWINS: dict[str, Callable[[People], Awaitable[None]]] = {"ann": People.be_ann, "bob": People.be_bob}
+
+
+@dataclass
+class Inspector(Life):
+    """Looks at what the twins have left. Agents may have been asked twice: by a process whose lease had expired."""
+
+    async def _live(self) -> None:
+        await self._check_the_end()
+
+    def _find_faults_in_the_end(self, found: Snapshot, owner: str) -> Iterator[str]:
+        yield from at_rest(found, self.logs, owner)
+        if not self.deaths:
+            yield from asked_again(self.logs)
+        yield from in_the_end(found, self.logs, owner, self.deaths)

@@ -1,0 +1,102 @@
+"""How the tests order runs, and what a run may die of."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+HERE = Path(__file__).parent
+RUNS = int(os.environ.get("MAIL_CRASH_RUNS", "1000"))
+SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
+SHARDS = 8
+"""Tests that the runs are spread over, so that pytest-xdist can share them out."""
+
+BROKEN = re.compile(r"\A(Traceback|the suite)|ValidationException")
+"""What is in a problem that is the suite's own, or a sabotage's."""
+
+Fate = dict[str, Any]
+
+
+class Zygote:
+    """A process that has everything imported, and forks for each run. All runs are in one kind of `world`."""
+
+    def __init__(self, world: str, environment: Mapping[str, str] | None = None) -> None:
+        self._world = world
+        self._environment = environment or {}
+        self._points: list[str] = []
+
+    def __enter__(self) -> Self:
+        paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "crash_zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+    def run(self, *fates: Fate, **order: Any) -> dict[str, Any]:
+        """Live through these fates, then until the end. See `crash_zygote` for what else can be ordered."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        whole = {"world": self._world, "fates": fates, "seed": 0, **order}
+        self._process.stdin.write(json.dumps(whole) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the zygote has died"
+        return dict(json.loads(answer))
+
+    def must_survive(self, *fates: Fate, **order: Any) -> list[str]:
+        """A run in which nothing may go wrong; returns where its processes died."""
+        answer = self.run(*fates, **order)
+        if answer["problem"]:
+            deaths = "\n".join(answer["deaths"])
+            pytest.fail(f"{answer['problem']}\n\n{fates=}, {order=}\ndeaths:\n{deaths}")
+        return list(answer["deaths"])
+
+    def must_notice(self, sabotage: str, orders: Iterable[Mapping[str, Any]]) -> None:
+        """Runs with a bug built in, one of which must fail, and for no other reason."""
+        for seed, order in enumerate(orders):
+            problem = self.run(**order, seed=seed, sabotage=sabotage)["problem"]
+            if problem:
+                assert not BROKEN.search(problem), problem
+                return
+        pytest.fail(f"nobody noticed: {sabotage}")
+
+    @property
+    def points(self) -> list[str]:
+        """The points of a run that nothing happens to."""
+        if not self._points:
+            answer = self.run()
+            assert not answer["problem"], answer["problem"]
+            self._points = list(answer["points"])
+        return self._points
+
+
+def random_point(chance: random.Random, last: int) -> Fate:
+    """Sooner rather than later, as there is less to do after each death."""
+    return {"point": 1 + int(last * chance.random() ** 1.5)}
+
+
+def some_lives(chance: random.Random) -> int:
+    """How often to die in one run."""
+    return chance.choice((1, 1, 2, 2, 3, 4, 6))
+
+
+def label_of(point: str) -> str:
+    """What is done at a point, whoever it is for."""
+    return point.partition(" [")[0]

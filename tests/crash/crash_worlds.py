@@ -1,0 +1,175 @@
+"""Where the tasks of a run are while its processes come and go: in an SQLite file, or in a table of DynamoDB."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from unittest.mock import patch
+
+from crash_points import Points
+
+from mail.aws import Aws, AwsClient
+from mail.core.ports import Store
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.core.tasks import TaskKey
+from mail.stores import dynamodb_index, dynamodb_items
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_schema import create_table
+from mail.stores.dynamodb_table import DynamoDBTable
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import SQLiteDatabase
+
+
+class Clock:
+    """The system's stamp, with a clock that is `ahead` by some seconds."""
+
+    def __init__(self, ahead: float = 0.0) -> None:
+        self._ahead = ahead
+
+    @property
+    def ahead(self) -> float:
+        return self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._ahead += seconds
+
+    def now(self) -> datetime:
+        return SYSTEM_STAMP.now() + timedelta(seconds=self.ahead)
+
+    def new_id(self) -> str:
+        return SYSTEM_STAMP.new_id()
+
+
+class World(Protocol):
+    """What outlives a process.
+
+    Attributes:
+        lease_seconds: for how long a dead process can be in the way of others.
+    """
+
+    lease_seconds: float
+
+    def open(self, points: Points, stamp: Stamp) -> AbstractAsyncContextManager[Store]:
+        """Come as a new process, which may die at its requests."""
+        ...
+
+    async def picture(self, store: Store, key: TaskKey) -> Store:
+        """A store that shows the task as it is now."""
+        ...
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong in a place that no store looks at."""
+        ...
+
+
+class SQLiteWorld:
+    """A file; every statement is a point."""
+
+    lease_seconds = 0.0
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "mail.db"
+
+    @asynccontextmanager
+    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+        connect = sqlite3.connect
+
+        def connect_with_points(*args: Any, **options: Any) -> sqlite3.Connection:
+            connection = connect(*args, **options)
+            connection.set_trace_callback(lambda sql: points.hit(f"sql {' '.join(sql.split()[:2])}"))
+            return connection
+
+        with patch.object(sqlite3, "connect", connect_with_points), SQLiteDatabase(self._path) as database:
+            yield SQLiteStore(database)
+
+    async def picture(self, store: Store, key: TaskKey) -> Store:
+        return store
+
+    def problems(self) -> Iterator[str]:
+        with SQLiteDatabase(self._path) as database:
+            (state,) = database.connection.execute("PRAGMA integrity_check").fetchone()
+        if state != "ok":
+            yield f"the file is broken: {state}"
+
+
+class DynamoDBWorld:
+    """A table; every request is two points: before it is sent, and when its answer is there but not yet seen."""
+
+    lease_seconds = 3600.0
+
+    def __init__(self, client: "MortalClient", table: str, folder: Path) -> None:
+        self._client = client
+        self._table = table
+        self._is_made = folder / "table"
+
+    @asynccontextmanager
+    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+        """The index of running tasks has one part, to be asked with one request; they are all alike."""
+        with patch.object(dynamodb_index, "SHARDS", "0"), patch.object(dynamodb_items, "SHARDS", "0"):
+            if not self._is_made.exists():
+                await create_table(self._client, self._table)
+                self._is_made.touch()
+            self._client.hit = points.hit
+            yield DynamoDBStore(self._client, self._table, stamp=stamp)
+            self._client.hit = ignore
+
+    async def picture(self, store: Store, key: TaskKey) -> Store:
+        """What one query finds, which no late request of the dead can change any more."""
+        pages = DynamoDBTable(self._client, self._table).pages(dynamodb_items.partition(key), " ", "~")
+        picture = Picture([item async for page in pages for item in page])
+        return DynamoDBStore(picture, self._table)
+
+    def problems(self) -> Iterator[str]:
+        """Mail that no task counts, and so nobody will ever read."""
+        pages = self._client.botocore.get_paginator("scan").paginate(TableName=self._table)
+        items = [item for page in pages for item in page["Items"]]
+        found = Counter(item["PK"]["S"] for item in items if "#I#" in item["SK"]["S"])
+        for item in items:
+            if item["SK"]["S"] == dynamodb_items.META:
+                task = dynamodb_items.decode_task(item, item["state"]["S"])
+                counted = sum(map(sum, task.pending.values()))
+                if found[item["PK"]["S"]] != counted:
+                    yield f"{found[item['PK']['S']]} messages are in the mailboxes, {counted} are counted: {task}"
+
+
+class Picture(AwsClient):
+    """Answers the requests of a store from the items of a task."""
+
+    def __init__(self, items: list[dynamodb_items.Item]) -> None:
+        self._items = {item["SK"]["S"]: item for item in items}
+
+    async def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        if operation == "get_item":
+            item = self._items.get(arguments["Key"]["SK"]["S"])
+            return {} if item is None else {"Item": item}
+        assert operation == "query", operation
+        low, high = (arguments["ExpressionAttributeValues"][name]["S"] for name in (":low", ":high"))
+        return {"Items": [self._items[place] for place in sorted(self._items) if low <= place <= high]}
+
+
+def ignore(_: str) -> None:
+    """Nothing dies here."""
+
+
+class MortalClient(AwsClient):
+    """A client of DynamoDB whose process may die at its calls."""
+
+    hit: Callable[[str], None] = staticmethod(ignore)
+
+    async def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        self.hit(f"before {operation}")
+        try:
+            return await super().call(operation, **arguments)
+        finally:
+            self.hit(f"after {operation}")
+
+
+def make_client() -> MortalClient:
+    """A client for processes that are forked later: ready, but not connected."""
+    client = MortalClient(Aws(), "dynamodb", connections=16)
+    client.warm_up()
+    return client

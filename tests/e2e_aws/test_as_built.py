@@ -1,0 +1,35 @@
+"""What `sam build` has made, run as on AWS: by its own packages alone, and started by its own script."""
+
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+from support.aws_deployed import LocalAwsProcess, needs_ministack
+from support.engines import ROOT
+
+BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
+
+pytestmark = [
+    needs_ministack,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        not (BUILD / "template.yaml").exists() and not os.environ.get("CI"),
+        reason="nothing was built; run: python3 scripts/dev.py build",
+    ),
+]
+
+
+def test_the_built_functions_answer_and_stream(tmp_path: Path) -> None:
+    with LocalAwsProcess(tmp_path, template=BUILD / "template.yaml") as server:
+        assert server.ask("weather in Tokyo and 12*(3+4)").endswith("12*(3+4) = 84.")
+        key = {"Authorization": f"Bearer {server.tokens['user']}"}
+        message = {"body": "12*(3+4)", "stream": True}
+        with httpx.stream(
+            "POST", f"{server.stream_url}/message", json=message, headers=key, timeout=60
+        ) as stream:
+            kinds = [
+                line.removeprefix("event: ") for line in stream.iter_lines() if line.startswith("event: ")
+            ]
+    assert kinds[0] == "new_message"
+    assert kinds[-1] == "task_complete"
