@@ -112,5 +112,5 @@ def test_the_suite_finds_thieves(zygote: Zygote) -> None:
 
 
 def test_the_suite_finds_zombies(zygote: Zygote) -> None:
-    chance = random.Random("zombies")
-    zygote.must_notice("zombies", ({"twins": random_strokes(chance, len(zygote.points))} for _ in range(30)))
+    held_up = {"at": "before transact_write_items [ann chief", "held_up": True}
+    zygote.must_notice("zombies", [{"twins": {"ann": [held_up], "bob": [held_up]}}] * 10)

@@ -212,6 +212,8 @@ class Runtime:
                 after = events[-1].seq
                 if answering is not None and events[-1].answers(answering):
                     return
+                if after > task.seq:  # somebody has committed since the task was loaded: it may have stopped
+                    continue
             if answering is None and not task.is_running and after >= task.seq:
                 return
             if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:

@@ -162,6 +162,16 @@ class TurnDesk:
         False where somebody else has committed meanwhile.
         """
         if "expires_at" not in item:
+            try:
+                await self._table.update(
+                    (partition(task.key), META),
+                    "REMOVE #leases.#mailbox",
+                    IS_OURS,
+                    {":token": string(lease.token)},
+                    mailbox=mailbox,
+                )
+            except ConditionFailed:  # the lease has expired, and whoever took it over has read the mail
+                return False
             logger.error("task %s: the mail of %s is not in the table", task.task_id, mailbox)
             raise StoreUnavailable
         logger.warning("task %s: mail of %s was not read before it expired", task.task_id, mailbox)

@@ -1,0 +1,36 @@
+"""Watching a task on a store that others write to as well: anything may happen between two of its reads."""
+
+import asyncio
+from typing import Any, cast
+
+from support.agents import complete, turns
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.ports import Store
+from mail.core.runtime import Runtime
+from mail.core.tasks import Task, TaskKey
+
+
+class Overtaken:
+    """A store whose task ends right after it was loaded."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def load(self, key: TaskKey) -> Task | None:
+        task = await self._store.load(key)
+        await self._store.wait_for_response(key, 1, seconds=10)
+        return task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+async def test_a_task_that_ends_behind_the_watchers_back_ends_the_watch() -> None:
+    async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
+        watcher = Runtime(rig.swarm, cast(Store, Overtaken(rig.store)), rig.queue, rig.stamp)
+        submitted = await rig.submit()
+        async with asyncio.timeout(5):
+            batches = [batch async for batch in watcher.watch(submitted.key, heartbeat=30)]
+    assert batches[-1][-1].is_terminal
