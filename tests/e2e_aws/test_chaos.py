@@ -17,8 +17,6 @@ from mail.local_aws.faults import Faults
 from mail.local_aws.functions import Invocation, Outcome
 from mail.local_aws.system import LocalAws, Tempo
 
-pytestmark = [needs_ministack, pytest.mark.timeout(900)]
-
 TASKS = full_size("TEST_AWS_CHAOS_TASKS", small=24, full=200)
 KILLED = 0.2
 
@@ -26,21 +24,28 @@ TURN_SECONDS = 6
 TEMPO = Tempo(timeouts={"TurnFunction": TURN_SECONDS}, visibility=TURN_SECONDS + 4, schedule=3)
 """A killed turn's lease lives for two seconds more than its worker could have, and then its message comes again."""
 QUIET_SECONDS = TURN_SECONDS + 4
-PATIENCE = 600
+PATIENCE = 240 + 6 * TASKS
+
+pytestmark = [needs_ministack, pytest.mark.timeout(PATIENCE + 120)]
+
+
+def expression(n: int) -> str:
+    """Each is another one, and each is 84."""
+    return f"{n}-{n}+84"
 
 
 def question(n: int) -> str:
-    return f"weather in Tokyo and {n}*(3+4)"
+    return f"weather in Tokyo and {expression(n)}"
 
 
 def right_answer(n: int) -> str:
-    return f"task_complete: The weather in Tokyo today: rainy, 6 °C. {n}*(3+4) = {n * 7}."
+    return f"task_complete: The weather in Tokyo today: rainy, 6 °C. {expression(n)} = 84."
 
 
 def honest_answer(n: int) -> str:
     """Of an agent that can't know whether its action was carried out."""
     weather = "task_complete: The weather in Tokyo today: rainy, 6 °C."
-    return f"{weather} {n}*(3+4) can't be calculated: {UNKNOWN_OUTCOME}."
+    return f"{weather} {expression(n)} can't be calculated: {UNKNOWN_OUTCOME}."
 
 
 class Chaos:
@@ -84,10 +89,7 @@ async def undisturbed_timeline(folder: Path) -> list[list[str]]:
 
 def of_question_1(text: str, n: int) -> str:
     """What a line of the timeline of question `n` would be in that of question 1."""
-    same = text.replace(f"{n}*(3+4)", "1*(3+4)").replace(f"task {n}", "task 1")
-    return same.replace(f"= {n * 7}.", "= 7.").replace(
-        f"calculate_expression: {n * 7}", "calculate_expression: 7"
-    )
+    return text.replace(expression(n), expression(1)).replace(f'"task {n}"', '"task 1"')
 
 
 async def test_every_task_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ async def test_every_task_ends_as_if_nothing_had_happened(tmp_path: Path) -> Non
         turns = in_any_order(read_record(record))
         assert sorted([of_question_1(line, n) for line in turn] for turn in turns) == expected, n
     runs = chaos.swarm.runs()
-    assert set(runs) == {f"{n}*(3+4)" for n in records}
+    assert set(runs) == {expression(n) for n in records}
     repeated = runs.total() - len(runs)
     assert repeated <= chaos.killed, "only what died while it ran is repeated, as the action allows"
 
