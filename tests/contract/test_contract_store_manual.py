@@ -8,6 +8,7 @@ from support.changes import ANN, NOW, Mail, Maker
 from support.contract import everything, open_turn
 
 from mail.core.change import TaskChange, Turn
+from mail.core.limits import MAIL_PER_READING
 from mail.core.message import Tier
 from mail.core.ports import Idle, Store
 from mail.core.tasks import TaskKey
@@ -63,6 +64,18 @@ async def test_nothing_leaves_it_when_somebody_else_was_first(store: Store, make
     assert task is not None
     await store.commit(make.change(task, turn=turn))
     assert sorted(await bodies(store)) == ["four", "hello", "not mine"]
+
+
+async def test_as_much_as_a_turn_may_read_leaves_room_for_what_it_sends(store: Store, make: Maker) -> None:
+    crowd = [Mail("alpha", Tier.AGENT, f"line {n}") for n in range(MAIL_PER_READING)]
+    await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM, "say it"), *crowd))
+    turn = await open_turn(store, KEY, "alpha", make)
+    turn = replace(
+        turn, along=tuple(entry for entry in await store.read_inbox(KEY) if entry.seq != turn.entry.seq)
+    )
+    sent = [Mail(f"hearer-{n}", Tier.AGENT, f"said {n}") for n in range(60)]
+    await store.commit(make.change(turn.task, *sent, turn=turn, history=[{"role": "user"}]))
+    assert sorted(await bodies(store)) == sorted(f"said {n}" for n in range(60))
 
 
 async def test_it_is_still_gone_after_reopening(durable: StoreAdapter, make: Maker) -> None:

@@ -10,6 +10,7 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.agents import History, ToolChoice
 from mail.core.events import EventKind
+from mail.core.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.manual import SUMMARIZES, Step, summarize, visible
 from mail.core.message import MAILMessage
 from mail.core.stepping import TURNS_PER_STEP, StepOptions, take_step
@@ -93,6 +94,26 @@ class TestSteps:
             await step(rig, "GM")
             assert "<private>" in gm.read  # said by Bob, to a group
             assert "<public>" not in gm.read
+
+    @pytest.mark.parametrize("size", [1, READING_BYTES // 2])
+    async def test_more_mail_than_a_commit_may_read_is_read_before(self, size: int) -> None:
+        count = 2 * MAIL_PER_READING + 3 if size == 1 else 5
+        ann, bob = Player("hi"), Player(*(f"line {n:03}{'x' * size}" for n in range(count)))
+        async with table(("Ann", ann), ("Bob", bob)) as rig:
+            key = await begin(rig)
+            for _ in range(count):
+                await step(rig, "Bob")
+            assert (await step(rig, "Ann", "Answer.")).message.body == "hi"
+            assert {entry.mailbox for entry in await rig.inbox(key)} == {"Bob"}
+            records = await rig.store.read_history(key, "Ann")
+        assert len(ann.seen) == 1
+        shown = "".join(str(entry["content"]) for entry in ann.seen[0])
+        places = [shown.index(f"line {n:03}") for n in range(count)]
+        assert places == sorted(places)
+        assert all(shown.count(f"line {n:03}") == 1 for n in range(count))
+        assert "<instructions>Answer." in ann.read
+        assert [entry["role"] for entry in records] == ["user"] * len(ann.seen[0]) + ["assistant"]
+        assert len(ann.seen[0]) > 2
 
     async def test_a_response_to_several_goes_to_each(self) -> None:
         ann, bob, cid = Player("kill Bob"), Player(), Player()

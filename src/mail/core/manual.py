@@ -1,7 +1,8 @@
 """Manual mode: somebody outside decides which agent takes a turn, and who hears what it says. Pure functions.
 
 - Mail of a manual task waits in the mailboxes; none of it wakes an agent.
-- A step tells an agent to say something (`begin_step`). Its turn reads all mail of its mailbox at once.
+- A step tells an agent to say something (`begin_step`). It reads all mail of its mailbox first: in the very turn
+  or, where that is too much for one commit, in readings before it (`read_ahead`), in which it isn't called.
 - What the agent says, as text or by any tool that writes, goes where the step says and nowhere else.
 - An agent that calls its actions first, or makes a mistake, gets another turn in the same step.
 - Nothing counts against the step limit, and nobody is nudged: the game is the caller's.
@@ -9,7 +10,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Literal
 
 from mail.core.address import EVERYONE, create_agent_address
@@ -21,7 +22,7 @@ from mail.core.events import EventKind
 from mail.core.hints import did_you_mean
 from mail.core.intake import go_on
 from mail.core.letters import write_letter
-from mail.core.limits import FAULTS_IN_A_ROW
+from mail.core.limits import FAULTS_IN_A_ROW, MAIL_PER_READING, READING_BYTES
 from mail.core.mail_tools import (
     MAIL_TOOLS,
     AcknowledgeBroadcast,
@@ -87,6 +88,26 @@ def begin_step(task: Task, swarm: SwarmCore, step: Step, stamp: Stamp) -> TaskCh
     return draft.seal()
 
 
+def portion(mail: Sequence[InboxEntry]) -> tuple[InboxEntry, ...]:
+    """As much of the mail as can be read at once, the oldest first, and one message at least."""
+    oldest = sorted(mail, key=lambda entry: entry.seq)[:MAIL_PER_READING]
+    sizes = accumulate(len(entry.message.message.body.encode()) for entry in oldest)
+    fitting = sum(size <= READING_BYTES for size in sizes)
+    return tuple(oldest[: max(1, fitting)])
+
+
+def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", stamp: Stamp) -> TaskChange:
+    """Let an agent read without being called: mail goes from its mailbox into its history."""
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=True)
+    draft.remember(turn.mailbox, turn.heard)
+    count = 1 + len(turn.along)
+    draft.emit(
+        EventKind.AWAIT_MESSAGE, f"agent {turn.mailbox} has read {count} messages, and goes on reading"
+    )
+    return draft.seal()
+
+
 @dataclass(frozen=True, slots=True)
 class StepTurn(Turn):
     """A turn of a step.
@@ -104,11 +125,18 @@ class StepTurn(Turn):
     @property
     def prompts(self) -> History:
         """All that the agent reads: its mail, said in public or in private, and what it is to do."""
-        mail = sorted((self.entry, *self.along), key=lambda entry: entry.seq)
-        parts = list(_heard(entry for entry in mail if entry.seq != self.instructions))
-        parts.append(build_body_xml({"manual_step": self._task()}))
+        parts = [*self._heard(), build_body_xml({"manual_step": self._task()})]
         prompt = {"role": "user", "content": "\n".join(parts)}
         return [prompt] if self.summary is None else [self.summary, prompt]
+
+    @property
+    def heard(self) -> History:
+        """Its mail alone, without anything to do."""
+        return [{"role": "user", "content": "\n".join(self._heard())}]
+
+    def _heard(self) -> Iterator[str]:
+        mail = sorted((self.entry, *self.along), key=lambda entry: entry.seq)
+        return _by_audience(entry for entry in mail if entry.seq != self.instructions)
 
     def _task(self) -> dict[str, str]:
         audience = "everyone" if EVERYONE in self.step.audience else ", ".join(self.step.audience)
@@ -120,7 +148,7 @@ class StepTurn(Turn):
         }
 
 
-def _heard(mail: Iterator[InboxEntry]) -> Iterator[str]:
+def _by_audience(mail: Iterator[InboxEntry]) -> Iterator[str]:
     for is_public, entries in groupby(mail, key=lambda entry: _is_public(entry.message)):
         tag = "public" if is_public else "private"
         messages = "\n".join(render_message(entry.message) for entry in entries)

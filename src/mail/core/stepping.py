@@ -1,15 +1,24 @@
 """Carrying out steps of manual mode: what `mail.core.manual` decides is run and committed, turn by turn."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from mail.core.agents import AgentCore, AgentFunction, History, ToolChoice
-from mail.core.change import TaskChange, Turn
+from mail.core.change import InboxEntry, TaskChange, Turn
 from mail.core.context import CURRENT_TASK
 from mail.core.execution import Execution, TurnReport
-from mail.core.manual import Step, StepSettlement, StepTurn, begin_step, summarize, visible
+from mail.core.manual import (
+    Step,
+    StepSettlement,
+    StepTurn,
+    begin_step,
+    portion,
+    read_ahead,
+    summarize,
+    visible,
+)
 from mail.core.message import MAILMessage
 from mail.core.runtime import LEASE_MARGIN, Runtime
 from mail.core.tasks import Checkpoint, Task, TaskKey
@@ -78,24 +87,49 @@ async def _take_turn(
     runtime: Runtime, key: TaskKey, step: Step, instructions: int, options: StepOptions
 ) -> MAILMessage | None:
     """One turn of a step; returns the response, once there is one."""
-    opened = await runtime.lease(key, step.target, runtime.turn_seconds + LEASE_MARGIN)
-    match opened:
-        case TurnReport.Outcome.LEASED:
-            raise StepFailed(f"agent {step.target!r} is busy: another step of it is under way")
-        case TurnReport.Outcome():
-            raise StepFailed(f"task {key.task_id!r} has stopped")
-    turn, known = opened
-    mail = await runtime.store.read_inbox(key)
-    along = tuple(entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq)
+    while True:
+        turn, known = await _lease(runtime, key, step.target)
+        mail = await _other_mail(runtime, turn)
+        along = portion(mail) if mail else ()
+        if len(along) == len(mail) or turn.checkpoint is not None:
+            break
+        first, *rest = portion([entry for entry in mail if entry.seq != instructions])
+        reading = {**_fields(turn), "entry": first, "along": tuple(rest)}
+        execution = StepExecution(
+            StepTurn(**reading, step=step, instructions=instructions), known, runtime, options
+        )
+        await _carry_out(runtime, execution, execution.read())
     execution = StepExecution(
         StepTurn(**_fields(turn), along=along, step=step, instructions=instructions), known, runtime, options
     )
-    report = await runtime.carry_out(execution, execution.run(runtime.turn_seconds))
-    if report.outcome is not TurnReport.Outcome.COMMITTED:
-        raise StepFailed(f"the turn of agent {step.target!r} was taken over by another worker")
+    await _carry_out(runtime, execution, execution.run(runtime.turn_seconds))
     if execution.failed is not None:
         raise StepFailed(f"agent {step.target!r} gave no response: {execution.failed}")
     return execution.said
+
+
+async def _lease(runtime: Runtime, key: TaskKey, agent: str) -> tuple[Turn, int]:
+    opened = await runtime.lease(key, agent, runtime.turn_seconds + LEASE_MARGIN)
+    match opened:
+        case TurnReport.Outcome.LEASED:
+            raise StepFailed(f"agent {agent!r} is busy: another step of it is under way")
+        case TurnReport.Outcome():
+            raise StepFailed(f"task {key.task_id!r} has stopped")
+    return opened
+
+
+async def _other_mail(runtime: Runtime, turn: Turn) -> list[InboxEntry]:
+    """What is in the turn's mailbox besides the message that the turn is for."""
+    mail = await runtime.store.read_inbox(turn.task.key)
+    return [entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq]
+
+
+async def _carry_out(
+    runtime: Runtime, execution: "StepExecution", work: Coroutine[None, None, TaskChange | None]
+) -> None:
+    report = await runtime.carry_out(execution, work)
+    if report.outcome is not TurnReport.Outcome.COMMITTED:
+        raise StepFailed(f"the turn of agent {execution.turn.mailbox!r} was taken over by another worker")
 
 
 def _fields(turn: Turn) -> dict[str, Any]:
@@ -121,6 +155,10 @@ class StepExecution(Execution):
         self.said: MAILMessage | None = None
         self.failed: str | None = None
         self._shorten = options.shorten
+
+    async def read(self) -> TaskChange | None:
+        """Read the turn's mail, and do nothing else."""
+        return await self._commit(lambda task: read_ahead(task, self._swarm, self.turn, self._stamp))
 
     def _is_spent(self) -> bool:
         return False
