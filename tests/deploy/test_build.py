@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT
 
-from mail.local_aws.template import layer_uris, read_template
+from mail.local_aws.template import Template
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -41,10 +41,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_functions_keep_their_budgets(built: Path) -> None:
     sizes = {
-        name: size(built / name) + sum(size(built / layer) for layer in layers)
-        for name, layers in layer_uris(read_template(built / "template.yaml")).items()
+        name: size(built / name) + sum(map(size, layers))
+        for name, layers in Template(built / "template.yaml").layers().items()
     }
-    assert len(sizes) == 11
+    assert len(sizes) == 12
     for name, total in sizes.items():
         assert total <= (TURN_BUDGET if name == "TurnFunction" else API_BUDGET), f"{name}: {total:,} bytes"
 

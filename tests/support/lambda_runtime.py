@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from mail.local_aws.interpreter import Interpreter, built_interpreter, source_interpreter
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
-from mail.local_aws.template import code_uris, layer_uris, read_template
+from mail.local_aws.template import Template, read_template
 
 ROOT = Path(__file__).resolve().parents[2]
 INVOCATIONS = "2015-03-31/functions/function/invocations"
@@ -87,19 +87,20 @@ def source_function(handler: str, *, timeout: int = 30, root: Path = ROOT / "swa
 
 def built_function(logical_id: str, build: Path = ROOT / ".aws-sam" / "build") -> Function:
     """A function that `sam build` has built, with the layers and limits that the template gives it by default."""
-    template = read_template(build / "template.yaml")
+    path = build / "template.yaml"
+    template, folders = read_template(path), Template(path)
     shared, own = template["Globals"]["Function"], template["Resources"][logical_id]["Properties"]
 
     def limit(name: str) -> int:
         value = own.get(name, shared[name])
         return int(template["Parameters"][value["Ref"]]["Default"] if isinstance(value, dict) else value)
 
-    layers = [build / layer for layer in layer_uris(template)[logical_id]]
+    layers = folders.layers()[logical_id]
     venv = Path(_folder().name) / "python"
     return Function(
         name=logical_id,
         handler=own["Handler"],
-        root=build / code_uris(template)[logical_id],
+        root=folders.codes()[logical_id],
         interpreter=built_interpreter(layers, shared["Runtime"], venv),
         timeout=limit("Timeout"),
         memory=limit("MemorySize"),
