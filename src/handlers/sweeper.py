@@ -22,6 +22,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
 
 
 async def _sweep() -> int:
+    await _system.served.refresh()
     await _system.runtime.expire_overdue()
     tokens = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
     if tokens:

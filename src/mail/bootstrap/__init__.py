@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mail.bootstrap.shared import auth_endpoints, read_entry, read_swarm, with_protocol
+from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
 from mail.config import ServerConfig, StorageConfig
 from mail.config.database import IN_MEMORY
 from mail.core.agents import SwarmCore
@@ -43,7 +43,8 @@ def local(
 
     if swarm is not None:
         return LocalSystem(with_protocol(swarm), config, stamp=stamp, environ=environ)
-    return LocalSystem(read_swarm(config), config, entry=read_entry(config), stamp=stamp, environ=environ)
+    entry = read_entry(config)
+    return LocalSystem(build_configured(entry, config), config, entry=entry, stamp=stamp, environ=environ)
 
 
 def embedded(
@@ -61,7 +62,10 @@ def aws(
     """The system of one function's process. Raises ConfigurationError."""
     from mail.bootstrap.aws_system import AwsSystem
 
-    return AwsSystem(read_swarm(config.server), config, stamp=stamp, environ=environ)
+    entry = read_entry(config.server)
+    return AwsSystem(
+        build_configured(entry, config.server), config, entry=entry, stamp=stamp, environ=environ
+    )
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from mail.bootstrap.shared import auth_endpoints, make_authenticator, serve_swarm
+from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
 from mail.config import ServerConfig, StorageConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
@@ -75,6 +75,7 @@ class LocalSystem:
         """Begin no new turn, give the running ones `grace` seconds, and close everything."""
         try:
             await self._workers.stop(grace)
+            await close_models()
         finally:
             await self._resources.aclose()
             self._database.close()

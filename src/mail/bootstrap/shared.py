@@ -1,6 +1,7 @@
 """What both systems need: the swarm, and whoever knows whose key a key is."""
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -21,7 +22,11 @@ AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
 def read_swarm(config: ServerConfig) -> SwarmCore:
     """The configured swarm, built, with the protocol's text for agents' `help`. Raises ConfigurationError."""
-    entry = load_swarm(config.swarm.name, config.swarm.source)
+    return build_configured(read_entry(config), config)
+
+
+def build_configured(entry: SwarmEntry, config: ServerConfig) -> SwarmCore:
+    """The configured swarm of its entry, which may import whatever it likes. Raises ConfigurationError."""
     return with_protocol(
         build_swarm(
             entry,
@@ -51,6 +56,14 @@ def serve_swarm(
         return with_protocol(swarm)
 
     return ServedSwarm(runtime, records, entry, build)
+
+
+async def close_models() -> None:
+    """Close the connections to language models, if this process has made any: its event loop is about to end."""
+    if "litellm" in sys.modules:
+        from mail.factories.models import close_clients
+
+        await close_clients()
 
 
 def with_protocol(swarm: SwarmCore) -> SwarmCore:

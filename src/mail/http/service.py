@@ -81,6 +81,11 @@ class Service:
     stream_url: str = ""
     served: "ServedSwarm | None" = None
 
+    async def refresh(self) -> None:
+        """Come to the swarm that an admin has loaded through another process, where there may be one."""
+        if self.served is not None:
+            await self.served.refresh()
+
     def patience(self, request: Request) -> float | None:
         """How many seconds a request may wait, so that it is answered and not cut off; None for no limit."""
         left = self.time_left(request)

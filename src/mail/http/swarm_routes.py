@@ -25,6 +25,7 @@ _load_body = JSONBody(PostSwarmsLoad)
 async def dump_swarm(request: Request, caller: Admin) -> JSON:
     """Write the swarm that runs to the server's log, less what looks like a secret, and return it. Only for admins."""
     served = _served(request)
+    await served.refresh()
     swarm = served.dump()
     return JSON({"status": "dumped", "swarm_name": served.entry.name, "swarm": swarm})
 
