@@ -26,7 +26,7 @@ COMMANDS = {
 HEAVY = ("litellm", "boto3", "botocore")
 """What nothing of these may load."""
 
-API = ("root", "health", "whoami", "status", "message", "tasks", "task", "stream")
+API = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "stream")
 OTHERS = ("dead_letter", "sweeper", "turn")
 """The handlers, with and without FastAPI."""
 

@@ -40,6 +40,15 @@ GLIBC = range(34, 16, -1)
 NOT_READ = ("bin", "*.dist-info/INSTALLER", "*.dist-info/RECORD", "*.dist-info/REQUESTED")
 """Patterns of what packages hold that no function ever reads."""
 
+NOT_CALLED = (
+    "litellm/proxy/_experimental/out",
+    "litellm/proxy/swagger",
+    "litellm/**/_lazy_openapi_snapshot.json",
+    "litellm/**/rust_bridge/_native.abi3.so",
+    "hf_xet*",
+)
+"""Patterns of what agents with a language model never come to: litellm's own server, and a faster way to download models."""
+
 BOTOCORE_SERVICES = {"dynamodb", "lambda", "s3", "sqs", "ssm", "sts"}
 """What we call. The descriptions of all others are 22 of the 25 MB of botocore."""
 
@@ -80,7 +89,7 @@ def install(python: str, requirements: Sequence[Path], machine: str, target: Pat
 
 def prune(target: Path) -> None:
     """Remove what no function reads."""
-    unread = [path for pattern in NOT_READ for path in target.glob(pattern)]
+    unread = [path for pattern in (*NOT_READ, *NOT_CALLED) for path in target.glob(pattern)]
     if not agents_use_aws():
         services = (path for path in (target / "botocore" / "data").iterdir() if path.is_dir())
         unread += [service for service in services if service.name not in BOTOCORE_SERVICES]

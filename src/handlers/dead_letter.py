@@ -40,6 +40,7 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
         logger.exception("a dead letter is no token, and thrown away: %s", record.body)
         return
     CURRENT_TASK.set(key.task_id)
+    _loop.run_until_complete(_system.served.refresh())
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
         _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds)

@@ -20,4 +20,5 @@ def make_service(time_left: Callable[[Request], float | None]) -> Service:
         debug=system.config.server.debug,
         time_left=time_left,
         stream_url=system.config.stream_url,
+        served=system.served,
     )

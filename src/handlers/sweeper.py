@@ -23,6 +23,7 @@ def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
 
 
 async def _sweep() -> int:
+    await _system.served.refresh()
     try:
         await _system.runtime.expire_overdue()
     except StoreUnavailable:  # no reason to leave lost mail lying

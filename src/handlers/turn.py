@@ -22,6 +22,17 @@ _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
 
+def _preload() -> None:
+    """Import what agents would import in their first turn: for those of language models, that takes seconds."""
+    for agent in _system.swarm.agents.values():
+        preload = getattr(agent.function, "preload", None)
+        if preload is not None:
+            preload()
+
+
+_preload()
+
+
 def _renew() -> None:
     """Processes that are restored from one snapshot must not share what tells them apart, nor its connections."""
     global _system  # noqa: PLW0603
@@ -42,10 +53,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     begin = time.monotonic()
-    seconds = lambda_context.get_remaining_time_in_millis() / 1000
     try:
         key, mailbox, _ = _system.queue.read(record.body)
         CURRENT_TASK.set(key.task_id)
+        _loop.run_until_complete(_system.served.refresh())
+        seconds = lambda_context.get_remaining_time_in_millis() / 1000
         report = _loop.run_until_complete(_system.runtime.run_turn(key, mailbox, seconds=seconds))
     except Exception:
         logger.exception("a turn could not be run; its token comes back")

@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mail.api.actions import MAILAction, action
+    from mail.api.agents import MAILAgent, MAILAgentTemplate
+    from mail.api.swarms import MAILSwarm
+    from mail.api.templates import MAILSwarmTemplate
     from mail.core.address import MAILAddress
     from mail.core.interswarm import MAILInterswarmMessage
     from mail.core.message import MAILBroadcast, MAILInterrupt, MAILMessage, MAILRequest, MAILResponse
@@ -15,14 +19,20 @@ if TYPE_CHECKING:
 __all__ = [
     "PROTOCOL_VERSION",
     "AgentToolCall",
+    "MAILAction",
     "MAILAddress",
+    "MAILAgent",
+    "MAILAgentTemplate",
     "MAILBroadcast",
     "MAILInterrupt",
     "MAILInterswarmMessage",
     "MAILMessage",
     "MAILRequest",
     "MAILResponse",
+    "MAILSwarm",
+    "MAILSwarmTemplate",
     "__version__",
+    "action",
 ]
 
 PROTOCOL_VERSION = "1.3"
@@ -33,6 +43,9 @@ __version__: str
 
 _HOMES = {
     "AgentToolCall": "mail.core.tools",
+    "MAILAction": "mail.api.actions",
+    "MAILAgent": "mail.api.agents",
+    "MAILAgentTemplate": "mail.api.agents",
     "MAILAddress": "mail.core.address",
     "MAILBroadcast": "mail.core.message",
     "MAILInterrupt": "mail.core.message",
@@ -40,6 +53,9 @@ _HOMES = {
     "MAILMessage": "mail.core.message",
     "MAILRequest": "mail.core.message",
     "MAILResponse": "mail.core.message",
+    "MAILSwarm": "mail.api.swarms",
+    "MAILSwarmTemplate": "mail.api.templates",
+    "action": "mail.api.actions",
 }
 
 

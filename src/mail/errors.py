@@ -8,9 +8,17 @@
     ├── Unauthenticated             401
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── SwarmFixed                  404
     ├── PayloadTooLarge             413
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
+    ├── AgentUnavailable            an agent can't take its turn; the text is told to others
+    │   └── ModelError              its language model gave no output
+    │       ├── ContextWindowExceeded
+    │       ├── ModelAccessDenied
+    │       ├── ModelRefusal        the request is wrong, and would be again
+    │       └── ModelUnavailable    limits, outages, no time left
+    ├── StepFailed                  an agent gave no response in manual mode
     ├── AgentFault                  told to the agent that caused it, as a system message
     │   ├── ToolCallFault           ::tool_call_error::
     │   ├── UnknownRecipient        ::agent_error::
@@ -96,6 +104,12 @@ class TaskNotFound(MAILError):
     http_status = 404
 
 
+class SwarmFixed(MAILError):
+    """This server's swarm can be neither dumped nor replaced over HTTP."""
+
+    http_status = 404
+
+
 class PayloadTooLarge(MAILError):
     """The request body is too large."""
 
@@ -110,6 +124,39 @@ class AuthServiceUnavailable(MAILError):
 
 class ConfigurationError(MAILError):
     """The configuration is not valid."""
+
+
+class AgentUnavailable(MAILError):
+    """The agent can't take its turn.
+
+    The text is told to other agents and users: an agent function that raises it keeps secrets out of it.
+    """
+
+    subject = Subject.AGENT_ERROR
+
+
+class ModelError(AgentUnavailable):
+    """The agent's language model gave no output."""
+
+
+class ContextWindowExceeded(ModelError):
+    """What the agent would have to read no longer fits into its model's context window."""
+
+
+class ModelAccessDenied(ModelError):
+    """The provider of the agent's model does not accept the API key."""
+
+
+class ModelRefusal(ModelError):
+    """The provider of the agent's model refuses the request."""
+
+
+class ModelUnavailable(ModelError):
+    """The agent's model could not be reached in time."""
+
+
+class StepFailed(MAILError):
+    """The agent gave no response; its mail still waits, and the step can be taken again."""
 
 
 class AgentFault(MAILError):

@@ -28,6 +28,7 @@ from mail import bootstrap
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
+from mail.core.agents import SwarmCore
 from mail.core.ports import CallerRole, ServerRecords
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import create_app as create_http_app
@@ -74,6 +75,7 @@ def build_app(system: LocalSystem) -> FastAPI:
         started=system.stamp.now().timestamp(),
         max_body_bytes=system.config.settings.max_body_bytes,
         debug=system.config.debug,
+        served=system.served,
     )
 
     @asynccontextmanager
@@ -202,8 +204,7 @@ def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
 
     Raises MAILError where it can't start.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _exit_cleanly)
+    _stop_when_told()
     if config_path is not None:
         os.environ[CONFIG_PATH_VARIABLE] = str(config_path)
     config = load_config(config_path).server.with_overrides(**flags)
@@ -214,7 +215,24 @@ def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
         asyncio.run(_serve(bootstrap.local(config), is_host_given="host" in flags))
 
 
-async def _serve(system: LocalSystem, *, is_host_given: bool) -> None:
+def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
+    """Serve a swarm that a program has built itself, until the process is told to stop.
+
+    `on_ready` is called once requests are answered. Raises MAILError where it can't start.
+    """
+    _stop_when_told()
+    _set_up(config)
+    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), is_host_given=True, on_ready=on_ready))
+
+
+def _stop_when_told() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit_cleanly)
+
+
+async def _serve(
+    system: LocalSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
+) -> None:
     config = system.config
     try:
         is_first_run = system.issues_tokens and not await system.records.has_tokens()
@@ -226,7 +244,12 @@ async def _serve(system: LocalSystem, *, is_host_given: bool) -> None:
                 ready += (
                     f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
                 )
-            server = GracefulServer(build_app(system), access_log=config.debug, on_ready=lambda: _say(ready))
+
+            def tell() -> None:
+                _say(ready)
+                on_ready()
+
+            server = GracefulServer(build_app(system), access_log=config.debug, on_ready=tell)
             await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)

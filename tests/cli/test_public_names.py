@@ -13,15 +13,21 @@ import mail.core
 def test_public_names() -> None:
     assert sorted(mail.__all__) == [
         "AgentToolCall",
+        "MAILAction",
         "MAILAddress",
+        "MAILAgent",
+        "MAILAgentTemplate",
         "MAILBroadcast",
         "MAILInterrupt",
         "MAILInterswarmMessage",
         "MAILMessage",
         "MAILRequest",
         "MAILResponse",
+        "MAILSwarm",
+        "MAILSwarmTemplate",
         "PROTOCOL_VERSION",
         "__version__",
+        "action",
     ]
     assert sorted(mail.core.__all__) == ["ActionCore", "AgentCore"]
 

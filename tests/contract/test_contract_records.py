@@ -4,7 +4,7 @@ import dataclasses
 
 from support.adapters import StoreAdapter
 
-from mail.core.ports import ServerRecords, TokenRecord
+from mail.core.ports import ServerRecords, TemplateRecord, TokenRecord
 
 ALICE = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 ROOT = TokenRecord(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
@@ -15,6 +15,7 @@ async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
     assert await records.has_tokens() is False
     assert await records.find_token(ALICE.digest) is None
     assert await records.health() is None
+    assert await records.template() is None
 
 
 async def test_tokens_are_found_by_their_digest_only(records: ServerRecords) -> None:
@@ -47,10 +48,20 @@ async def test_health_is_what_was_set_last(records: ServerRecords) -> None:
         assert await records.health() == status
 
 
+async def test_template_is_what_was_set_last(records: ServerRecords) -> None:
+    for text in ('{"name": "wetter 🌦"}', "x" * 300_000, ""):
+        record = TemplateRecord(text=text, loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
+        await records.set_template(record)
+        assert await records.template() == record
+
+
 async def test_records_survive_reopening(durable: StoreAdapter) -> None:
+    template = TemplateRecord(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
     await durable.records.add_token(ALICE)
     await durable.records.set_health("degraded")
+    await durable.records.set_template(template)
     await durable.reopen()
     assert await durable.records.has_tokens() is True
     assert await durable.records.find_token(ALICE.digest) == ALICE
     assert await durable.records.health() == "degraded"
+    assert await durable.records.template() == template

@@ -45,7 +45,7 @@ def test_the_root_answers(built: Path) -> None:
     assert json.loads(answer["body"])["swarm"]["name"] == "example-no-proxy"
 
 
-@pytest.mark.parametrize("module", ["health", "whoami", "status", "tasks", "task", "message"])
+@pytest.mark.parametrize("module", ["health", "whoami", "status", "tasks", "task", "message", "swarms"])
 def test_a_request_is_told_that_the_store_is_away(built: Path, module: str) -> None:
     answer = ask(built, module)
     assert answer["statusCode"] == 503

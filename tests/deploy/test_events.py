@@ -11,7 +11,7 @@ from deploy_tools import ROOT
 from mail.queues.sqs import SQSQueue
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
-HTTP = {"root", "health", "whoami", "status", "tasks", "task", "message", "stream"}
+HTTP = {"root", "health", "whoami", "status", "tasks", "task", "message", "swarms", "stream"}
 
 
 def read(name: str) -> dict[str, Any]:

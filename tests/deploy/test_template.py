@@ -42,6 +42,7 @@ ALLOWED = {
     "TasksFunction": LOG | READ,
     "TaskFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE,
+    "SwarmsFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
     "StreamFunction": LOG | READ | CHANGE,
     "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
     "DeadLetterFunction": LOG | READ | CHANGE | TAKE,

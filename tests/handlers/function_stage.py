@@ -24,10 +24,13 @@ BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
 """What `sam build` has made."""
 
 PLACEHOLDER = re.compile(r"mail_(\w+)_PUT-A-TOKEN-HERE")
+NAMES: dict[str, tuple[CallerRole, str]] = {"user": ("user", "alice"), "admin": ("admin", "root")}
+"""Whose token stands for a role in the sample events."""
+
 ALICE = "user:alice@example-no-proxy"
 """Whose token the sample events of queues carry."""
 
-HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task")
+HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms")
 QUEUES = ("turn", "dead_letter")
 FUNCTIONS = (*HTTP, *QUEUES, "sweeper")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
@@ -104,7 +107,7 @@ class Stage:
     def event(self, name: str) -> dict[str, Any]:
         """The sample event of a function, with a key that is valid here."""
         text = (ROOT / "events" / f"{name}.json").read_text(encoding="utf-8")
-        event: dict[str, Any] = json.loads(PLACEHOLDER.sub(self.key("user", "alice"), text))
+        event: dict[str, Any] = json.loads(PLACEHOLDER.sub(lambda found: self.key(*NAMES[found[1]]), text))
         return event
 
     def request(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 from function_stage import FUNCTIONS, HTTP
@@ -81,3 +82,21 @@ def test_a_handler_behind_the_http_api_is_little_more_than_its_frameworks(name: 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in HTTP])
 def test_a_handler_without_http_is_small(name: str) -> None:
     assert len(modules(f"import handlers.{name}")) <= OURS_ALONE
+
+
+@pytest.mark.parametrize("name", ["turn", "message"])
+def test_only_turns_load_litellm_when_an_agent_needs_it(name: str, tmp_path: Path) -> None:
+    agent = {
+        "name": "supervisor",
+        "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+        "comm_targets": [],
+        "enable_entrypoint": True,
+        "can_complete_tasks": True,
+        "agent_params": {"llm": "openai/gpt-5-mini", "system": "Answer."},
+    }
+    swarm = {"name": "llm", "version": "1.3.0", "entrypoint": "supervisor", "agents": [agent], "actions": []}
+    source = tmp_path / "swarms.json"
+    source.write_text(json.dumps([swarm]))
+    settings = {"MAIL_SWARM_NAME": "llm", "MAIL_SWARM_SOURCE": str(source)}
+    loaded = packages(modules(f"import os; os.environ.update({settings!r}); import handlers.{name}"))
+    assert ("litellm" in loaded) == (name == "turn")

@@ -61,7 +61,7 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
     assert answer(stage.invoke("whoami", stage.event("whoami"))) == {"id": "alice", "role": "user"}
 
 
-@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task"])
+@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task", "swarms"])
 def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
     event = stage.event(name)
     del event["headers"]["authorization"]
@@ -98,6 +98,21 @@ def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> Non
     said = answer(result)
     assert "1024" in said["response"]
     assert said["events"]
+
+
+def test_a_swarm_that_is_loaded_is_what_other_functions_run(stage: Stage) -> None:
+    swarm = answer(stage.invoke("swarms", stage.event("swarms")))["swarm"]
+    body = {"json": json.dumps({**swarm, "version": "9.9.9"})}
+    load = stage.request("swarms", path="/swarms/load", body=body)
+    load["requestContext"]["http"]["method"] = "POST"
+    headers = {**load["headers"], "authorization": f"Bearer {stage.key('user', 'alice')}"}
+    assert stage.invoke("swarms", {**load, "headers": headers})["statusCode"] == 403
+    assert stage.invoke("swarms", load)["statusCode"] == 200
+    with stage.start("swarms") as other:
+        assert answer(other.invoke(stage.event("swarms")))["swarm"]["version"] == "9.9.9"
+    with stage.start("turn") as turns:
+        assert turns.invoke(stage.event("turn")) == {"batchItemFailures": []}
+        assert any("is the one that was loaded on" in record.get("message", "") for record in turns.records)
 
 
 def test_a_bad_message_is_refused_and_leaves_nothing(stage: Stage) -> None:

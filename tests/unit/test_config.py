@@ -51,6 +51,7 @@ class TestDefaults:
                     "turn_seconds": 840.0,
                     "turn_concurrency": 64,
                     "max_body_bytes": 4 * 1024 * 1024,
+                    "allowed_imports": ["mail.examples", "mail.factories", "mail.stdlib"],
                 },
                 "storage": {"database": "mail.db", "synchronous": "normal"},
             },

@@ -96,7 +96,7 @@ async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> 
         )
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        rig.runtime._histories = HistoryCache(max_entries=8)
+        rig.runtime.histories = HistoryCache(max_entries=8)
         slow = await rig.submit("slow")
         await rig.ask("chatter")
         go.set()

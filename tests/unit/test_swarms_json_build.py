@@ -14,7 +14,7 @@ from mail.core.actions import ActionCore
 from mail.core.agents import SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
-from mail.swarms_json.actions import as_async
+from mail.swarms_json.calling import as_async
 from mail.swarms_json.references import resolve_references, resolver
 from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
@@ -149,10 +149,6 @@ class TestAgents:
     def test_wrong_factories(self, factory: str, complaint: str) -> None:
         with pytest.raises(ConfigurationError, match=complaint):
             build(chief={"factory": f"python::{HERE}:{factory}"})
-
-    def test_url_references_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"url:: references are not supported yet"):
-            build(chief={"agent_params": {"system": "url::https://example.com/prompt.json"}})
 
 
 class TestSwarm:

@@ -1,9 +1,10 @@
 """The only place that wires: which store, queue, workers and authenticator a swarm runs with.
 
     local(config)   the embedded server: one process, one SQLite file         `local_system`
+    embedded(swarm) a swarm inside of another program, by default in memory   `embedded_system`
     aws(config)     a function's process: DynamoDB and SQS                    `aws_system`
 
-Everything else is handed what it needs. Neither system imports what only the other one uses.
+Everything else is handed what it needs. No system imports what only another one uses.
 """
 
 import os
@@ -11,26 +12,48 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from mail.bootstrap.shared import auth_endpoints, read_swarm
+from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
 from mail.config import ServerConfig, StorageConfig
-from mail.core.ports import ServerRecords
+from mail.config.database import IN_MEMORY
+from mail.core.agents import SwarmCore
+from mail.core.ports import ServerRecords, Store
 from mail.core.stamp import SYSTEM_STAMP, Stamp
 
-__all__ = ["aws", "create_tables", "issues_tokens", "local", "open_records", "read_swarm"]
+__all__ = ["aws", "create_tables", "embedded", "issues_tokens", "local", "open_records", "read_swarm"]
 
 if TYPE_CHECKING:
     from mail.bootstrap.aws_system import AwsSystem
+    from mail.bootstrap.embedded_system import EmbeddedSystem
     from mail.bootstrap.local_system import LocalSystem
     from mail.config.aws import AwsConfig
 
 
 def local(
-    config: ServerConfig, *, stamp: Stamp = SYSTEM_STAMP, environ: Mapping[str, str] = os.environ
+    config: ServerConfig,
+    *,
+    swarm: SwarmCore | None = None,
+    stamp: Stamp = SYSTEM_STAMP,
+    environ: Mapping[str, str] = os.environ,
 ) -> "LocalSystem":
-    """The embedded system for a configuration. Raises ConfigurationError."""
+    """The embedded system for a configuration, or for a swarm in place of the configured one.
+
+    Raises ConfigurationError.
+    """
     from mail.bootstrap.local_system import LocalSystem
 
-    return LocalSystem(read_swarm(config), config, stamp=stamp, environ=environ)
+    if swarm is not None:
+        return LocalSystem(with_protocol(swarm), config, stamp=stamp, environ=environ)
+    entry = read_entry(config)
+    return LocalSystem(build_configured(entry, config), config, entry=entry, stamp=stamp, environ=environ)
+
+
+def embedded(
+    swarm: SwarmCore, *, database: Store | str = IN_MEMORY, stamp: Stamp = SYSTEM_STAMP
+) -> "EmbeddedSystem":
+    """The system of a swarm that a program has built itself; see `EmbeddedSystem`. Raises ConfigurationError."""
+    from mail.bootstrap.embedded_system import EmbeddedSystem
+
+    return EmbeddedSystem(swarm, database=database, stamp=stamp)
 
 
 def aws(
@@ -39,7 +62,10 @@ def aws(
     """The system of one function's process. Raises ConfigurationError."""
     from mail.bootstrap.aws_system import AwsSystem
 
-    return AwsSystem(read_swarm(config.server), config, stamp=stamp, environ=environ)
+    entry = read_entry(config.server)
+    return AwsSystem(
+        build_configured(entry, config.server), config, entry=entry, stamp=stamp, environ=environ
+    )
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from mail.aws import Aws, AwsClient
-from mail.bootstrap.shared import auth_endpoints, make_authenticator
+from mail.bootstrap.shared import auth_endpoints, make_authenticator, serve_swarm
 from mail.config.aws import AwsConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
@@ -16,12 +16,15 @@ from mail.queues.sqs import SQSQueue
 from mail.stores.blobs import Blobs
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_records import DynamoDBRecords
+from mail.swarms_json import SwarmEntry
+from mail.swarms_json.wiring import describe_swarm
 
 
 class AwsSystem:
     """A swarm on the services of AWS, with all that a function needs.
 
     What takes time once, such as the client of DynamoDB, is made with it: while the function is initialised.
+    `entry` is what the swarm was built of, where that is known.
     """
 
     def __init__(
@@ -29,10 +32,10 @@ class AwsSystem:
         swarm: SwarmCore,
         config: AwsConfig,
         *,
+        entry: SwarmEntry | None = None,
         stamp: Stamp = SYSTEM_STAMP,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self.swarm = swarm
         self.config = config
         self.stamp = stamp
         account = Aws()
@@ -53,8 +56,14 @@ class AwsSystem:
         self.runtime = Runtime(
             swarm, self.store, self.queue, stamp, turn_seconds=config.server.settings.turn_seconds
         )
+        self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))
         self._resources = AsyncExitStack()
         self.authenticator = make_authenticator(auth_endpoints(environ), self.records, self._resources)
+
+    @property
+    def swarm(self) -> SwarmCore:
+        """The swarm that runs."""
+        return self.runtime.swarm
 
 
 async def create_dynamodb_table(name: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from mail.bootstrap.shared import auth_endpoints, make_authenticator
+from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
 from mail.config import ServerConfig, StorageConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
@@ -17,6 +17,8 @@ from mail.queues.local import LocalQueue, LocalWorkers
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import SQLiteDatabase
 from mail.stores.sqlite_records import SQLiteRecords
+from mail.swarms_json import SwarmEntry
+from mail.swarms_json.wiring import describe_swarm
 
 TURN_GRACE_SECONDS = 10.0
 """How long running turns may go on when the server is told to stop; longer ones are run again after a start."""
@@ -26,7 +28,9 @@ class LocalSystem:
     """A swarm on the embedded store, with all that a front door needs to serve it.
 
     The database is opened, and claimed, when it is made. Between `start` and `stop`, or as an async context
-    manager, tasks are worked on. Raises ConfigurationError where the database can't be used.
+    manager, tasks are worked on. `entry` is what the swarm was built of, where that is known.
+
+    Raises ConfigurationError where the database can't be used.
     """
 
     def __init__(
@@ -34,10 +38,10 @@ class LocalSystem:
         swarm: SwarmCore,
         config: ServerConfig,
         *,
+        entry: SwarmEntry | None = None,
         stamp: Stamp = SYSTEM_STAMP,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self.swarm = swarm
         self.config = config
         self.stamp = stamp
         self._auth_endpoints = auth_endpoints(environ)
@@ -47,9 +51,15 @@ class LocalSystem:
         queue = LocalQueue()
         settings = config.settings
         self.runtime = Runtime(swarm, self.store, queue, stamp, turn_seconds=settings.turn_seconds)
+        self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
         self._workers = LocalWorkers(self.runtime, queue, concurrency=settings.turn_concurrency)
         self._resources = AsyncExitStack()
         self.authenticator = make_authenticator(self._auth_endpoints, self.records, self._resources)
+
+    @property
+    def swarm(self) -> SwarmCore:
+        """The swarm that runs."""
+        return self.runtime.swarm
 
     @property
     def issues_tokens(self) -> bool:
@@ -58,12 +68,14 @@ class LocalSystem:
 
     async def start(self) -> None:
         """Take up the tasks that an earlier process left, and work on whatever comes."""
+        await self.served.refresh()
         await self._workers.start()
 
     async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
         """Begin no new turn, give the running ones `grace` seconds, and close everything."""
         try:
             await self._workers.stop(grace)
+            await close_models()
         finally:
             await self._resources.aclose()
             self._database.close()

@@ -1,6 +1,7 @@
 """What both systems need: the swarm, and whoever knows whose key a key is."""
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -9,8 +10,10 @@ from importlib.resources import files
 from mail.config import ServerConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
+from mail.core.runtime import Runtime
 from mail.errors import ConfigurationError
-from mail.swarms_json import build_swarm, load_swarm
+from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
+from mail.swarms_json.served import ServedSwarm
 from mail.utils.callers import Authenticator, CachedAuthenticator
 from mail.utils.tokens import TokenAuthenticator
 
@@ -19,12 +22,52 @@ AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
 def read_swarm(config: ServerConfig) -> SwarmCore:
     """The configured swarm, built, with the protocol's text for agents' `help`. Raises ConfigurationError."""
-    entry = load_swarm(config.swarm.name, config.swarm.source)
-    swarm = build_swarm(
-        entry,
-        task_message_limit=config.settings.task_message_limit,
-        print_llm_streams=config.settings.print_llm_streams,
+    return build_configured(read_entry(config), config)
+
+
+def build_configured(entry: SwarmEntry, config: ServerConfig) -> SwarmCore:
+    """The configured swarm of its entry, which may import whatever it likes. Raises ConfigurationError."""
+    return with_protocol(
+        build_swarm(
+            entry,
+            task_message_limit=config.settings.task_message_limit,
+            print_llm_streams=config.settings.print_llm_streams,
+        )
     )
+
+
+def read_entry(config: ServerConfig) -> SwarmEntry:
+    """What the configuration says of the swarm. Raises ConfigurationError."""
+    return load_swarm(config.swarm.name, config.swarm.source)
+
+
+def serve_swarm(
+    runtime: Runtime, records: ServerRecords, config: ServerConfig, entry: SwarmEntry
+) -> ServedSwarm:
+    """The runtime's swarm as one that can be replaced; `entry` is what it was built of."""
+
+    def build(loaded: SwarmEntry) -> SwarmCore:
+        swarm = build_swarm(
+            loaded,
+            task_message_limit=config.settings.task_message_limit,
+            allowed_prefixes=config.settings.allowed_imports,
+            print_llm_streams=config.settings.print_llm_streams,
+        )
+        return with_protocol(swarm)
+
+    return ServedSwarm(runtime, records, entry, build)
+
+
+async def close_models() -> None:
+    """Close the connections to language models, if this process has made any: its event loop is about to end."""
+    if "litellm" in sys.modules:
+        from mail.factories.models import close_clients
+
+        await close_clients()
+
+
+def with_protocol(swarm: SwarmCore) -> SwarmCore:
+    """The swarm with the protocol's text for its agents' `help`."""
     return replace(swarm, protocol=files("mail.core").joinpath("protocol.md").read_text(encoding="utf-8"))
 
 

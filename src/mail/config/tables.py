@@ -43,6 +43,7 @@ class SettingsConfig(Table):
         turn_seconds: the longest turn of an agent, its actions included.
         turn_concurrency: turns that run at once.
         max_body_bytes: the largest HTTP request body that is accepted.
+        allowed_imports: the modules, with those inside them, that a swarm loaded over HTTP may refer to.
     """
 
     task_message_limit: int = Field(default=15, ge=1)
@@ -50,6 +51,7 @@ class SettingsConfig(Table):
     turn_seconds: float = Field(default=840.0, gt=0)
     turn_concurrency: int = Field(default=64, ge=1)
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
+    allowed_imports: list[str] = Field(default=["mail.examples", "mail.factories", "mail.stdlib"])
 
 
 class StorageConfig(Table):

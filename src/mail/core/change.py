@@ -50,6 +50,7 @@ class Turn:
         history: the records that the worker did not know yet, joined.
         others: how many other mailboxes of the task were leased when the turn was opened.
         checkpoint: where an earlier, interrupted run of this very turn had come to.
+        along: other mail of the mailbox that is read in the same turn; only in manual mode.
     """
 
     task: Task
@@ -58,6 +59,12 @@ class Turn:
     history: History
     checkpoint: Checkpoint | None
     others: int = 0
+    along: tuple[InboxEntry, ...] = ()
+
+    @property
+    def prompts(self) -> History:
+        """The user turns that bring the agent what it reads in this turn."""
+        return [self.entry.prompt]
 
     @property
     def mailbox(self) -> str:
@@ -74,6 +81,7 @@ class TaskChange:
         expected_version: the version it was decided on; 0 where the task is new.
         turn: the turn that ends with this commit and gives its lease back.
         consumed: the message that leaves its mailbox.
+        along: what leaves it besides; see `Turn.along`.
         deliveries: the messages that enter one.
         history: what the turn (or a resume) appends to its agent's history.
         response: the finishing message, where this commit ends a generation, which is then `ended`.
@@ -83,6 +91,7 @@ class TaskChange:
     expected_version: int
     turn: Turn | None = None
     consumed: InboxEntry | None = None
+    along: tuple[InboxEntry, ...] = ()
     deliveries: tuple[InboxEntry, ...] = ()
     history: HistoryRecord | None = None
     events: tuple[Event, ...] = ()

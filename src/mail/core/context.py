@@ -4,3 +4,12 @@ from contextvars import ContextVar
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
 """The id of the task that is being worked on; empty where there is none. Never read to decide anything."""
+
+TURN_DEADLINE: ContextVar[float | None] = ContextVar("TURN_DEADLINE", default=None)
+"""When the turn that is being run will be cut off, by the event loop's clock; None outside of turns.
+
+An agent function that waits for somebody, such as a model's provider, waits no longer than that.
+"""
+
+CURRENT_CALL: ContextVar[str] = ContextVar("CURRENT_CALL", default="")
+"""The id of the tool call whose action runs; the same when the action is repeated, so it makes an idempotency key."""

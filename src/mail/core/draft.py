@@ -38,6 +38,7 @@ class Draft:
         self._ending: tuple[MAILMessage, EventKind] | None = None
         self._turn: Turn | None = None
         self._consumed: InboxEntry | None = None
+        self._along: tuple[InboxEntry, ...] = ()
 
     @property
     def task_id(self) -> str:
@@ -54,16 +55,23 @@ class Draft:
         """Whether any mailbox of the task will hold mail."""
         return bool(self._outgoing or self._pending)
 
+    def wakes(self, mailbox: str) -> bool:
+        """Whether this commit puts mail into a mailbox."""
+        return any(mailbox in mailboxes for _, mailboxes in self._outgoing)
+
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
         """This commit ends `turn`; its message leaves the mailbox where it has been processed."""
         self._turn = turn
         if consume:
-            self._consumed = turn.entry
-            self._count(turn.entry, -1)
+            self._consumed, self._along = turn.entry, turn.along
+            for entry in (turn.entry, *turn.along):
+                self._count(entry, -1)
             if self.before.questions:
-                read = (turn.mailbox, turn.entry.seq)
+                read = {(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.along)}
                 self.updates["questions"] = tuple(
-                    question for question in self.before.questions if (question.mailbox, question.seq) != read
+                    question
+                    for question in self.before.questions
+                    if (question.mailbox, question.seq) not in read
                 )
 
     def emit(self, kind: EventKind, text: str, **extra: Any) -> None:
@@ -151,6 +159,7 @@ class Draft:
             expected_version=version,
             turn=self._turn,
             consumed=self._consumed,
+            along=self._along,
             deliveries=tuple(self._deliveries),
             history=self._record,
             events=tuple(self._events),

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, History, SwarmCore
+from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.calls import AgentToolCall
 from mail.core.change import TaskChange, Turn
+from mail.core.context import CURRENT_CALL, TURN_DEADLINE
 from mail.core.histories import HistoryCache
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
-from mail.errors import StoreError, TaskNotFound, VersionConflict
+from mail.core.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter
+from mail.errors import AgentUnavailable, StoreError, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ class TurnReport:
     Attributes:
         conflicts: how often somebody else's commit came first, so that the turn was settled again.
         agent_seconds: how long the agent function took, and so its model.
+        usage: what the turn's models were paid, in earlier runs of it as well.
     """
 
     class Outcome(StrEnum):
@@ -47,6 +50,7 @@ class TurnReport:
     outcome: Outcome
     conflicts: int = 0
     agent_seconds: float = 0.0
+    usage: Usage = NO_USAGE
 
 
 class Execution:
@@ -63,17 +67,18 @@ class Execution:
         self._histories = histories
         self._conflicts = 0
         self._agent_seconds = 0.0
+        self._meter = UsageMeter(turn.checkpoint.usage if turn.checkpoint else NO_USAGE)
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """What there is to measure."""
-        return TurnReport(outcome, self._conflicts, self._agent_seconds)
+        return TurnReport(outcome, self._conflicts, self._agent_seconds, self._meter.spent)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
         turn = self.turn
         if turn.task.is_overdue(self._stamp.now().timestamp()):
             return await self._commit(lambda task: expire(task, self._swarm, turn, self._stamp))
-        if is_spent(turn.task, self._swarm, turn):
+        if self._is_spent():
             if turn.task.exhausted is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
@@ -85,7 +90,7 @@ class Execution:
             raise
         except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(AgentFailure(_unsaid(error)))
+            change = await self._settle(self._failure(_unsaid(error)))
         if change is not None and change.history is not None:
             new = change.history
             self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
@@ -93,7 +98,10 @@ class Execution:
 
     async def fail(self, reason: str, upto: int) -> TaskChange | None:
         """End the turn as failed, without running it; None where its message is newer than `upto`."""
-        return None if self.turn.entry.seq > upto else await self._settle(AgentFailure(reason))
+        return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason))
+
+    def _failure(self, reason: str) -> AgentFailure:
+        return AgentFailure(reason, self._meter.spent)
 
     async def _history(self) -> History:
         turn = self.turn
@@ -104,19 +112,25 @@ class Execution:
             self._histories.extend(key, mailbox, 0, n, history)
         return history
 
+    def _is_spent(self) -> bool:
+        return is_spent(self.turn.task, self._swarm, self.turn)
+
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         return await self._commit(lambda task: settle(task, self._swarm, self.turn, output, self._stamp))
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
-        work = asyncio.Task(self._work(history), loop=asyncio.get_running_loop(), eager_start=True)
+        loop = asyncio.get_running_loop()
+        TURN_DEADLINE.set(loop.time() + seconds)
+        USAGE_METER.set(self._meter)
+        work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
         if work.done():  # it never waited, so there was no need for a timer
             return work.result()
         try:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            return AgentFailure(f"its turn took longer than {seconds:g} seconds")
+            return self._failure(f"its turn took longer than {seconds:g} seconds")
 
     async def _work(self, history: History) -> TurnOutput:
         agent = self._swarm.agent(self.turn.mailbox)
@@ -125,21 +139,31 @@ class Execution:
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         turn = self.turn
-        choice = (
-            {"type": "function", "function": {"name": "task_complete"}}
-            if turn.entry.seq == turn.task.exhausted
-            else "required"
-        )
+        choice = self._choice()
         clock = asyncio.get_running_loop().time
         begin = clock()
         try:
-            text, calls = await agent.function([*history, turn.entry.prompt], choice)
+            text, calls = await agent.function(self._messages(history), choice)
+        except AgentUnavailable as error:
+            logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
+            return self._failure(error.detail)
         except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return AgentFailure(_unsaid(error))
+            return self._failure(_unsaid(error))
         finally:
             self._agent_seconds = clock() - begin
-        return Checkpoint(text=text, calls=tuple(calls), receipts=(None,) * len(calls))
+        return Checkpoint(
+            text=text, calls=tuple(calls), receipts=(None,) * len(calls), usage=self._meter.spent
+        )
+
+    def _messages(self, history: History) -> History:
+        """What the agent is called with."""
+        return [*history, *self.turn.prompts]
+
+    def _choice(self) -> ToolChoice:
+        if self.turn.entry.seq == self.turn.task.exhausted:
+            return {"type": "function", "function": {"name": "task_complete"}}
+        return "required"
 
     async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
         """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
@@ -155,10 +179,11 @@ class Execution:
             if checkpoint.receipts[index] is not None and not action.idempotent:
                 receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
             else:
-                checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED))
+                started = Receipt(state=Receipt.State.STARTED)
+                checkpoint = checkpoint.with_receipt(index, started, self._meter.spent)
                 await self._store.save_checkpoint(self.turn, checkpoint)
                 receipt = await _run_action(action, call)
-            checkpoint = checkpoint.with_receipt(index, receipt)
+            checkpoint = checkpoint.with_receipt(index, receipt, self._meter.spent)
         if unfinished:
             await self._store.save_checkpoint(self.turn, checkpoint)
         return checkpoint
@@ -195,6 +220,7 @@ def _unsaid(error: Exception) -> str:
 
 
 async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
+    CURRENT_CALL.set(call.tool_call_id)
     try:
         content = await action.function(deepcopy(call.tool_args))
     except Exception as error:  # an action is foreign code: whatever it raises is told to the agent

@@ -6,27 +6,31 @@
 | running | new, or user_response | more mail for the entrypoint; if the answer comes first, another one follows |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
 | paused, completed, failed | new, or user_response | a new generation: the stash becomes deliverable again |
+
+People write to an entrypoint, with their own words. Programs that embed a swarm may also hand in a message that is
+ready, from and to whomever it says; it is then sent as it is.
 """
 
-import json
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
-from pydantic_core import from_json
 
-from mail.core.address import EVERYONE, MAILAddress, Principal, create_agent_address
+from mail.core.address import EVERYONE, Principal, create_agent_address
 from mail.core.agents import History, SwarmCore
+from mail.core.breakpoint_results import read_results
 from mail.core.calls import tool_result
 from mail.core.change import TaskChange
 from mail.core.draft import Draft
 from mail.core.events import EventKind
+from mail.core.hints import did_you_mean
+from mail.core.letters import write_letter
 from mail.core.limits import TURNS_PER_STEP, Limits
-from mail.core.message import MAILBroadcast, MAILInterrupt, MAILPayload, MAILRequest, MAILResponse, TaskId
+from mail.core.message import MAILMessage, TaskId, parse_agent_address
 from mail.core.record import Record
 from mail.core.stamp import Stamp
-from mail.core.tasks import Breakpoint, PausedCall, Question, Task, TaskStatus, Transition
-from mail.errors import BadBreakpointResult, BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
+from mail.core.tasks import Breakpoint, Question, Task, TaskStatus, Transition
+from mail.errors import BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
 
 TITLE_LENGTH = 80
 
@@ -45,17 +49,21 @@ class Submission(Record):
         steps: the step limit of this generation; None for the swarm's own.
         timeout: seconds after which this generation ends with an error; None for no such limit.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming from there.
+        message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
+        manual: whether the task is in manual mode from now on (`mail.core.manual`).
     """
 
     body: str = ""
     subject: str = "New Message"
-    msg_type: str = Field(default="request", pattern=r"^(request|response|broadcast|interrupt)$")
+    msg_type: Literal["request", "response", "broadcast", "interrupt"] = "request"
     entrypoint: str | None = None
     task_id: TaskId | None = None
     resume_from: ResumeFrom | None = None
     steps: int | None = Field(default=None, ge=1, le=1_000_000)
     timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
     breakpoint_tool_call_result: Any = None
+    message: MAILMessage | None = None
+    manual: bool = False
 
 
 def admit(
@@ -65,19 +73,24 @@ def admit(
 
     Raises BadRequest or one of its children, or TaskNotFound; then nothing is to be stored.
     """
-    if submission.entrypoint is not None:
+    if submission.message is not None:
+        _check_message(swarm, submission.message)
+    elif submission.entrypoint is not None:
         agent = swarm.agents.get(submission.entrypoint)
         if agent is None or not agent.enable_entrypoint:
             choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
             raise UnknownEntrypoint(f"entrypoint {submission.entrypoint!r} is none of: {choices}")
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
-    if not submission.body and not resumes_breakpoint:
+    if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
     if task is None:
         if submission.resume_from is not None:
             raise TaskNotFound(f"there is no task {submission.task_id!r} to resume")
         return _begin(swarm, caller, submission, stamp)
+    if task.manual and not submission.manual:
+        raise BadRequest(f"task {task.task_id!r} is in manual mode: its agents take no turns by themselves")
     draft = Draft(task, swarm, stamp)
+    draft.updates["manual"] = submission.manual
     if resumes_breakpoint:
         _resume_at_breakpoint(draft, submission)
     else:
@@ -90,13 +103,38 @@ def admit(
     return draft.seal()
 
 
+def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
+    """Raise BadRequest for a message that can't come from outside, or that nobody here would get."""
+    if message.sender.address_type == "system" or message.msg_type == "broadcast_complete":
+        raise BadRequest("only the runtime sends system messages and completions")
+    for recipient in message.message.recipients:
+        name, where = parse_agent_address(recipient.address)
+        if where not in (None, swarm.name) or (name != EVERYONE and name not in swarm.agents):
+            raise BadRequest(
+                f"{recipient.address!r} is no agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
+            )
+
+
+def go_on(draft: Draft) -> None:
+    """A task that has stopped goes on, without anybody's words, and without its breakpoint or deadline."""
+    _abandon_breakpoint(draft)
+    draft.move(Transition.RESUME)
+    draft.updates |= {
+        **draft.before.next_generation(),
+        "limits": draft.before.limits.model_copy(update={"deadline": None}),
+    }
+
+
 def _join_running(draft: Draft, submission: Submission) -> None:
     """More mail for a running task: whoever sent it is to get an answer that was given after it was read."""
     task = draft.before
     draft.updates["limits"] = _adjusted_limits(task.limits, submission, draft.stamp)
-    if submission.msg_type != "broadcast":
-        question = Question(mailbox=submission.entrypoint or task.entrypoint, seq=task.seq + 1)
-        draft.updates["questions"] = (*task.questions, question)
+    given = submission.message
+    if given is not None and given.sender.address_type == "agent":
+        return
+    if (submission.msg_type if given is None else given.msg_type) != "broadcast":
+        mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
+        draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=task.seq + 1))
 
 
 def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp) -> TaskChange:
@@ -107,7 +145,8 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: S
         status=TaskStatus.RUNNING,
         owner=owner,
         contributors=(owner,),
-        entrypoint=submission.entrypoint or swarm.entrypoint,
+        entrypoint=_entrypoint(swarm, submission),
+        manual=submission.manual,
         title=_title(submission),
         started=stamp.now().isoformat(),
         limits=_limits(swarm, submission, stamp),
@@ -117,9 +156,18 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: S
     return draft.seal()
 
 
+def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
+    """Who is told of what becomes of the task: the agent that was written to, if it is an entrypoint."""
+    if submission.message is None:
+        return submission.entrypoint or swarm.entrypoint
+    name = parse_agent_address(submission.message.message.recipients[0].address)[0]
+    return name if name in swarm.agents and swarm.agents[name].enable_entrypoint else swarm.entrypoint
+
+
 def _title(submission: Submission) -> str:
+    letter = submission if submission.message is None else submission.message.message
     default = Submission.model_fields["subject"].default
-    text = submission.body if submission.subject == default else submission.subject
+    text = letter.body if letter.subject == default else letter.subject
     line = " ".join(text.split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
@@ -150,31 +198,30 @@ def _resume(draft: Draft, submission: Submission) -> None:
 
 def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Send the person's words to the entrypoint, or to every agent where they are a broadcast."""
-    sender = caller.address
+    if submission.message is not None:
+        draft.send(submission.message, _mailboxes(draft, submission.message))
+        return
     target = submission.entrypoint or draft.before.entrypoint
-    payload = _payload(draft, sender, target, submission)
-    mailboxes = list(draft.swarm.agents) if isinstance(payload, MAILBroadcast) else [target]
-    draft.send(draft.envelope(submission.msg_type, payload), mailboxes)  # type: ignore[arg-type]
+    to_all = submission.msg_type == "broadcast"
+    message = write_letter(
+        submission.msg_type,
+        task_id=draft.task_id,
+        sender=caller.address,
+        recipients=[create_agent_address(EVERYONE if to_all else target)],
+        subject=submission.subject,
+        body=submission.body,
+        stamp=draft.stamp,
+    )
+    draft.send(message, list(draft.swarm.agents) if to_all else [target])
 
 
-def _payload(draft: Draft, sender: MAILAddress, target: str, submission: Submission) -> MAILPayload:
-    common: dict[str, Any] = {
-        "task_id": draft.task_id,
-        "sender": sender,
-        "subject": submission.subject,
-        "body": submission.body,
-    }
-    recipient = create_agent_address(target)
-    match submission.msg_type:
-        case "broadcast":
-            everyone = (create_agent_address(EVERYONE),)
-            return MAILBroadcast(broadcast_id=draft.stamp.new_id(), recipients=everyone, **common)
-        case "interrupt":
-            return MAILInterrupt(interrupt_id=draft.stamp.new_id(), recipients=(recipient,), **common)
-        case "response":
-            return MAILResponse(request_id=draft.stamp.new_id(), recipient=recipient, **common)
-        case _:
-            return MAILRequest(request_id=draft.stamp.new_id(), recipient=recipient, **common)
+def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
+    """Those of a message's recipients, who have been checked; an agent's own words don't come back to it."""
+    names = [parse_agent_address(recipient.address)[0] for recipient in message.message.recipients]
+    if EVERYONE not in names:
+        return list(dict.fromkeys(names))
+    sender = message.sender
+    return [name for name in draft.swarm.agents if (sender.address_type, sender.address) != ("agent", name)]
 
 
 def _resume_at_breakpoint(draft: Draft, submission: Submission) -> None:
@@ -208,68 +255,3 @@ def _abandon_breakpoint(draft: Draft) -> None:
     draft.remember(
         waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
     )
-
-
-def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
-    """Match what the user gave with the calls that wait: call id to content.
-
-    `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
-    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
-    """
-    value = _parse(given)
-    if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
-        results = _read_list(value, calls)
-    elif len(calls) > 1:
-        raise BadBreakpointResult(
-            f'{len(calls)} tool calls wait; give a list of {{"call_id": …, "content": …}} for: {_ids(calls)}'
-        )
-    elif isinstance(value, dict) and "content" in value:
-        results = _read_list([value], calls)
-    else:
-        results = {
-            calls[0].call_id: _text(given if isinstance(given, str) and not isinstance(value, str) else value)
-        }
-    if results.keys() != {call.call_id for call in calls}:
-        raise BadBreakpointResult(f"results are for {_join(results)}, but these calls wait: {_ids(calls)}")
-    return results
-
-
-def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
-    results: dict[str, str] = {}
-    for item in items:
-        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it.
-        call_id = calls[0].call_id if len(calls) == 1 else item.get("call_id", item.get("id"))
-        if call_id is None:
-            raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
-        if str(call_id) in results:
-            raise BadBreakpointResult(f"call_id {call_id!r} has two results")
-        results[str(call_id)] = _text(item["content"])
-    return results
-
-
-def _parse(given: Any) -> Any:
-    if given is None:
-        raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-    if not isinstance(given, str):
-        return given
-    try:
-        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses what can't be stored
-    except (ValueError, TypeError):  # TypeError: text that has no form in UTF-8
-        return given
-
-
-def _text(content: Any) -> str:
-    text = content if isinstance(content, str) else json.dumps(content)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadBreakpointResult(f"a result holds text that has no form in UTF-8: {error}") from error
-    return text
-
-
-def _ids(calls: tuple[PausedCall, ...]) -> str:
-    return _join({call.call_id: "" for call in calls})
-
-
-def _join(results: dict[str, str]) -> str:
-    return ", ".join(repr(call_id) for call_id in results) or "no call"

@@ -11,6 +11,12 @@ FAULTS_IN_A_ROW = 5
 OPEN_REQUESTS = 256
 """Unanswered requests that a task remembers, so that its record stays small; the oldest go first."""
 
+MAIL_PER_READING = 64
+"""Messages that a turn of manual mode reads besides the one it is for: a commit on DynamoDB changes 100 items at most."""
+
+READING_BYTES = 250_000
+"""How large the bodies of those may be together, so that what is kept of them fits into one item."""
+
 
 class Limits(Record):
     """The limits of one generation of a task.

@@ -156,6 +156,21 @@ class TokenRecord:
     created: str
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateRecord:
+    """A swarm that an admin has loaded in the place of the configured one.
+
+    Attributes:
+        text: the swarm, as an entry of swarms.json.
+        loaded: when, in ISO 8601, UTC.
+        replaces: the SHA-256 digest, in hex, of the configured swarm at that time; it holds only in its place.
+    """
+
+    text: str
+    loaded: str
+    replaces: str
+
+
 class ServerRecords(Protocol):
     """What a server keeps besides tasks."""
 
@@ -177,4 +192,12 @@ class ServerRecords(Protocol):
 
     async def set_health(self, status: str) -> None:
         """Set the health status that other swarms see."""
+        ...
+
+    async def template(self) -> TemplateRecord | None:
+        """The swarm that was loaded last, if any was."""
+        ...
+
+    async def set_template(self, record: TemplateRecord) -> None:
+        """Keep a loaded swarm in the place of the one before it."""
         ...

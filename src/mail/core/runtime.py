@@ -10,7 +10,9 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from importlib import import_module
 from itertools import count
+from typing import Any
 
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
@@ -72,8 +74,8 @@ class Runtime:
         self.store = store
         self.stamp = stamp
         self._queue = queue
-        self._turn_seconds = turn_seconds
-        self._histories = HistoryCache()
+        self.turn_seconds = turn_seconds
+        self.histories = HistoryCache()
         self._name = stamp.new_id()
         self._leases = count()
 
@@ -106,13 +108,13 @@ class Runtime:
         committed, and its lease ends soon after the caller.
         """
         if seconds is None:
-            limit, life = self._turn_seconds, self._turn_seconds + LEASE_MARGIN
+            limit, life = self.turn_seconds, self.turn_seconds + LEASE_MARGIN
         else:
-            limit, life = min(self._turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
+            limit, life = min(self.turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
         opened = await self._open(key, mailbox, life)
         if not isinstance(opened, Execution):
             return TurnReport(opened)
-        return await self._carry_out(opened, opened.run(limit))
+        return await self.carry_out(opened, opened.run(limit))
 
     async def give_up(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float
@@ -125,14 +127,25 @@ class Runtime:
         opened = await self._open(key, mailbox, seconds + SKEW)
         if not isinstance(opened, Execution):
             return TurnReport(opened)
-        return await self._carry_out(opened, opened.fail(reason, upto))
+        return await self.carry_out(opened, opened.fail(reason, upto))
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> Execution | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds."""
+        """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
+        opened = await self.lease(key, mailbox, life)
+        if isinstance(opened, TurnReport.Outcome):
+            return opened
+        turn, known = opened
+        if turn.task.manual:
+            await self.store.release(turn)
+            return TurnReport.Outcome.IDLE
+        return Execution(turn, known, self.swarm, self.store, self.stamp, self.histories)
+
+    async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
+        """Lease a mailbox for `life` seconds; returns its turn, and how many history records are at hand."""
         CURRENT_TASK.set(key.task_id)
         now = self._now()
         lease = Lease(f"{self._name}/{next(self._leases)}", now + life)
-        known = self._histories.count(key, mailbox)
+        known = self.histories.count(key, mailbox)
         turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         match turn:
             case Leased():
@@ -141,9 +154,9 @@ class Runtime:
                 if task is not None and task.is_running:
                     await self._publish_ready(task)
                 return TurnReport.Outcome.IDLE
-        return Execution(turn, known, self.swarm, self.store, self.stamp, self._histories)
+        return turn, known
 
-    async def _carry_out(
+    async def carry_out(
         self, execution: Execution, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
         """Do the work of an open turn, and wake whom it gave mail."""
@@ -302,3 +315,10 @@ def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
         if event.answers(seq):
             return events[: position + 1]
     return events
+
+
+def __getattr__(name: str) -> Any:
+    """`MAILRuntime` is documented to be here; it is built on top of this module, which therefore can't import it."""
+    if name == "MAILRuntime":
+        return import_module("mail.api.runtime").MAILRuntime
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

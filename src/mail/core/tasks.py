@@ -20,6 +20,7 @@ from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.limits import Limits
 from mail.core.message import Tier
 from mail.core.record import Record
+from mail.core.usage import NO_USAGE, Usage
 
 
 class TaskStatus(StrEnum):
@@ -104,16 +105,20 @@ class Receipt(Record):
 
 
 class Checkpoint(Record):
-    """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None)."""
+    """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None).
+
+    `usage` is what its models were paid so far, so that a turn which is taken up again still accounts for it.
+    """
 
     text: str | None
     calls: tuple[AgentToolCall, ...]
     receipts: tuple[Receipt | None, ...]
+    usage: Usage = NO_USAGE
 
-    def with_receipt(self, index: int, receipt: Receipt) -> "Checkpoint":
-        """The checkpoint once the call at `index` has got so far."""
+    def with_receipt(self, index: int, receipt: Receipt, usage: Usage | None = None) -> "Checkpoint":
+        """The checkpoint once the call at `index` has got so far, and models were paid so much (None: no more)."""
         receipts = (*self.receipts[:index], receipt, *self.receipts[index + 1 :])
-        return self.model_copy(update={"receipts": receipts})
+        return self.model_copy(update={"receipts": receipts, "usage": usage or self.usage})
 
 
 NO_MAIL = (0,) * len(Tier)
@@ -134,6 +139,8 @@ class Task(Record):
         faults: per agent, how many turns in a row were faulty.
         nudges: how often this generation has stalled.
         exhausted: the seq of the notice that the limit is reached, once it is.
+        usage: per agent, what its models were paid, in all generations.
+        manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
     """
 
     instance: str
@@ -160,6 +167,8 @@ class Task(Record):
     exhausted: int | None = None
     breakpoint: Breakpoint | None = None
     remote_swarms: tuple[str, ...] = ()
+    usage: dict[str, Usage] = Field(default_factory=dict)
+    manual: bool = False
 
     def next_generation(self) -> dict[str, Any]:
         """What changes when the task goes on after it has stopped; limits may change besides."""
@@ -191,8 +200,8 @@ class Task(Record):
         return None
 
     def ready(self) -> Iterator[tuple[str, Tier]]:
-        """The mailboxes that hold mail, with the tier of their most urgent message."""
-        for mailbox in self.pending:
+        """The mailboxes whose mail is to be worked on, with the tier of their most urgent message."""
+        for mailbox in () if self.manual else self.pending:
             tier = self.head_tier(mailbox)
             if tier is not None:
                 yield mailbox, tier

@@ -22,15 +22,17 @@ from mail.core.message import MAILMessage, parse_agent_address
 from mail.core.prompt import render_message
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
+from mail.core.usage import NO_USAGE, Usage
 from mail.core.verbs import Verbs
 from mail.errors import AgentFault, Subject, ToolCallFault
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFailure:
-    """The agent function itself failed; `reason` is what is told to others."""
+    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same."""
 
     reason: str
+    usage: Usage = NO_USAGE
 
 
 TurnOutput = Checkpoint | AgentFailure
@@ -39,7 +41,8 @@ TurnOutput = Checkpoint | AgentFailure
 
 def settle(task: Task, swarm: SwarmCore, turn: Turn, output: TurnOutput, stamp: Stamp) -> TaskChange:
     """Decide what a turn does to the task as it is now, however it was when the turn began."""
-    settlement = _Settlement(task, swarm, turn, stamp)
+    settlement = Settlement(task, swarm, turn, stamp)
+    settlement.charge(output.usage)
     match output:
         case AgentFailure(reason):
             settlement.agent_failed(reason)
@@ -107,8 +110,8 @@ def is_step(message: MAILMessage) -> bool:
     return message.sender.address_type != "system"
 
 
-class _Settlement:
-    """One turn being settled."""
+class Settlement:
+    """One turn being settled; `mail.core.manual` settles turns in another way."""
 
     def __init__(self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> None:
         self.task = task
@@ -125,14 +128,22 @@ class _Settlement:
         self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._faults = 0
         self._last_reasoning: str | None = None
+        self._unannounced = NO_USAGE
+
+    def charge(self, usage: Usage) -> None:
+        """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
+        if usage:
+            spent = self.task.usage.get(self.name, NO_USAGE) + usage
+            self.draft.updates["usage"] = {**self.task.usage, self.name: spent}
+            self._unannounced = usage
 
     def agent_failed(self, reason: str) -> None:
-        self.draft.emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self.draft.remember(self.name, [self.turn.entry.prompt])
+        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+        self.draft.remember(self.name, self.turn.prompts)
         self._report_failure(reason)
 
     def process(self, output: Checkpoint) -> None:
-        history: History = [self.turn.entry.prompt]
+        history: History = self.turn.prompts
         said: History = []
         self.verbs.acts = any(receipt is not None for receipt in output.receipts)
         breakpoints: list[AgentToolCall] = []
@@ -199,7 +210,7 @@ class _Settlement:
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
-        self.draft.emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
+        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
         if not self.verbs.is_finished:
             self.draft.tell(self.name, fault.subject, fault.detail)
 
@@ -217,7 +228,14 @@ class _Settlement:
             extra["reasoning_ref"] = self._last_reasoning
         if call.preamble:
             extra["preamble"] = call.preamble
-        self.draft.emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
+        self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
+
+    def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
+        """Add an event, with the turn's usage if it is the first."""
+        if self._unannounced:
+            extra["usage"] = self._unannounced.model_dump()
+            self._unannounced = NO_USAGE
+        self.draft.emit(kind, text, **extra)
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
         emit = self.draft.emit

@@ -69,6 +69,7 @@ async def post_message(request: Request) -> Response:
     caller = await _gate(request)
     body = await _body(request)
     service = service_of(request)
+    await service.refresh()
     submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
     headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
     if body.stream:

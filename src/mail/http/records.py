@@ -10,6 +10,7 @@ from mail.core.change import InboxEntry
 from mail.core.events import Event
 from mail.core.ports import Store
 from mail.core.tasks import Task
+from mail.core.usage import NO_USAGE
 
 
 def event_entry(event: Event, task_id: str) -> dict[str, Any]:
@@ -61,6 +62,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "steps": task.steps,
         "max_steps": task.limits.steps,
         "pending_tool_calls": list(task.breakpoint.calls) if task.breakpoint else [],
+        "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage},
     }
 
 

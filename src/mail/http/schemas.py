@@ -12,6 +12,7 @@ from mail.core.intake import ResumeFrom, Submission
 from mail.core.message import MAILMessage, TaskId
 from mail.core.ports import CallerRole
 from mail.core.tasks import TaskStatus
+from mail.core.usage import Usage
 
 HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -98,6 +99,12 @@ class PostHealth(_Request):
     status: HealthText
 
 
+class PostSwarmsLoad(_Request):
+    """Another swarm."""
+
+    swarm: str = Field(alias="json", description="The swarm, as the JSON text of an entry of swarms.json.")
+
+
 class GetTask(_Request):
     """Which task, where the query doesn't say."""
 
@@ -137,6 +144,21 @@ class Health(_Answer):
     status: str
     swarm_name: str
     timestamp: str
+
+
+class SwarmLoaded(_Answer):
+    """The swarm runs from now on."""
+
+    status: Literal["success"]
+    swarm_name: str
+
+
+class SwarmDump(_Answer):
+    """The swarm is in the log."""
+
+    status: Literal["dumped"]
+    swarm_name: str
+    swarm: dict[str, Any] = Field(description="An entry of swarms.json, less what looks like a secret.")
 
 
 class SwarmState(_Answer):
@@ -235,6 +257,13 @@ class PendingToolCall(_Answer):
     arguments: dict[str, Any]
 
 
+class TaskUsage(_Answer):
+    """What the language models behind a task were paid, in all its generations."""
+
+    total: Usage
+    agents: dict[str, Usage] = Field(description="Per agent that has called a model.")
+
+
 class TaskRecord(_Answer):
     """All there is to know of a task."""
 
@@ -260,3 +289,4 @@ class TaskRecord(_Answer):
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The breakpoint tool calls that a paused task waits for."
     )
+    usage: TaskUsage

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
 from mail.core.ports import ServerRecords
 from mail.core.runtime import Runtime
 from mail.utils.callers import Authenticator
+
+if TYPE_CHECKING:
+    from mail.swarms_json.served import ServedSwarm
 
 
 class StopSignal:
@@ -62,6 +66,7 @@ class Service:
         stopping: to be set when the server begins to shut down, before it waits for open connections.
         time_left: how many seconds a request may still take before something cuts it off; None for no limit.
         stream_url: the base URL of a server that streams better than this one, if there is one.
+        served: the runtime's swarm, where it may be dumped and replaced.
     """
 
     runtime: Runtime
@@ -74,6 +79,12 @@ class Service:
     stopping: StopSignal = field(default_factory=StopSignal)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
+    served: "ServedSwarm | None" = None
+
+    async def refresh(self) -> None:
+        """Come to the swarm that an admin has loaded through another process, where there may be one."""
+        if self.served is not None:
+            await self.served.refresh()
 
     def patience(self, request: Request) -> float | None:
         """How many seconds a request may wait, so that it is answered and not cut off; None for no limit."""

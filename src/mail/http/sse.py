@@ -63,17 +63,19 @@ async def _frames(
             if events is None:
                 return
             for event in events:
-                yield _frame(event, key.task_id)
+                yield frame(event, key.task_id)
             if not events:
                 now = service.runtime.stamp.now().isoformat()
-                yield _encode("ping", {"timestamp": now, "task_id": key.task_id})
+                yield encode("ping", {"timestamp": now, "task_id": key.task_id})
 
 
-def _frame(event: Event, task_id: str) -> "ServerSentEvent":
-    return _encode(event.kind.value, event.data(task_id), str(event.seq))
+def frame(event: Event, task_id: str) -> "ServerSentEvent":
+    """An event as clients get it."""
+    return encode(event.kind.value, event.data(task_id), str(event.seq))
 
 
-def _encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":
+def encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":
+    """A frame of a stream."""
     from sse_starlette import ServerSentEvent
 
     # ASCII, as clients that split lines by Python's rules take U+2028 and its like for line ends.

@@ -35,7 +35,7 @@ class LocalQueue:
         self._heap: list[tuple[Tier, int, TaskKey, str]] = []
         self._order = count()
         self._waiting: set[tuple[Tier, TaskKey, str]] = set()
-        self._filled = asyncio.Event()
+        self._takers: set[asyncio.Future[None]] = set()  # made anew at each wait: event loops come and go
 
     async def publish(self, tokens: Sequence[Token]) -> None:
         for token in tokens:
@@ -47,16 +47,26 @@ class LocalQueue:
         if place not in self._waiting:
             self._waiting.add(place)
             heapq.heappush(self._heap, (token.tier, next(self._order), token.key, token.mailbox))
-            self._filled.set()
+            for taker in self._takers:
+                if not taker.done():
+                    taker.set_result(None)
 
     async def take(self) -> tuple[TaskKey, str]:
         """The most urgent token; waits for one. For one taker at a time."""
         while not self._heap:
-            self._filled.clear()
-            await self._filled.wait()
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.add(taker)
+            try:
+                await taker
+            finally:
+                self._takers.discard(taker)
         tier, _, key, mailbox = heapq.heappop(self._heap)
         self._waiting.discard((tier, key, mailbox))
         return key, mailbox
+
+    def __len__(self) -> int:
+        """How many tokens wait."""
+        return len(self._heap)
 
 
 class LocalWorkers:
@@ -69,6 +79,8 @@ class LocalWorkers:
         self._turns: set[asyncio.Task[None]] = set()
         self._failures: dict[tuple[TaskKey, str], int] = {}
         self._loops: list[asyncio.Task[None]] = []
+        self._at_work = 0
+        self._watchers: set[asyncio.Future[None]] = set()
 
     async def start(self) -> None:
         """Take up what an earlier process left, and begin to work."""
@@ -91,6 +103,16 @@ class LocalWorkers:
                 turn.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
+    async def idle(self) -> None:
+        """Return once no turn runs or is to be tried again, and no mailbox waits for one."""
+        while self._at_work or self._queue:
+            watcher = asyncio.get_running_loop().create_future()
+            self._watchers.add(watcher)
+            try:
+                await watcher
+            finally:
+                self._watchers.discard(watcher)
+
     async def _dispatch(self) -> None:
         """Start turns in the order of their urgency.
 
@@ -102,6 +124,7 @@ class LocalWorkers:
         while True:
             await self._free.acquire()
             key, mailbox = await self._queue.take()
+            self._at_work += 1
             turn = asyncio.Task(self._run(key, mailbox), loop=loop, eager_start=True)
             if not turn.done():
                 self._turns.add(turn)
@@ -117,11 +140,25 @@ class LocalWorkers:
             logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
             self._failures[key, mailbox] = failures = self._failures.get((key, mailbox), 0) + 1
             delay = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_RETRY_SECONDS)
-            asyncio.get_running_loop().call_later(delay, self._queue.put, Token(key, mailbox, Tier.AGENT))
+            self._at_work += 1
+            asyncio.get_running_loop().call_later(delay, self._try_again, Token(key, mailbox, Tier.AGENT))
         else:
             self._failures.pop((key, mailbox), None)
         finally:
             self._free.release()
+            self._rest()
+
+    def _try_again(self, token: Token) -> None:
+        self._queue.put(token)
+        self._rest()
+
+    def _rest(self) -> None:
+        """One turn is over; tell those who wait for the last."""
+        self._at_work -= 1
+        if not self._at_work and not self._queue:
+            for watcher in self._watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
 
     async def _sweep(self) -> None:
         while True:

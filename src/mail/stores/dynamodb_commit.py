@@ -47,6 +47,9 @@ TRANSACTION_BYTES = 3_500_000
 
 TRANSACTION_ACTIONS = 100
 
+MOST_ALONG = TRANSACTION_ACTIONS - 5
+"""Messages that can be read besides the one that is consumed: the task, its events, history and response come first."""
+
 OUTLIVES_BY = 60
 """Seconds by which a task outlives its parts, so that nothing of it is found once it counts as gone."""
 
@@ -96,8 +99,9 @@ class CommitPlan:
             None if change.history is None else Text(encode_history(change.history.entries).decode())
         )
         self._messages = {id(message): Text(message.model_dump_json()) for message in self._kept()}
-        others = 2 + sum(part is not None for part in (change.consumed, change.history, change.response))
-        self._direct = change.deliveries[: TRANSACTION_ACTIONS - others]
+        parts = (change.consumed, change.history, change.response)
+        others = 2 + len(change.along) + sum(part is not None for part in parts)
+        self._direct = change.deliveries[: max(0, TRANSACTION_ACTIONS - others)]
         if has_bucket:
             self._spill_large()
         self._events = self._encode_events()
@@ -144,6 +148,8 @@ class CommitPlan:
         self.blobs[text.blob] = text.value
 
     def _check(self) -> None:
+        if len(self._change.along) > MOST_ALONG:
+            raise PayloadTooLarge(f"a turn can read {MOST_ALONG + 1} messages at most")
         largest = max(map(item_size, (*self.staged, *self._puts(), self._task_values())))
         if largest > ITEM_BYTES or self._size() > TRANSACTION_BYTES:
             raise PayloadTooLarge(
@@ -199,8 +205,8 @@ class CommitPlan:
 
     def _deletes(self) -> Iterator[dict[str, Any]]:
         consumed = self._change.consumed
-        if consumed is not None:
-            yield {"Delete": {"Key": key_of((self._partition, inbox_key(consumed)))}}
+        for entry in () if consumed is None else (consumed, *self._change.along):
+            yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
 
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **encode_counts(self._change.task)}

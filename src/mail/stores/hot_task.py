@@ -65,7 +65,8 @@ class HotTask:
         self.task = change.task
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
-            self._mail[mailbox].remove(change.consumed)
+            for entry in (change.consumed, *change.along):
+                self._mail[mailbox].remove(entry)
             self.checkpoints.pop((mailbox, change.consumed.seq), None)
         for entry in change.deliveries:
             self.put(entry)

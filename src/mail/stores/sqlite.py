@@ -191,7 +191,8 @@ class SQLiteStore:
             _all(row),
         )
         for delivered, read_mailbox, read_seq in mail:
-            waiting.pop((read_mailbox, read_seq), None)
+            for seq in from_json(read_seq) if isinstance(read_seq, str) else (read_seq,):
+                waiting.pop((read_mailbox, seq), None)
             waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered or b"[]")}
         for (mailbox, seq), tier in waiting.items():
             hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
@@ -284,6 +285,9 @@ class SQLiteStore:
 
     def _insert_commit(self, row: int, change: TaskChange) -> None:
         new, gone, response = change.history, change.consumed, change.response
+        read_seq: int | str | None = gone.seq if gone else None
+        if gone and change.along:
+            read_seq = to_json([gone.seq, *(entry.seq for entry in change.along)]).decode()
         delivered = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
         self._sql.execute(
             "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
@@ -295,7 +299,7 @@ class SQLiteStore:
                 change.ended,
                 to_json(delivered) if delivered else None,
                 gone and gone.mailbox,
-                gone and gone.seq,
+                read_seq,
                 change.task.model_dump_json(),
                 encode_events(change.events),
                 new and encode_history(new.entries),

@@ -15,8 +15,9 @@ SCHEMA_VERSION = 1
 # A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
 # and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
 # task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
-# went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. Short columns
-# come first, as long ones may lie on pages behind.
+# went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. `read_seq` is a
+# JSON list where several messages were read at once. Short columns come first, as long ones may lie on pages
+# behind.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,

@@ -1,6 +1,10 @@
 """Tokens and settings in the embedded database."""
 
-from mail.core.ports import TokenRecord
+from dataclasses import asdict
+
+from pydantic_core import from_json, to_json
+
+from mail.core.ports import TemplateRecord, TokenRecord
 from mail.stores.sqlite_database import SQLiteDatabase
 
 
@@ -26,8 +30,21 @@ class SQLiteRecords:
         return self._sql.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
 
     async def health(self) -> str | None:
-        row = self._sql.execute("SELECT value FROM settings WHERE name = 'health'").fetchone()
-        return None if row is None else str(row[0])
+        return self._setting("health")
 
     async def set_health(self, status: str) -> None:
-        self._sql.execute("INSERT OR REPLACE INTO settings (name, value) VALUES ('health', ?)", (status,))
+        self._set("health", status)
+
+    async def template(self) -> TemplateRecord | None:
+        text = self._setting("template")
+        return None if text is None else TemplateRecord(**from_json(text))
+
+    async def set_template(self, record: TemplateRecord) -> None:
+        self._set("template", to_json(asdict(record)).decode())
+
+    def _setting(self, name: str) -> str | None:
+        row = self._sql.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _set(self, name: str, value: str) -> None:
+        self._sql.execute("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", (name, value))

@@ -1,18 +1,16 @@
 """The actions of a swarm: references to Python functions become actions that run."""
 
-import inspect
-from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from mail.core.actions import ActionCore, ActionFunction
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.swarms_json.calling import as_action_function
 from mail.swarms_json.entries import ActionEntry, SwarmEntry
 from mail.swarms_json.references import Resolve
-from mail.utils.threads import in_daemon_thread
 
 
 @runtime_checkable
-class _MadeIntoAction(Protocol):
+class MadeIntoAction(Protocol):
     """What the `@action` decorator of `mail.api` makes of a function."""
 
     def to_core(self) -> ActionCore:
@@ -22,58 +20,49 @@ class _MadeIntoAction(Protocol):
 
 def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
     """All actions of the swarm, declared and imported. Raises ConfigurationError for a reference that is none."""
-    declared = [_build(action, entry, resolve) for action in entry.actions]
-    return declared + [_import(reference, resolve) for reference in entry.action_imports]
+    for action in entry.actions:
+        if action.function is None and action.name not in entry.breakpoint_tools:
+            raise ConfigurationError(
+                f"swarm {entry.name!r}, action {action.name!r}: name its function, or list it in breakpoint_tools"
+            )
+    declared = [build_action(action, resolve, f"swarm {entry.name!r}, ") for action in entry.actions]
+    return declared + [import_action(reference, resolve) for reference in entry.action_imports]
 
 
-def as_async(function: Callable[[dict[str, Any]], Any]) -> ActionFunction:
-    """The function as a coroutine function; one that isn't runs in a thread, so that it can't block other agents."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return function
-
-    async def run(arguments: dict[str, Any]) -> str:
-        result = await in_daemon_thread(function, arguments)
-        if inspect.isawaitable(result):
-            result = await result
-        return result  # type: ignore[no-any-return]  # the engine checks that it is text
-
-    return run
-
-
-def _build(action: ActionEntry, entry: SwarmEntry, resolve: Resolve) -> ActionCore:
+def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> ActionCore:
+    """A declared action; one without a function can only be a breakpoint tool."""
     return ActionCore(
         name=action.name,
-        function=_function(action, entry, resolve),
+        function=_function(action, resolve, where),
         description=action.description,
         parameters=action.parameters,
         idempotent=action.idempotent,
     )
 
 
-def _function(action: ActionEntry, entry: SwarmEntry, resolve: Resolve) -> ActionFunction:
-    where = f"swarm {entry.name!r}, action {action.name!r}"
-    if action.function is None:
-        if action.name not in entry.breakpoint_tools:
-            raise ConfigurationError(f"{where}: name its function, or list it in breakpoint_tools")
-        return _left_to_the_user
-    found = resolve(action.function)
-    if isinstance(found, _MadeIntoAction):
-        return found.to_core().function
-    if not callable(found):
-        raise ConfigurationError(f"{where}: {action.function!r} is no function")
-    return as_async(found)
-
-
-def _import(reference: str, resolve: Resolve) -> ActionCore:
+def import_action(reference: str, resolve: Resolve) -> ActionCore:
+    """The ready-made action that a reference names."""
     found = resolve(reference)
     if isinstance(found, ActionCore):
         return found
-    if isinstance(found, _MadeIntoAction):
+    if isinstance(found, MadeIntoAction):
         return found.to_core()
     raise ConfigurationError(
-        f"action_imports: {reference!r} is no action; let it name a mail.core.ActionCore"
+        f"action_imports: {reference!r} is no action; let it name what @mail.action has made of a function"
     )
 
 
-async def _left_to_the_user(_arguments: dict[str, Any]) -> str:
+def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFunction:
+    if action.function is None:
+        return left_to_the_user
+    found = resolve(action.function)
+    if isinstance(found, MadeIntoAction):
+        return found.to_core().function
+    if not callable(found):
+        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is no function")
+    return as_action_function(action.name, found, action.parameters)
+
+
+async def left_to_the_user(_arguments: dict[str, Any]) -> str:
+    """The function of a breakpoint tool that has none."""
     raise ToolCallFault("the user gives the result of this tool; it has no function")

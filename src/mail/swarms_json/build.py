@@ -1,19 +1,14 @@
 """From an entry of swarms.json to a swarm that runs: factories are called, actions are imported."""
 
-import logging
 from collections.abc import Collection, Mapping
-from inspect import signature
-from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentFunction, SwarmCore
-from mail.errors import ConfigurationError
 from mail.swarms_json.actions import build_actions
+from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry, SwarmEntry
 from mail.swarms_json.references import Resolve, resolve_references, resolver
 from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, assemble, excluded_tools
-
-logger = logging.getLogger(__name__)
 
 
 def build_swarm(
@@ -55,41 +50,22 @@ def _build_agent(
     *,
     print_llm_streams: bool,
 ) -> AgentFunction:
-    """Call the agent's factory (seed 000, docs/factories.md: Instance Parameters vs. Top-Level Wiring)."""
-    where = f"swarm {entry.name!r}, agent {agent.name!r}"
-    wiring = {
-        "name": agent.name,
-        "comm_targets": list(agent.comm_targets),
-        # A name that is no action is reported by `assemble`, with a hint.
-        "tools": [actions[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in actions],
-        "enable_entrypoint": agent.enable_entrypoint,
-        "enable_interswarm": agent.enable_interswarm,
-        "can_complete_tasks": agent.can_complete_tasks,
-        "tool_format": agent.tool_format,
-        "exclude_tools": sorted(excluded_tools(entry, agent)),
-    }
-    params: dict[str, Any] = resolve_references(agent.agent_params, resolve)
-    for name in sorted(wiring.keys() & params.keys()):
-        logger.warning("%s: %r in agent_params is ignored; set it on the agent itself", where, name)
-    factory = resolve(agent.factory)
-    params = {name: value for name, value in params.items() if name not in wiring}
-    if not print_llm_streams and _takes(factory, "print_llm_streams"):
-        params["print_llm_streams"] = False
-    if not _takes(factory, "exclude_tools"):  # older than the others, some factories don't know it
-        del wiring["exclude_tools"]
-    try:
-        function = factory(**{"user_token": user_token, **params, **wiring})
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{where}: its factory {agent.factory!r} refused: {error}") from error
-    if not callable(function):
-        raise ConfigurationError(f"{where}: its factory {agent.factory!r} returned no function")
-    return function  # type: ignore[no-any-return]  # a factory is foreign code
-
-
-def _takes(factory: Any, parameter: str) -> bool:
-    """Whether a factory can be called with this parameter."""
-    try:
-        parameters = signature(factory).parameters
-    except (TypeError, ValueError):  # a callable that doesn't tell
-        return True
-    return parameter in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    # A name that is no action is reported by `assemble`, with a hint.
+    tools = [actions[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in actions]
+    return make_function(
+        f"swarm {entry.name!r}, agent {agent.name!r}",
+        resolve(agent.factory),
+        wiring=agent_wiring(
+            name=agent.name,
+            comm_targets=agent.comm_targets,
+            tools=tools,
+            enable_entrypoint=agent.enable_entrypoint,
+            enable_interswarm=agent.enable_interswarm,
+            can_complete_tasks=agent.can_complete_tasks,
+            tool_format=agent.tool_format,
+            exclude_tools=excluded_tools(entry, agent),
+        ),
+        params=resolve_references(agent.agent_params, resolve),
+        instance_params={"user_token": user_token},
+        print_llm_streams=print_llm_streams,
+    )

@@ -1,4 +1,7 @@
-"""The entries of swarms.json: typed, frozen, and closed to unknown fields."""
+"""The entries of swarms.json: typed, frozen, and closed to unknown fields.
+
+The descriptions are those of the JSON Schema, `docs/swarms-schema.json`.
+"""
 
 from typing import Any
 
@@ -15,66 +18,75 @@ class Entry(Record):
 
 
 class ActionEntry(Entry):
-    """An action that agents of the swarm may call.
+    """An action that agents of the swarm may call."""
 
-    Attributes:
-        parameters: the JSON Schema of the arguments.
-        function: reference to the Python function; a breakpoint tool needs none, as the user gives its result.
-        idempotent: whether it may be repeated when a crash leaves its outcome unknown.
-    """
-
-    name: str = Field(min_length=1)
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
-    function: str | None = None
-    idempotent: bool = False
+    name: str = Field(min_length=1, description="The tool's name.")
+    description: str = Field(default="", description="What language models are told of it.")
+    parameters: dict[str, Any] = Field(
+        default_factory=lambda: {"type": "object", "properties": {}},
+        description="The JSON Schema of its arguments, which are checked before the function is called.",
+    )
+    function: str | None = Field(
+        default=None,
+        description="The Python function, as python::package.module:name. A breakpoint tool needs none: the user "
+        "gives its result.",
+    )
+    idempotent: bool = Field(
+        default=False, description="Whether it may be repeated when a crash leaves its outcome unknown."
+    )
 
 
 class AgentEntry(Entry):
-    """An agent of the swarm.
+    """An agent of the swarm."""
 
-    Attributes:
-        factory: reference to what builds the agent's function.
-        comm_targets: agents it may write to, `agent@swarm` for remote ones.
-        actions: names of the swarm's actions that it may call.
-        agent_params: what the factory gets besides the wiring; may hold references at any depth.
-        exclude_tools: MAIL tools it may not call.
-    """
-
-    name: str = Field(min_length=1)
-    factory: str
-    comm_targets: list[str] = Field(default_factory=list)
-    actions: list[str] = Field(default_factory=list)
-    agent_params: dict[str, Any] = Field(default_factory=dict)
-    enable_entrypoint: bool = False
-    enable_interswarm: bool = False
-    can_complete_tasks: bool = False
-    tool_format: ToolFormat = "responses"
-    exclude_tools: list[str] = Field(default_factory=list)
+    name: str = Field(min_length=1, description="Its address; not 'all', and without '@' and '#'.")
+    factory: str = Field(description="What builds the agent's function, as python::package.module:name.")
+    comm_targets: list[str] = Field(
+        default_factory=list, description="Agents it may write to, agent@swarm for those of other swarms."
+    )
+    actions: list[str] = Field(default_factory=list, description="Names of the swarm's actions it may call.")
+    agent_params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What the factory gets besides, such as llm and system. Strings that begin with python:: or "
+        "url:: are replaced by what they refer to, at any depth.",
+    )
+    enable_entrypoint: bool = Field(default=False, description="Whether users may write to it.")
+    enable_interswarm: bool = Field(default=False, description="Whether it may write to other swarms.")
+    can_complete_tasks: bool = Field(
+        default=False, description="Whether it may finish tasks, that is, supervises."
+    )
+    tool_format: ToolFormat = Field(
+        default="responses", description="The API in whose shapes its function speaks."
+    )
+    exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools it may not call.")
 
 
 class SwarmEntry(Entry):
-    """A swarm.
+    """A swarm."""
 
-    Attributes:
-        action_imports: references to ready-made actions, which join `actions`.
-        breakpoint_tools: actions whose call pauses the task until the user gives their result.
-        exclude_tools: MAIL tools that no agent may call.
-        task_message_limit: steps a task may take; None for the server's setting.
-        public: whether other swarms are told of it.
-    """
-
-    name: str = Field(pattern=r"^[^:@]+$")
-    version: str = Field(min_length=1)
-    entrypoint: str
-    agents: list[AgentEntry] = Field(min_length=1)
-    actions: list[ActionEntry] = Field(default_factory=list)
-    action_imports: list[str] = Field(default_factory=list)
-    breakpoint_tools: list[str] = Field(default_factory=list)
-    exclude_tools: list[str] = Field(default_factory=list)
-    task_message_limit: int | None = Field(default=None, ge=1)
-    description: str = ""
-    keywords: list[str] = Field(default_factory=list)
-    public: bool = False
-    enable_interswarm: bool = False
-    enable_db_agent_histories: bool = False
+    name: str = Field(pattern=r"^[^:@]+$", description="Its name among swarms, without ':' and '@'.")
+    version: str = Field(min_length=1, description="Its own version.")
+    entrypoint: str = Field(description="The agent that users write to; it needs enable_entrypoint.")
+    agents: list[AgentEntry] = Field(
+        min_length=1, description="At least one of them needs can_complete_tasks."
+    )
+    actions: list[ActionEntry] = Field(default_factory=list, description="Actions declared here.")
+    action_imports: list[str] = Field(
+        default_factory=list,
+        description="Ready-made actions, as python::package.module:name of what @mail.action has made.",
+    )
+    breakpoint_tools: list[str] = Field(
+        default_factory=list,
+        description="Actions whose call pauses the task until the user gives their result.",
+    )
+    exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools that no agent may call.")
+    task_message_limit: int | None = Field(
+        default=None, ge=1, description="Steps a task may take; null for the server's setting."
+    )
+    description: str = Field(default="", description="What other swarms and people are told of it.")
+    keywords: list[str] = Field(default_factory=list, description="By which others may find it.")
+    public: bool = Field(default=False, description="Whether other swarms are told of it.")
+    enable_interswarm: bool = Field(default=False, description="Whether it exchanges mail with other swarms.")
+    enable_db_agent_histories: bool = Field(
+        default=False, description="Has no effect: agents' histories are always kept in the database."
+    )

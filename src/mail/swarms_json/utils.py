@@ -60,6 +60,19 @@ def load_swarms_json_from_string(text: str) -> list[dict[str, Any]]:
     return swarms
 
 
+def load_swarm_json(text: str) -> dict[str, Any]:
+    """The one swarm in a text: an entry of swarms.json, or a list of just one. Raises ConfigurationError."""
+    try:
+        swarm = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"is not valid JSON: {error}") from error
+    if isinstance(swarm, list) and len(swarm) == 1:
+        (swarm,) = swarm
+    if not isinstance(swarm, dict):
+        raise ConfigurationError("must be one swarm, as a JSON object")
+    return swarm
+
+
 def pick_swarm(swarms: Sequence[Mapping[str, Any]], name: str) -> SwarmEntry:
     """The one swarm of that name, checked. Raises ConfigurationError when there is none or it isn't valid."""
     found = [swarm for swarm in swarms if swarm.get("name") == name]

@@ -12,9 +12,12 @@ from mail.core.agents import AgentCore, AgentFunction, SwarmCore
 from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
-from mail.swarms_json.entries import AgentEntry, SwarmEntry
+from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
+
+BUILT_IN_PYTHON = "(built in Python)"
+"""Stands for a factory that has no name."""
 
 
 def assemble(
@@ -49,6 +52,43 @@ def assemble(
         description=entry.description,
         keywords=tuple(entry.keywords),
         public=entry.public,
+    )
+
+
+def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
+    """An entry for a swarm that was built in Python: who is in it and may do what, but not what it was built of."""
+    return SwarmEntry(
+        name=swarm.name,
+        version=swarm.version,
+        entrypoint=swarm.entrypoint,
+        agents=[
+            AgentEntry(
+                name=name,
+                factory=BUILT_IN_PYTHON,
+                comm_targets=list(agent.comm_targets),
+                actions=list(agent.actions),
+                enable_entrypoint=agent.enable_entrypoint,
+                enable_interswarm=agent.enable_interswarm,
+                can_complete_tasks=agent.can_complete_tasks,
+                tool_format=agent.tool_format,
+                exclude_tools=sorted(agent.exclude_tools),
+            )
+            for name, agent in swarm.agents.items()
+        ],
+        actions=[
+            ActionEntry(
+                name=action.name,
+                description=action.description,
+                parameters=dict(action.parameters),
+                idempotent=action.idempotent,
+            )
+            for action in swarm.actions.values()
+        ],
+        breakpoint_tools=sorted(swarm.breakpoint_tools),
+        task_message_limit=swarm.task_message_limit,
+        description=swarm.description,
+        keywords=list(swarm.keywords),
+        public=swarm.public,
     )
 
 

@@ -1,1 +1,61 @@
-"""Helpers for users' own code and for the layers above the core."""
+"""Helpers for users' own code and for the layers above the core.
+
+The names are loaded when they are first used: reading an import string needs no web framework.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mail.utils.auth import (
+        caller_is_admin,
+        caller_is_admin_or_user,
+        caller_is_agent,
+        caller_is_user,
+        extract_token_info,
+        generate_agent_id,
+        generate_user_id,
+        get_token_info,
+        login,
+    )
+    from mail.utils.logger import get_loggers, init_logger
+    from mail.utils.parsing import read_python_string, read_url_string, target_address_is_interswarm
+    from mail.utils.store import get_langmem_store
+
+__all__ = [
+    "caller_is_admin",
+    "caller_is_admin_or_user",
+    "caller_is_agent",
+    "caller_is_user",
+    "extract_token_info",
+    "generate_agent_id",
+    "generate_user_id",
+    "get_langmem_store",
+    "get_loggers",
+    "get_token_info",
+    "init_logger",
+    "login",
+    "read_python_string",
+    "read_url_string",
+    "target_address_is_interswarm",
+]
+
+_OTHER_HOMES = {
+    "get_langmem_store": "mail.utils.store",
+    "get_loggers": "mail.utils.logger",
+    "init_logger": "mail.utils.logger",
+    "read_python_string": "mail.utils.parsing",
+    "read_url_string": "mail.utils.parsing",
+    "target_address_is_interswarm": "mail.utils.parsing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mail.utils' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_OTHER_HOMES.get(name, "mail.utils.auth")), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,9 @@
-"""Reading references to Python objects, and addresses."""
+"""Reading references to Python objects and URLs, and addresses."""
 
 import importlib
 import inspect
+import json
+import logging
 from collections.abc import Collection
 from types import ModuleType
 from typing import Any
@@ -12,6 +14,16 @@ from mail.errors import ConfigurationError
 
 PYTHON_PREFIX = "python::"
 """What marks a string in swarms.json as a reference to a Python object."""
+
+URL_PREFIX = "url::"
+"""What marks one as a reference to a JSON document on the web."""
+
+URL_SECONDS = 10.0
+"""How long fetching such a document may take."""
+
+MAX_URL_BYTES = 1024 * 1024
+
+logger = logging.getLogger(__name__)
 
 
 def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None = None) -> Any:
@@ -40,6 +52,49 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
         if not _is_allowed(_home(found), allowed_prefixes):
             raise _forbidden(string, allowed_prefixes)
     return found
+
+
+def read_url_string(string: str, *, raise_on_error: bool = False, allow_private: bool = True) -> str:
+    """The JSON document at a URL, as JSON text; the prefix `url::` may stand before the URL.
+
+    Where it can't be read the URL itself is returned, with a warning in the log; with `raise_on_error` a
+    RuntimeError says why. Without `allow_private` only public addresses are asked, and no redirect is followed:
+    for URLs that somebody else has given, who must not reach what lies behind this server's firewall.
+    """
+    url = string.removeprefix(URL_PREFIX)
+    try:
+        return json.dumps(_fetch_json(url, allow_private=allow_private), ensure_ascii=False)
+    except (OSError, ValueError) as error:
+        reason = f"{url!r} can't be read: {str(error) or type(error).__name__}"
+        if raise_on_error:
+            raise RuntimeError(reason) from error
+        logger.warning("%s; the URL itself is used in its place", reason)
+        return url
+
+
+def _fetch_json(url: str, *, allow_private: bool) -> Any:
+    """What a GET brings. Raises OSError or ValueError."""
+    import httpx
+
+    from mail.utils.public_urls import PublicTransport
+
+    transport = None if allow_private else PublicTransport()
+    try:
+        with (
+            httpx.Client(timeout=URL_SECONDS, follow_redirects=allow_private, transport=transport) as client,
+            client.stream("GET", url) as response,
+        ):
+            response.raise_for_status()
+            if response.is_redirect:
+                raise ValueError(f"redirects to {response.headers.get('location')}")
+            body = bytearray()
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > MAX_URL_BYTES:
+                    raise ValueError(f"has more than {MAX_URL_BYTES} bytes")
+        return json.loads(body)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise OSError(str(error) or type(error).__name__) from error
 
 
 def target_address_is_interswarm(address: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from threading import Thread
 from typing import Any
 
@@ -10,7 +11,7 @@ async def in_daemon_thread(function: Callable[..., Any], *arguments: Any) -> Any
     """The result of a blocking function, run in a thread of its own.
 
     Unlike `asyncio.to_thread`'s, the thread does not keep the process from ending: a function that hangs
-    must not hold up a server that is told to stop.
+    must not hold up a server that is told to stop. The function sees the caller's context variables.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
@@ -32,5 +33,5 @@ async def in_daemon_thread(function: Callable[..., Any], *arguments: Any) -> Any
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, error)
 
-    Thread(target=run, daemon=True).start()
+    Thread(target=copy_context().run, args=(run,), daemon=True).start()
     return await outcome

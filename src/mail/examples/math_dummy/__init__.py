@@ -1,1 +1,1 @@
-"""An action that calculates."""
+"""An agent that calculates, and the action by which it does."""

@@ -51,9 +51,12 @@ class Worker(RuleBasedAgent):
         return [_reply(request, " ".join(reports) or letter.body)]
 
     def _report(self, arguments: dict[str, Any], result: str) -> str:
-        """The engine's results begin with SUCCESS or ERROR."""
+        """The engine's results begin with SUCCESS or ERROR; of wrong arguments, what is wrong about them is enough."""
         status, _, text = result.partition(": ")
-        return self.report(arguments, text, "") if status == "SUCCESS" else self.report(arguments, "", text)
+        if status == "SUCCESS":
+            return self.report(arguments, text, "")
+        problem = text.partition(". Expected: ")[0].rpartition("its arguments are wrong: ")[2]
+        return self.report(arguments, "", problem)
 
 
 class WeatherAgent(Worker):

@@ -1,1 +1,1 @@
-"""An action that knows the weather everywhere, without looking."""
+"""An agent that knows the weather everywhere, without looking, and the action by which it does."""

@@ -1,0 +1,237 @@
+"""Actions as people write them: a Python function, what it takes, and what agents are told of it."""
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Self, overload
+
+from pydantic import BaseModel, ValidationError
+
+from mail.core.actions import ActionCore, ActionFunction
+from mail.core.calls import ToolFormat
+from mail.core.context import CURRENT_CALL
+from mail.core.json_schema import model_of
+from mail.core.tools import pydantic_model_to_tool
+from mail.errors import ConfigurationError
+from mail.swarms_json.actions import MadeIntoAction, build_action
+from mail.swarms_json.calling import argument_model, as_action_function
+from mail.swarms_json.entries import ActionEntry
+from mail.swarms_json.references import resolver
+from mail.utils.parsing import read_python_string
+from mail.utils.problems import describe
+
+
+def idempotency_key() -> str:
+    """Inside of an action: the id of the tool call that it answers, the same each time that call is carried out.
+
+    Hand it to whatever the action changes outside, so that a repetition changes nothing. Empty outside of actions.
+    """
+    return CURRENT_CALL.get()
+
+
+class MAILAction:
+    """A tool that agents may call: a function with a name, a description and a schema of its arguments.
+
+    Args:
+        parameters: the JSON Schema of the arguments, an object.
+        function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
+            model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
+        idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        model: checks the arguments in place of `parameters`, and fills its defaults in.
+
+    Attributes:
+        function: the function as the engine runs it: async, and called with checked arguments only.
+
+    Raises ConfigurationError for parts that can't be right.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: dict[str, Any],
+        function: str | Callable[..., Any],
+        *,
+        idempotent: bool = False,
+        model: type[BaseModel] | None = None,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.parameters = parameters
+        self.idempotent = idempotent
+        self._model = model
+        self._validate()
+        self.function = self._build_action_function(function)
+
+    @classmethod
+    def from_pydantic_model(
+        cls,
+        model: type[BaseModel],
+        function: str | Callable[..., Any] | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        function_str: str | None = None,
+        style: ToolFormat = "responses",
+        idempotent: bool = False,
+    ) -> Self:
+        """An action whose arguments are the fields of a model.
+
+        The name defaults to the model's, the description to its docstring. `function_str` is `function` by
+        another name, for import strings.
+        """
+        found = function if function is not None else function_str
+        if found is None:
+            raise ConfigurationError(f"action {name or model.__name__!r}: name its function")
+        tool = pydantic_model_to_tool(model, name, description, style)
+        declared = tool.get("function", tool)
+        return cls(
+            declared["name"],
+            declared["description"],
+            declared["parameters"],
+            found,
+            idempotent=idempotent,
+            model=model,
+        )
+
+    @classmethod
+    def from_swarm_json(cls, json_str: str, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+        """The action that an entry of `actions` in swarms.json describes.
+
+        With `allowed_prefixes` its function may only come from these modules. Raises ConfigurationError.
+        """
+        try:
+            entry = ActionEntry.model_validate_json(json_str)
+        except ValidationError as error:
+            raise ConfigurationError(f"action: {describe(error, ActionEntry)}") from error
+        return cls.from_core(build_action(entry, resolver(allowed_prefixes)))
+
+    @classmethod
+    def from_core(cls, core: ActionCore) -> Self:
+        """The action of the engine's that `core` is; its function checks its arguments already."""
+        action = cls.__new__(cls)
+        action.name = core.name
+        action.description = core.description
+        action.parameters = dict(core.parameters)
+        action.idempotent = core.idempotent
+        action.function = core.function
+        action._model = None
+        action._validate()
+        return action
+
+    async def __call__(self, arguments: dict[str, Any] | BaseModel) -> str:
+        """Run the action as an agent's call would."""
+        if isinstance(arguments, BaseModel):
+            arguments = arguments.model_dump(mode="json", by_alias=True)
+        return await self.function(arguments)
+
+    def to_core(self) -> ActionCore:
+        """The action as the engine takes it."""
+        return ActionCore(
+            name=self.name,
+            function=self.function,
+            description=self.description,
+            parameters=self.parameters,
+            idempotent=self.idempotent,
+        )
+
+    def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
+        """Declare the action as a tool, in the style of either API."""
+        return self.to_core().to_tool_dict(style)
+
+    def to_pydantic_model(self, for_tools: bool = False) -> type[BaseModel]:
+        """A model of the arguments.
+
+        It is the one that the action was made of, if there is one; `for_tools` asks for one that
+        `pydantic_model_to_tool` turns into this action's declaration, with its name and description.
+        """
+        if for_tools:
+            return model_of(self.name, self.parameters, description=self.description)
+        return self._model or model_of(self.name, self.parameters)
+
+    def _validate(self) -> None:
+        """Raise ConfigurationError for what can't be an action."""
+        if not self.name:
+            raise ConfigurationError("an action needs a name")
+        if self.parameters.get("type", "object") != "object":
+            raise ConfigurationError(
+                f"action {self.name!r}: parameters must be a JSON Schema of type 'object', "
+                f"not {self.parameters['type']!r}"
+            )
+
+    def _build_action_function(self, function: str | Callable[..., Any]) -> ActionFunction:
+        """The function as the engine runs it. Raises ConfigurationError where there is none."""
+        if isinstance(function, str):
+            function = read_python_string(function)
+        if isinstance(function, MadeIntoAction):
+            return function.to_core().function
+        if not callable(function):
+            raise ConfigurationError(f"action {self.name!r}: {function!r} is no function")
+        return as_action_function(self.name, function, self.parameters, self._model)
+
+    def __repr__(self) -> str:
+        return f"MAILAction({self.name!r})"
+
+
+@overload
+def action(function: Callable[..., Any], /) -> MAILAction: ...
+
+
+@overload
+def action(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolFormat = "responses",
+    idempotent: bool = False,
+) -> Callable[[Callable[..., Any]], MAILAction]: ...
+
+
+def action(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolFormat = "responses",
+    idempotent: bool = False,
+) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
+    """Turn a function into a `MAILAction`. It may be used with parentheses or without.
+
+    Args:
+        name: defaults to the function's.
+        description: defaults to the function's docstring; one of them is needed.
+        model: what the arguments are; defaults to the annotation of the function's argument.
+        parameters: their JSON Schema, in place of `model`.
+        style: for which API the schema is made.
+        idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+
+    Raises ConfigurationError where the description or the arguments are not known.
+    """
+
+    def decorate(decorated: Callable[..., Any]) -> MAILAction:
+        called = name or str(getattr(decorated, "__name__", ""))
+        told = description or inspect.getdoc(decorated)
+        if not told:
+            raise ConfigurationError(f"action {called!r}: give it a description or the function a docstring")
+        if model is not None and parameters is not None:
+            raise ConfigurationError(f"action {called!r}: give it a model or parameters, not both")
+        if parameters is not None:
+            return MAILAction(called, told, parameters, decorated, idempotent=idempotent)
+        found = model or argument_model(decorated)
+        if found is not None:
+            return MAILAction.from_pydantic_model(
+                found, decorated, called, told, style=style, idempotent=idempotent
+            )
+        if inspect.signature(decorated).parameters:
+            raise ConfigurationError(
+                f"action {called!r}: annotate its argument with a pydantic model, or give a model or parameters"
+            )
+        return MAILAction(
+            called, told, {"type": "object", "properties": {}}, decorated, idempotent=idempotent
+        )
+
+    return decorate if function is None else decorate(function)

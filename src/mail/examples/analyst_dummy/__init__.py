@@ -1,0 +1,1 @@
+"""An agent that analyses what it is told."""

@@ -1,0 +1,205 @@
+"""Chat Completions, and through it every provider that litellm translates for, Claude first of all.
+
+Claude's replies are always streamed: their chunks tell in which order thinking, text and calls came, which the
+one message that litellm else makes of them does not.
+"""
+
+from typing import Any
+
+from mail.core.agents import ToolChoice
+from mail.factories.assembly import MalformedReply, parse_arguments
+from mail.factories.history import read_history, to_chat
+from mail.factories.items import Entry
+from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
+from mail.factories.retry import Cause
+from mail.factories.tools import forced_tool, make_tools, tool_choice_for
+from mail.factories.troubles import Troubled
+
+INTERLEAVED = "interleaved-thinking-2025-05-14"
+"""Anthropic's beta by which Claude thinks between tool calls, and not only before the first one."""
+
+ROOM_TO_ANSWER = 1024
+"""Tokens that are left for what follows a budget of thinking."""
+
+_FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filter"}
+
+
+async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, heard: Heard) -> ModelReply:
+    """Call `litellm.acompletion`, for so many seconds at most."""
+    reader = ChatReader(claude=request.traits.claude)
+    arguments = chat_arguments(request)
+    if not arguments["stream"]:
+        response = await litellm.acompletion(**request.connection(seconds), **arguments)
+        reader.take(response.choices[0].message, response.choices[0].finish_reason, heard)
+        return reader.reply(getattr(response, "usage", None))
+    stream = await litellm.acompletion(**request.connection(seconds), **arguments)
+    usage = None
+    try:
+        async for chunk in stream:
+            usage = getattr(chunk, "usage", None) or usage
+            for choice in chunk.choices:
+                reader.take(choice.delta, choice.finish_reason, heard)
+    finally:
+        await stream.aclose()
+    if not _was_finished(stream):
+        raise Troubled(Cause.CONNECTION)
+    return reader.reply(usage)
+
+
+def _was_finished(stream: Any) -> bool:
+    """Whether the provider has said why it ended; litellm reports an end also where it has sent none."""
+    known = ("received_finish_reason", "intermittent_finish_reason")
+    names = [name for name in known if hasattr(stream, name)]
+    return not names or any(getattr(stream, name) for name in names)
+
+
+def chat_arguments(request: ModelRequest) -> dict[str, Any]:
+    """The arguments of the call."""
+    streams = request.streams or request.traits.claude
+    thinking, choice = _thinking(request)
+    thinks = bool(thinking) and not request.traits.adapts
+    messages = to_chat(read_history(request.history), claude=request.traits.claude, thinks=thinks)
+    if request.system:
+        messages.insert(0, {"role": "system", "content": request.system})
+    arguments: dict[str, Any] = {"messages": messages, "stream": streams, **thinking}
+    if request.max_tokens is not None:
+        budget = thinking.get("thinking", {}).get("budget_tokens", 0)
+        arguments["max_tokens"] = max(request.max_tokens, budget + ROOM_TO_ANSWER if budget else 0)
+    if streams:
+        arguments["stream_options"] = {"include_usage": True}
+    if request.tools:
+        arguments["tools"] = make_tools(request.tools, "completions")
+        arguments["tool_choice"] = tool_choice_for(choice, "completions")
+    return arguments
+
+
+def _thinking(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
+    """What to say about reasoning, and the tool choice that goes with it.
+
+    Claude models that don't adapt can't think while a tool is forced: where any tool would do, the choice is left
+    to them; where it must be a certain one, they don't think.
+    """
+    effort, budget = request.reasoning_effort, request.thinking_budget
+    if not request.traits.claude:
+        return ({"reasoning_effort": effort} if effort else {}), request.tool_choice
+    told: dict[str, Any] = {}
+    if budget and not (effort and request.traits.adapts):
+        told = {"thinking": {"type": "enabled", "budget_tokens": budget}}
+    elif effort and effort != "none":
+        told = {"reasoning_effort": effort}
+    if not told or request.traits.adapts:
+        return told, request.tool_choice
+    if forced_tool(request.tool_choice) is not None:
+        return {}, request.tool_choice
+    told["extra_headers"] = {"anthropic-beta": INTERLEAVED}
+    return told, "auto" if request.tool_choice == "required" else request.tool_choice
+
+
+class ChatReader:
+    """Puts a reply together from a message, or from the deltas of a stream, which have the same fields."""
+
+    def __init__(self, *, claude: bool) -> None:
+        self._claude = claude
+        self._blocks: list[Entry] = []
+        self._calls: dict[int, Entry] = {}
+        self._is_open = False
+        self._finish: str | None = None
+
+    def take(self, delta: Any, finish_reason: str | None, heard: Heard) -> None:
+        """Take in a message or a delta."""
+        self._finish = finish_reason or self._finish
+        if thinking := getattr(delta, "thinking_blocks", None):
+            for block in thinking:
+                self._think(block)
+        elif reasoning := getattr(delta, "reasoning_content", None):
+            self._think({"type": "thinking", "thinking": reasoning})
+        if reasoning := getattr(delta, "reasoning_content", None):
+            heard("reasoning", reasoning)
+        if text := delta.content or _refusal(delta):
+            self._extend("text", text)
+            heard("text", text)
+        for position, call in enumerate(delta.tool_calls or ()):
+            self._call(getattr(call, "index", position), call)
+        self._take_results(getattr(delta, "provider_specific_fields", None) or {})
+
+    def reply(self, usage: Any) -> ModelReply:
+        """The reply, complete. Arguments that can't be read stay text; making calls of them will fail."""
+        finish = _FINISH.get(self._finish, "stop")
+        if self._claude:
+            content = [self._finished(block) for block in self._blocks]
+            said = [{"role": "assistant", "content": content}] if content else []
+        else:
+            said = self._message()
+        return ModelReply(said, usage, finish)
+
+    def _think(self, block: Any) -> None:
+        block = dict(block)
+        if block["type"] == "redacted_thinking":
+            self._blocks.append({"type": "redacted_thinking", "data": block["data"]})
+            return
+        self._extend("thinking", block.get("thinking") or "")
+        if signature := block.get("signature"):  # it comes last, and closes the block
+            self._blocks[-1]["signature"] = signature
+
+    def _extend(self, kind: str, text: str) -> None:
+        last: Entry = self._blocks[-1] if self._blocks else {"type": None}
+        if last["type"] != kind or "signature" in last:
+            self._blocks.append({"type": kind, kind: text})
+        else:
+            last[kind] += text
+
+    def _call(self, index: int, delta: Any) -> None:
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = {"type": "call", "id": "", "name": "", "arguments": ""}
+            self._blocks.append(call)
+        call["id"] = delta.id or call["id"]
+        call["name"] = delta.function.name or call["name"]
+        call["arguments"] += delta.function.arguments or ""
+        if fields := getattr(delta, "provider_specific_fields", None):  # such as Gemini's thought signatures
+            call["provider_specific_fields"] = fields
+
+    def _take_results(self, fields: dict[str, Any]) -> None:
+        """Add the results of tools that the provider has run; each list is told again with every new one."""
+        known = {block["tool_use_id"] for block in self._blocks if "tool_use_id" in block}
+        for name in ("web_search_results", "tool_results"):
+            self._blocks += [
+                dict(block) for block in fields.get(name) or () if block["tool_use_id"] not in known
+            ]
+
+    def _finished(self, block: Entry) -> Entry:
+        if block["type"] != "call":
+            return block
+        try:
+            arguments = parse_arguments(block["name"], block["arguments"])
+        except MalformedReply:
+            arguments = block["arguments"]
+        kind = "server_tool_use" if block["id"].startswith("srvtoolu_") else "tool_use"
+        return {"type": kind, "id": block["id"], "name": block["name"], "input": arguments}
+
+    def _message(self) -> list[Entry]:
+        text = "".join(block["text"] for block in self._blocks if block["type"] == "text")
+        reasoning = "".join(block["thinking"] for block in self._blocks if block["type"] == "thinking")
+        calls = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+                **{key: call[key] for key in ("provider_specific_fields",) if key in call},
+            }
+            for call in self._calls.values()
+        ]
+        if not text and not calls:
+            return []
+        message: Entry = {"role": "assistant", "content": text or None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if calls:
+            message["tool_calls"] = calls
+        return [message]
+
+
+def _refusal(delta: Any) -> str | None:
+    fields = getattr(delta, "provider_specific_fields", None) or {}
+    refusal: str | None = fields.get("refusal")
+    return refusal

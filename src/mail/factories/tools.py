@@ -1,0 +1,106 @@
+"""Tools as an agent function is given them, made into what each API takes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+from mail.core.agents import ToolChoice
+from mail.core.calls import ToolFormat
+from mail.core.tools import (
+    create_mail_tools,
+    create_supervisor_tools,
+    declared_name,
+    pydantic_model_to_tool,
+    tool_declaration,
+)
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """What declares itself as a tool, such as an action."""
+
+    def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
+        """The declaration in the style of an API."""
+        ...
+
+
+ToolLike = Mapping[str, Any] | type[BaseModel] | Declared
+"""A declaration in either API's style, a provider's own tool, a pydantic model of the arguments, or an action."""
+
+
+def pydantic_function_tool(model: type[BaseModel], style: ToolFormat = "completions") -> dict[str, Any]:
+    """Declare a tool whose arguments are the fields of a pydantic model."""
+    return pydantic_model_to_tool(model, style=style)
+
+
+def make_tools(tools: Iterable[ToolLike], style: ToolFormat) -> list[dict[str, Any]]:
+    """The tools in the style of an API; tools that the provider runs, such as web search, stay as they are."""
+    return [_make_tool(tool, style) for tool in tools]
+
+
+def _make_tool(tool: ToolLike, style: ToolFormat) -> dict[str, Any]:
+    if isinstance(tool, type):
+        return pydantic_function_tool(tool, style)
+    if not isinstance(tool, Mapping):
+        return tool.to_tool_dict(style)
+    if not is_function(tool):
+        return dict(tool)
+    function = tool.get("function", tool)
+    if "name" not in function:
+        raise ValueError(f"a tool needs a name: {dict(tool)}")
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    made = tool_declaration(function["name"], function.get("description") or "", parameters, style)
+    if "strict" in function:
+        (made if style == "responses" else made["function"])["strict"] = function["strict"]
+    return made
+
+
+def is_function(tool: Mapping[str, Any]) -> bool:
+    """Whether the caller runs this tool, and not the provider."""
+    return bool(tool.get("type", "function") == "function")
+
+
+def mail_tools(
+    comm_targets: Sequence[str],
+    *,
+    supervises: bool,
+    can_complete_tasks: bool,
+    enable_interswarm: bool,
+    exclude_tools: Sequence[str],
+    style: ToolFormat,
+) -> list[dict[str, Any]]:
+    """The MAIL tools of an agent."""
+    targets = list(comm_targets)
+    tools = create_mail_tools(targets, enable_interswarm, style, exclude_tools)
+    if supervises:
+        tools += create_supervisor_tools(
+            targets, can_complete_tasks, enable_interswarm, style, exclude_tools=exclude_tools
+        )
+    return tools
+
+
+def check_tools(where: str, tools: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError for two tools of one name."""
+    names = [declared_name(dict(tool)) for tool in tools if is_function(tool)]
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise ValueError(f"{where}: there are several tools with the name {', '.join(double)}")
+
+
+def forced_tool(choice: ToolChoice) -> str | None:
+    """The tool that a choice forces, in either API's shape; None where it forces no certain one."""
+    if isinstance(choice, str):
+        return None
+    name: str = choice.get("function", choice)["name"]
+    return name
+
+
+def tool_choice_for(choice: ToolChoice, style: ToolFormat) -> ToolChoice:
+    """The choice in the style of an API."""
+    name = forced_tool(choice)
+    if name is None:
+        return choice
+    if style == "responses":
+        return {"type": "function", "name": name}
+    return {"type": "function", "function": {"name": name}}

@@ -1,0 +1,118 @@
+"""How a Python function becomes the function of an action: called with checked arguments, whatever its kind.
+
+A function takes one argument: a dictionary, or what its annotation says if that is a pydantic model. It may
+be a coroutine function or not, and take no argument at all where there are none.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+from mail.core.actions import ActionFunction
+from mail.core.json_schema import model_of
+from mail.core.mail_tools import explain
+from mail.errors import ToolCallFault
+from mail.utils.threads import in_daemon_thread
+
+MAX_SHOWN = 2000
+"""Characters of a schema that are repeated to an agent whose arguments don't fit it."""
+
+
+def as_action_function(
+    name: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    model: type[BaseModel] | None = None,
+) -> ActionFunction:
+    """The function of the action `name`, which checks the arguments before anything is run.
+
+    They are checked by `model`, or by the schema `parameters` without one. A function that takes a dictionary
+    gets JSON values: with a model its defaults are filled in, without one they are as the agent sent them.
+
+    The returned function raises ToolCallFault that says what is wrong and what was expected.
+    """
+    run = as_async(function)
+    takes_nothing = not _positional(function)
+    wanted = argument_model(function)
+    get_model = cache(lambda: model or wanted or model_of(name, parameters))
+
+    async def call(arguments: dict[str, Any]) -> str:
+        checked = _check(name, get_model(), arguments, parameters)
+        if takes_nothing:
+            result = await run()
+        elif wanted is None:
+            result = await run(checked.model_dump(mode="json", by_alias=True) if model else arguments)
+        elif isinstance(checked, wanted):
+            result = await run(checked)
+        else:
+            result = await run(_check(name, wanted, arguments, parameters))
+        return result  # type: ignore[no-any-return]  # the engine checks that it is text
+
+    return call
+
+
+def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a coroutine function; one that isn't runs in a thread, so that it can't block other agents."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return function
+
+    async def run(*arguments: Any) -> Any:
+        result = await in_daemon_thread(function, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    return run
+
+
+def argument_model(function: Callable[..., Any]) -> type[BaseModel] | None:
+    """The pydantic model that the function's argument is annotated with, if it is."""
+    for parameter in _positional(function)[:1]:
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            annotation = _type_hints(function).get(parameter.name)
+        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+            return annotation
+    return None
+
+
+def _check(
+    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
+) -> BaseModel:
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
+        if len(expected) > MAX_SHOWN:
+            expected = f"{expected[:MAX_SHOWN]}…"
+        raise ToolCallFault(
+            f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
+        ) from error
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters by which the function can be given its argument; what `partial` has bound is none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable that doesn't tell
+        return [inspect.Parameter("arguments", inspect.Parameter.POSITIONAL_ONLY)]
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return [parameter for parameter in parameters if parameter.kind in kinds]
+
+
+def _type_hints(function: Any) -> dict[str, Any]:
+    """Annotations that were written as text, read; none where they name what can't be found from here."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,36 @@
+"""The JSON Schema of swarms.json files, for editors and for programs in other languages.
+
+python -m mail.swarms_json.schema > docs/swarms-schema.json
+"""
+
+import json
+import sys
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from mail.swarms_json.entries import SwarmEntry
+
+
+class PlainSchema(GenerateJsonSchema):
+    """pydantic's JSON Schema (draft 2020-12) without a title per field, which only repeats its name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never."""
+        return False
+
+
+def swarms_schema() -> dict[str, Any]:
+    """The schema, made of the entries. How parts fit together, and what references lead to, it can't say."""
+    return {
+        "$schema": PlainSchema.schema_dialect,
+        "title": "swarms.json",
+        "description": "Swarms of agents, as MAIL servers load them.",
+        **TypeAdapter(list[SwarmEntry]).json_schema(schema_generator=PlainSchema),
+    }
+
+
+if __name__ == "__main__":
+    json.dump(swarms_schema(), sys.stdout, indent=4, ensure_ascii=False)
+    sys.stdout.write("\n")

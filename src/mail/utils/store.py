@@ -1,0 +1,115 @@
+"""A memory for agents that use LangMem: in PostgreSQL where one is configured, else in this process."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+from mail.errors import ConfigurationError
+
+DATABASE_VARIABLE = "DATABASE_URL"
+POSTGRES = ("postgres://", "postgresql://")
+
+Namespace = tuple[str, ...]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Item:
+    """What is remembered under a key of a namespace."""
+
+    namespace: Namespace
+    key: str
+    value: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    score: float | None = None
+
+
+@dataclass
+class InMemoryStore:
+    """The part of LangGraph's store interface that remembers and finds by namespace, without LangGraph.
+
+    It is for trying things out: it ends with the process, and `query` finds words, not meanings.
+    """
+
+    _items: dict[tuple[Namespace, str], Item] = field(default_factory=dict)
+
+    async def aput(self, namespace: Namespace, key: str, value: dict[str, Any]) -> None:
+        """Remember a value in place of what the key had."""
+        now = datetime.now(UTC)
+        known = self._items.get((tuple(namespace), key))
+        created = known.created_at if known else now
+        self._items[tuple(namespace), key] = Item(tuple(namespace), key, dict(value), created, now)
+
+    async def aget(self, namespace: Namespace, key: str) -> Item | None:
+        """What is remembered under a key."""
+        return self._items.get((tuple(namespace), key))
+
+    async def adelete(self, namespace: Namespace, key: str) -> None:
+        """Forget a key."""
+        self._items.pop((tuple(namespace), key), None)
+
+    async def asearch(
+        self, namespace_prefix: Namespace, /, *, query: str | None = None, limit: int = 10, offset: int = 0
+    ) -> list[Item]:
+        """What is remembered in and below a namespace, newest first; with a query, what has most of its words."""
+        prefix = tuple(namespace_prefix)
+        found = [item for item in self._items.values() if item.namespace[: len(prefix)] == prefix]
+        found.sort(key=lambda item: item.updated_at, reverse=True)
+        if query:
+            words = query.casefold().split()
+            found = sorted(
+                (item for item in found if _hits(item, words)),
+                key=lambda item: _hits(item, words),
+                reverse=True,
+            )
+        return found[offset : offset + limit]
+
+
+def _hits(item: Item, words: Iterable[str]) -> int:
+    text = str(item.value).casefold()
+    return sum(word in text for word in words)
+
+
+@asynccontextmanager
+async def get_langmem_store() -> AsyncIterator[Any]:
+    """A store for LangMem, open inside of the block.
+
+    Where DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables in place;
+    that needs `langgraph-checkpoint-postgres`. Else it is LangGraph's `InMemoryStore`, or `mail.utils.store`'s own
+    where LangGraph is not installed. Raises ConfigurationError where PostgreSQL is named and can't be used.
+    """
+    url = os.environ.get(DATABASE_VARIABLE, "")
+    if url.startswith(POSTGRES):
+        async with _postgres(url) as store:
+            yield store
+        return
+    try:
+        memory = import_module("langgraph.store.memory")
+    except ImportError:
+        logger.info("langgraph is not installed; memories are kept in this process, by words only")
+        yield InMemoryStore()
+        return
+    yield memory.InMemoryStore()
+
+
+@asynccontextmanager
+async def _postgres(url: str) -> AsyncIterator[Any]:
+    try:
+        postgres = await asyncio.to_thread(import_module, "langgraph.store.postgres.aio")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{DATABASE_VARIABLE} names a PostgreSQL database; for memories in it, "
+            "pip install langgraph-checkpoint-postgres, or unset it to keep them in this process"
+        ) from error
+    opening: AbstractAsyncContextManager[Any] = postgres.AsyncPostgresStore.from_conn_string(url)
+    async with opening as store:
+        await store.setup()
+        yield store

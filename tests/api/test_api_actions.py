@@ -1,0 +1,387 @@
+"""Actions: made in every documented way, declared in both styles, and run with checked arguments."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from support.agents import call, complete, turns
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail import MAILAction, action
+from mail.api import idempotency_key
+from mail.core.actions import ActionCore
+from mail.core.json_schema import model_of
+from mail.core.tools import pydantic_model_to_tool
+from mail.errors import ConfigurationError, ToolCallFault
+
+HERE = __name__
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Paint(BaseModel):
+    """Paint a wall."""
+
+    wall: str = Field(description="Which wall")
+    colour: Colour = Colour.RED
+    coats: int = Field(default=1, ge=1, le=3)
+
+
+WALL = {
+    "type": "object",
+    "properties": {"wall": {"type": "string"}, "coats": {"type": "integer", "minimum": 1}},
+    "required": ["wall"],
+}
+
+
+async def paint(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments)
+
+
+def paint_slowly(arguments: dict[str, Any]) -> str:
+    return f"{threading.current_thread() is threading.main_thread()} {idempotency_key()}"
+
+
+@action(description="Repaint a wall.", idempotent=True)
+async def repaint(order: Paint) -> str:
+    return f"{order.wall} is {order.colour.value}, {order.coats} coats"
+
+
+class TestDecorator:
+    async def test_model_from_the_annotation(self) -> None:
+        assert isinstance(repaint, MAILAction)
+        assert (repaint.name, repaint.description, repaint.idempotent) == ("repaint", "Repaint a wall.", True)
+        assert repaint.parameters["required"] == ["wall"]
+        assert repaint.parameters["properties"]["wall"] == {"description": "Which wall", "type": "string"}
+        assert await repaint({"wall": "north", "coats": 2}) == "north is red, 2 coats"
+        assert await repaint(Paint(wall="west", colour=Colour.BLUE)) == "west is blue, 1 coats"
+
+    async def test_annotation_as_text(self) -> None:
+        def later(order: "Paint") -> str:
+            """Paint later."""
+            return order.wall
+
+        made = action(later)
+        assert (made.name, made.description) == ("later", "Paint later.")
+        assert await made({"wall": "east"}) == "east"
+
+    async def test_model_beside_a_function_that_takes_a_dictionary(self) -> None:
+        made = action(name="p", description="d", model=Paint)(paint)
+        assert json.loads(await made({"wall": "north"})) == {"wall": "north", "colour": "red", "coats": 1}
+
+    async def test_parameters(self) -> None:
+        made = action(description="d", parameters=WALL)(paint)
+        assert made.name == "paint"
+        assert json.loads(await made({"wall": "north", "more": 1})) == {"wall": "north", "more": 1}
+
+    async def test_nothing_to_tell(self) -> None:
+        @action
+        def ping() -> str:
+            """Answer."""
+            return "pong"
+
+        assert ping.parameters == {"type": "object", "properties": {}}
+        assert await ping({}) == "pong"
+
+    def test_style_is_the_same_schema(self) -> None:
+        styles = [
+            action(description="d", model=Paint, style=style)(paint) for style in ("responses", "completions")
+        ]
+        assert styles[0].parameters == styles[1].parameters
+
+    @pytest.mark.parametrize(
+        ("options", "complaint"),
+        [
+            ({}, "give it a description"),
+            ({"description": "d"}, "annotate its argument"),
+            ({"description": "d", "model": Paint, "parameters": WALL}, "not both"),
+        ],
+    )
+    def test_what_is_missing(self, options: dict[str, Any], complaint: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"action 'paint': .*{complaint}"):
+            action(**options)(paint)
+
+
+class TestFromPydanticModel:
+    async def test_closure(self) -> None:
+        walls: list[str] = []
+
+        async def remember(known: list[str], payload: dict[str, Any]) -> str:
+            known.append(payload["wall"])
+            return f"{len(known)} walls"
+
+        made = MAILAction.from_pydantic_model(model=Paint, function=partial(remember, walls), name="remember")
+        assert (made.name, made.description) == ("remember", "Paint a wall.")
+        assert await made({"wall": "north"}) == "1 walls"
+        assert walls == ["north"]
+
+    async def test_import_string(self) -> None:
+        for made in (
+            MAILAction.from_pydantic_model(Paint, f"{HERE}:paint"),
+            MAILAction.from_pydantic_model(Paint, function_str=f"python::{HERE}:paint", name="Paint"),
+        ):
+            assert made.name == "Paint"
+            assert json.loads(await made({"wall": "n"}))["wall"] == "n"
+
+    def test_no_function(self) -> None:
+        with pytest.raises(ConfigurationError, match="name its function"):
+            MAILAction.from_pydantic_model(Paint)
+        with pytest.raises(ConfigurationError, match="is no function"):
+            MAILAction.from_pydantic_model(Paint, f"{HERE}:WALL")
+
+    async def test_a_function_that_wants_the_model(self) -> None:
+        def coats(order: Paint) -> str:
+            return str(order.coats)
+
+        assert await MAILAction.from_pydantic_model(Paint, coats)({"wall": "n", "coats": 3}) == "3"
+
+    async def test_a_function_that_wants_another_model(self) -> None:
+        class Short(BaseModel):
+            wall: str
+
+        def wall(order: Short) -> str:
+            return type(order).__name__
+
+        assert await MAILAction.from_pydantic_model(Paint, wall)({"wall": "n"}) == "Short"
+
+
+class TestFromSwarmJson:
+    async def test_round(self) -> None:
+        entry = {
+            "name": "paint",
+            "description": "d",
+            "parameters": WALL,
+            "function": f"python::{HERE}:paint",
+            "idempotent": True,
+        }
+        made = MAILAction.from_swarm_json(json.dumps(entry))
+        assert (made.name, made.description, made.parameters, made.idempotent) == ("paint", "d", WALL, True)
+        assert json.loads(await made({"wall": "n"})) == {"wall": "n"}
+
+    async def test_decorated_function(self) -> None:
+        entry = {"name": "r", "function": f"python::{HERE}:repaint"}
+        assert await MAILAction.from_swarm_json(json.dumps(entry))({"wall": "n"}) == "n is red, 1 coats"
+
+    async def test_left_to_the_user(self) -> None:
+        made = MAILAction.from_swarm_json('{"name": "ask"}')
+        with pytest.raises(ToolCallFault, match="the user gives the result"):
+            await made({})
+
+    @pytest.mark.parametrize("text", ["", "[]", '{"name": ""}', '{"name": "a", "functon": "x:y"}'])
+    def test_wrong(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^action: "):
+            MAILAction.from_swarm_json(text)
+
+    def test_allowed_prefixes(self) -> None:
+        entry = json.dumps({"name": "a", "function": "os:system"})
+        with pytest.raises(ConfigurationError, match="may not be imported"):
+            MAILAction.from_swarm_json(entry, allowed_prefixes=["mail.stdlib"])
+
+
+class TestDeclarations:
+    def test_styles(self) -> None:
+        made = MAILAction("paint", "d", WALL, paint)
+        assert made.to_tool_dict("completions") == {
+            "type": "function",
+            "function": {"name": "paint", "description": "d", "parameters": WALL},
+        }
+        assert made.to_tool_dict() == made.to_tool_dict("responses")
+        assert made.to_tool_dict()["name"] == "paint"
+
+    def test_core(self) -> None:
+        core = MAILAction("paint", "d", WALL, paint, idempotent=True).to_core()
+        assert isinstance(core, ActionCore)
+        assert (core.name, core.idempotent, dict(core.parameters)) == ("paint", True, WALL)
+
+    def test_pydantic_model(self) -> None:
+        assert repaint.to_pydantic_model() is Paint
+        model = MAILAction("paint", "d", WALL, paint).to_pydantic_model()
+        assert model.model_validate({"wall": "n"}).wall == "n"  # type: ignore[attr-defined]
+        declared = pydantic_model_to_tool(repaint.to_pydantic_model(for_tools=True), style="responses")
+        assert (declared["name"], declared["description"]) == ("repaint", "Repaint a wall.")
+        assert declared["parameters"]["required"] == ["wall"]
+
+    @pytest.mark.parametrize(
+        ("parts", "complaint"),
+        [
+            (("", "d", WALL, paint), "needs a name"),
+            (("a", "d", {"type": "string"}, paint), "of type 'object'"),
+            (("a", "d", WALL, 3), "is no function"),
+            (("a", "d", WALL, "nowhere:x"), "can't be imported"),
+        ],
+    )
+    def test_wrong(self, parts: Any, complaint: str) -> None:
+        with pytest.raises(ConfigurationError, match=complaint):
+            MAILAction(*parts)
+
+
+class TestCheckedArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "complaint"),
+        [
+            ({}, r"wall: Field required"),
+            ({"wall": 3}, r"wall: Input should be a valid string"),
+            ({"wall": "n", "coats": "2"}, r"coats: Input should be a valid integer"),
+            ({"wall": "n", "coats": True}, r"coats: "),
+            ({"wall": "n", "coats": 0}, r"coats: Input should be greater than or equal to 1"),
+        ],
+    )
+    async def test_by_schema(self, arguments: dict[str, Any], complaint: str) -> None:
+        made = MAILAction("paint", "d", WALL, paint)
+        with pytest.raises(ToolCallFault, match=complaint) as raised:
+            await made(arguments)
+        assert raised.value.detail.startswith("paint was not run, its arguments are wrong: ")
+        assert raised.value.detail.endswith(f"Expected: {json.dumps(WALL)}")
+
+    async def test_by_model(self) -> None:
+        with pytest.raises(ToolCallFault, match="colour: Input should be 'red' or 'blue'"):
+            await repaint({"wall": "n", "colour": "green"})
+
+    async def test_long_schemas_are_cut(self) -> None:
+        huge = {
+            "type": "object",
+            "properties": {"a": {"type": "string", "description": "x" * 9999}},
+            "required": ["a"],
+        }
+        with pytest.raises(ToolCallFault) as raised:
+            await MAILAction("a", "d", huge, paint)({})
+        assert len(raised.value.detail) < 2200
+
+    async def test_the_agent_is_told(self) -> None:
+        ran: list[Any] = []
+        made = MAILAction("paint", "d", WALL, lambda arguments: ran.append(arguments) or "painted")
+        swarm = build_swarm(
+            {
+                "boss": turns(
+                    [call("paint", wall=7)],
+                    [call("paint", wall="north")],
+                    [complete("done")],
+                )
+            },
+            actions={"paint": made.to_core()},
+        )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+            history = await rig.history("boss", outcome.key)
+        assert ran == [{"wall": "north"}]
+        results = [entry["content"] for entry in history if entry["role"] == "tool"]
+        assert results[0].startswith("ERROR: paint was not run, its arguments are wrong: wall: ")
+        assert results[1] == "SUCCESS: painted"
+
+
+class TestRunning:
+    async def test_blocking_functions_run_in_a_thread_and_know_their_call(self) -> None:
+        made = MAILAction("paint", "d", WALL, paint_slowly)
+        keys: list[str] = []
+
+        async def note(arguments: dict[str, Any]) -> str:
+            keys.append(idempotency_key())
+            await asyncio.sleep(0)
+            return "noted"
+
+        swarm = build_swarm(
+            {"boss": turns([call("paint", wall="n"), call("note"), call("note")], [complete("done")])},
+            actions={"paint": made.to_core(), "note": note},
+        )
+        assert idempotency_key() == ""
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+            history = await rig.history("boss", outcome.key)
+        results = [entry["content"] for entry in history if entry["role"] == "tool"]
+        ids = [call["id"] for call in history[1]["tool_calls"]]
+        assert results[0] == f"SUCCESS: False {ids[0]}"
+        assert keys == ids[1:]
+        assert idempotency_key() == ""
+
+
+def check(schema: dict[str, Any]) -> Callable[[Any], bool]:
+    """Whether a value is valid as the property `x` of an object."""
+    model = model_of("m", {"type": "object", "properties": {"x": schema}, **schema.pop("outside", {})})
+
+    def is_valid(value: Any) -> bool:
+        try:
+            model.model_validate({"x": value})
+        except ValueError:
+            return False
+        return True
+
+    return is_valid
+
+
+class TestSchemas:
+    @pytest.mark.parametrize(
+        ("schema", "good", "bad"),
+        [
+            ({"type": "string", "minLength": 2, "pattern": "^a"}, ["ab"], ["a", "ba", 1, None]),
+            ({"type": "string", "pattern": "(?<=a)b("}, ["whatever"], [1]),
+            ({"type": "integer"}, [1, 1.0], [1.5, "1", True]),
+            ({"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5}, [1, 0.5], [0, "1", True, 0.7]),
+            ({"type": "boolean"}, [True], [1, "true"]),
+            ({"type": "null"}, [None], [0]),
+            ({"type": ["string", "null"]}, ["a", None], [1]),
+            (
+                {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
+                [[], [1, 2]],
+                [["a"], [1, 2, 3], "a"],
+            ),
+            ({"type": "array"}, [[1, "a"]], ["a"]),
+            ({"type": "object"}, [{"a": 1}], [1, []]),
+            ({"type": "object", "additionalProperties": {"type": "integer"}}, [{"a": 1}], [{"a": "b"}]),
+            (
+                {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                [{"a": 1}, {"a": 1, "b": 2}],
+                [{}, {"a": "1"}],
+            ),
+            (
+                {"type": "object", "properties": {"a": {}}, "additionalProperties": False},
+                [{"a": 1}],
+                [{"b": 1}],
+            ),
+            ({"enum": ["a", 1, None]}, ["a", 1, None], ["b", 2]),
+            ({"enum": [1.5, [2]]}, [1.5, [2]], [1, 2.5, "a"]),
+            ({"const": "a"}, ["a"], ["b"]),
+            ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, ["a", 1], [1.5, None]),
+            ({"allOf": [{"type": "string"}]}, ["a"], [1]),
+            ({"allOf": [{"type": "string"}, {"minLength": 3}]}, ["a", 1], []),
+            ({}, [1, "a", None], []),
+            ({"type": "whatever"}, [1], []),
+        ],
+    )
+    def test_values(self, schema: dict[str, Any], good: list[Any], bad: list[Any]) -> None:
+        is_valid = check(schema)
+        assert [value for value in good if not is_valid(value)] == []
+        assert [value for value in bad if is_valid(value)] == []
+
+    def test_references(self) -> None:
+        tree = {
+            "$ref": "#/$defs/Tree",
+            "outside": {
+                "$defs": {
+                    "Tree": {
+                        "type": "object",
+                        "properties": {"left": {"$ref": "#/$defs/Tree"}, "n": {"type": "integer"}},
+                    }
+                }
+            },
+        }
+        is_valid = check(tree)
+        assert is_valid({"n": 1, "left": {"n": 2}})
+        assert not is_valid({"n": "1"})
+        assert check({"$ref": "#/$defs/Nowhere"})(1)
+
+    def test_names_that_are_no_attributes(self) -> None:
+        names = ["from", "x-y", "x_y", "1st", "json", "model_dump", "_hidden", "é", "!"]
+        model = model_of("m", {"properties": {name: {"type": "integer"} for name in names}})
+        valid = model.model_validate(dict.fromkeys(names, 1))
+        assert valid.model_dump() == dict.fromkeys(names, 1)
+        assert list(model.model_json_schema()["properties"]) == names

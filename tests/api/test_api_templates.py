@@ -1,0 +1,436 @@
+"""Agent and swarm templates: built by hand, from swarms.json and from examples, checked, reshaped, and served."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.agents import View, call, complete, request, wait
+from support.api import agent, template
+
+from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
+from mail.api.examples import EXAMPLES
+from mail.core.agents import AgentCore
+from mail.errors import ConfigurationError, MAILError
+from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
+
+HERE = __name__
+ROOT = Path(__file__).parents[2]
+PROMPT = "You are a test."
+
+
+class Factory:
+    """Remembers what it was called with."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    async def __call__(self, _messages: Any, _tool_choice: Any = "required") -> Any:
+        return "hi", []
+
+
+async def look_up(arguments: dict[str, Any]) -> str:
+    return "found"
+
+
+LOOK_UP = MAILAction("look_up", "d", {"type": "object", "properties": {}}, look_up)
+
+
+def blueprint(**changes: Any) -> MAILAgentTemplate:
+    given: dict[str, Any] = {
+        "name": "analyst",
+        "factory": Factory,
+        "comm_targets": ["boss"],
+        "actions": [LOOK_UP],
+        "agent_params": {"llm": "x/y", "system": [f"python::{HERE}:PROMPT"]},
+    }
+    return MAILAgentTemplate(**{**given, **changes})
+
+
+class TestAgents:
+    async def test_instantiate(self) -> None:
+        built = blueprint(exclude_tools=["help"]).instantiate(
+            {"user_token": "secret"}, exclude_tools=["await_message"]
+        )
+        assert isinstance(built, MAILAgent)
+        assert isinstance(built.function, Factory)
+        assert built.function.given == {
+            "name": "analyst",
+            "comm_targets": ["boss"],
+            "tools": [LOOK_UP.to_tool_dict("responses")],
+            "enable_entrypoint": False,
+            "enable_interswarm": False,
+            "can_complete_tasks": False,
+            "tool_format": "responses",
+            "exclude_tools": ["await_message", "help"],
+            "user_token": "secret",
+            "llm": "x/y",
+            "system": [PROMPT],
+        }
+        assert await built([{"role": "user", "content": "x"}]) == ("hi", [])
+        core = built.to_core()
+        assert isinstance(core, AgentCore)
+        assert (core.actions, core.exclude_tools) == (("look_up",), {"await_message", "help"})
+
+    def test_factory_by_import_string(self) -> None:
+        for text in (f"{HERE}:Factory", f"python::{HERE}:Factory"):
+            assert isinstance(blueprint(factory=text).instantiate({}).function, Factory)
+
+    def test_silence(self) -> None:
+        built = blueprint().instantiate({}, print_llm_streams=False)
+        assert built.function.given["print_llm_streams"] is False  # type: ignore[attr-defined]
+
+    def test_top_level_goes_before_agent_params(self, caplog: pytest.LogCaptureFixture) -> None:
+        params = {"tool_format": "responses", "system": "mail.examples.analyst_dummy.prompts:SYSPROMPT"}
+        with caplog.at_level(logging.WARNING):
+            built = blueprint(tool_format="completions", agent_params=params).instantiate({})
+        assert built.function.given["tool_format"] == built.tool_format == "completions"  # type: ignore[attr-defined]
+        assert "'tool_format' in agent_params is ignored" in caplog.text
+        assert "write 'python::mail.examples.analyst_dummy.prompts:SYSPROMPT' for the object" in caplog.text
+
+    def test_a_factory_that_refuses(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"agent 'analyst': its factory .* refused: .*needs .* model"
+        ):
+            blueprint(factory=LiteLLMAgentFunction, agent_params={}).instantiate({})
+
+    @pytest.mark.parametrize(
+        ("changes", "complaint"),
+        [
+            ({"name": ""}, "name: "),
+            ({"tool_format": "chat"}, "tool_format 'chat' is none of"),
+            ({"exclude_tools": ["halp"]}, r"'halp', which is no MAIL tool. Did you mean 'help'"),
+            ({"factory": 3}, "is no function, and no import string"),
+            ({"comm_targets": [1]}, "comm_targets.0: "),
+            ({"agent_params": {"a": "python::nowhere:x"}}, "can't be imported"),
+        ],
+    )
+    def test_wrong(self, changes: dict[str, Any], complaint: str) -> None:
+        with pytest.raises(ConfigurationError, match=complaint):
+            blueprint(**changes)
+
+    def test_an_agent_without_a_function(self) -> None:
+        with pytest.raises(ConfigurationError, match="can't be called"):
+            MAILAgent("a", Factory, [], None, [], {})  # type: ignore[arg-type]
+
+    def test_to_template(self) -> None:
+        built = blueprint(comm_targets=["boss", "other", "x@far"]).instantiate({})
+        again = built._to_template(["boss", "analyst"])
+        assert isinstance(again, MAILAgentTemplate)
+        assert again.comm_targets == ["boss", "x@far"]
+        assert again._top_level_params()["name"] == "analyst"
+
+    def test_from_swarm_json(self) -> None:
+        entry = {
+            "name": "a",
+            "factory": f"python::{HERE}:Factory",
+            "comm_targets": ["b"],
+            "actions": ["look_up"],
+            "agent_params": {"system": f"python::{HERE}:PROMPT"},
+            "can_complete_tasks": True,
+            "exclude_tools": ["help"],
+        }
+        made = MAILAgentTemplate.from_swarm_json(json.dumps(entry), {"look_up": LOOK_UP})
+        assert (made.name, made.comm_targets, made.actions) == ("a", ["b"], [LOOK_UP])
+        assert (made.agent_params, made.can_complete_tasks, made.exclude_tools) == (
+            {"system": PROMPT},
+            True,
+            ["help"],
+        )
+        with pytest.raises(
+            ConfigurationError, match="'look_up' is no known action; give it in actions_by_name"
+        ):
+            MAILAgentTemplate.from_swarm_json(json.dumps(entry))
+        with pytest.raises(ConfigurationError, match=r"Did you mean 'look_up2'"):
+            MAILAgentTemplate.from_swarm_json(json.dumps(entry), {"look_up2": LOOK_UP})
+        with pytest.raises(ConfigurationError, match="agent: factory: "):
+            MAILAgentTemplate.from_swarm_json('{"name": "a"}')
+        with pytest.raises(ConfigurationError, match="may not be imported"):
+            MAILAgentTemplate.from_swarm_json(
+                json.dumps(entry), {"look_up": LOOK_UP}, allowed_prefixes=["mail"]
+            )
+
+    @pytest.mark.parametrize("name", EXAMPLES)
+    def test_from_example(self, name: str) -> None:
+        made = MAILAgentTemplate.from_example(name, comm_targets=["x"])
+        built = made.instantiate({})
+        assert (made.name, made.comm_targets) == (name, ["x"])
+        assert isinstance(built.function, LiteLLMAgentFunction)
+        assert built.function.llm.startswith("openai/")
+        assert built.function.system
+        assert made.can_complete_tasks is isinstance(built.function, LiteLLMSupervisorFunction)
+        assert {action.name for action in made.actions} == {
+            "weather": {"get_weather_forecast"},
+            "math": {"calculate_expression"},
+        }.get(name, set())
+
+    def test_unknown_example(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"no example agent 'wether'. Did you mean 'weather'"):
+            MAILAgentTemplate.from_example("wether", [])
+
+
+class TestSwarmTemplates:
+    def test_actions_of_agents_belong_to_the_swarm(self) -> None:
+        made = template(agent("boss", supervises=True, actions=[LOOK_UP]), agent("b", actions=[LOOK_UP]))
+        assert list(made.to_core().actions) == ["look_up"]
+
+    def test_two_actions_of_one_name(self) -> None:
+        other = MAILAction("look_up", "d", {"type": "object"}, look_up)
+        with pytest.raises(ConfigurationError, match="different names, but there are several: look_up"):
+            template(agent("boss", supervises=True, actions=[LOOK_UP]), actions=[other])
+
+    @pytest.mark.parametrize(
+        ("agents", "fields", "complaint"),
+        [
+            ([agent("boss", supervises=True)], {"entrypoint": "bos"}, r"is no agent. Did you mean 'boss'"),
+            ([agent("boss", can_complete_tasks=True)], {}, "set enable_entrypoint on agent 'boss'"),
+            ([agent("boss", enable_entrypoint=True)], {}, "set can_complete_tasks on at least one"),
+            (
+                [agent("boss", supervises=True, targets=["anlyst"]), agent("analyst")],
+                {},
+                "Did you mean 'analyst'",
+            ),
+            ([agent("boss", supervises=True), agent("boss")], {}, "agents must have different names"),
+            (
+                [agent("boss", supervises=True)],
+                {"exclude_tools": ["hlp"]},
+                "exclude_tools names no MAIL tool",
+            ),
+            ([agent("boss", supervises=True)], {"name": "a:b"}, "swarm 'a:b': name: "),
+            ([agent("boss", supervises=True)], {"task_message_limit": 0}, "task_message_limit: "),
+            ([agent("all", supervises=True)], {}, "an agent's name is not 'all'"),
+        ],
+    )
+    def test_wrong(self, agents: list[MAILAgentTemplate], fields: dict[str, Any], complaint: str) -> None:
+        with pytest.raises(ConfigurationError, match=complaint):
+            template(*agents, **fields)
+
+    def test_nothing_but_a_name(self) -> None:
+        with pytest.raises(ConfigurationError, match="agents: "):
+            MAILSwarmTemplate("empty")
+
+    def test_fields_reach_the_engine(self) -> None:
+        made = template(
+            agent("boss", supervises=True),
+            description="d",
+            keywords=["k"],
+            public=True,
+            task_message_limit=3,
+            exclude_tools=["help"],
+            enable_db_agent_histories=True,
+            enable_interswarm=True,
+        )
+        core = made.to_core()
+        assert (core.description, core.keywords, core.public, core.task_message_limit) == (
+            "d",
+            ("k",),
+            True,
+            3,
+        )
+        assert core.agents["boss"].exclude_tools == {"help"}
+        swarm = made.instantiate(
+            {}, base_url="http://localhost:1", registry_file="r.json", print_llm_streams=False
+        )
+        assert (swarm.enable_interswarm, swarm.enable_db_agent_histories) == (True, True)
+        assert not swarm.is_interswarm_running()
+
+    def test_from_swarm_json_file(self) -> None:
+        made = MAILSwarmTemplate.from_swarm_json_file(
+            swarm_name="example-no-proxy", json_filepath=ROOT / "src/mail/examples/swarms.json"
+        )
+        assert [each.name for each in made.agents] == ["supervisor", "weather", "math"]
+        assert made.breakpoint_tools == ["ask_human"]
+        swarm = made.instantiate({})
+        response, _ = asyncio.run(swarm.post_message_and_run("2*(3+4)"))
+        assert "= 14" in response["message"]["body"]
+
+    def test_from_swarm_json(self) -> None:
+        entry = {
+            "name": "s",
+            "version": "1",
+            "entrypoint": "boss",
+            "agents": [
+                {
+                    "name": "boss",
+                    "factory": f"python::{HERE}:Factory",
+                    "actions": ["look_up", "act"],
+                    "enable_entrypoint": True,
+                    "can_complete_tasks": True,
+                }
+            ],
+            "actions": [{"name": "act", "function": f"python::{HERE}:look_up"}],
+            "action_imports": [f"python::{HERE}:LOOK_UP"],
+            "task_message_limit": 5,
+        }
+        made = MAILSwarmTemplate.from_swarm_json(json.dumps(entry))
+        assert [each.name for each in made.actions] == ["act", "look_up"]
+        assert made.task_message_limit == 5
+        assert MAILSwarmTemplate.from_swarm_json(json.dumps([entry])).name == "s"
+        for text, complaint in (
+            ("{", "not valid JSON"),
+            (json.dumps([entry, entry]), "must be one swarm"),
+            (json.dumps({**entry, "entrypoint": "bos"}), "Did you mean 'boss'"),
+            (json.dumps({**entry, "action_imports": [f"python::{HERE}:PROMPT"]}), "is no action"),
+        ):
+            with pytest.raises(ConfigurationError, match=complaint):
+                MAILSwarmTemplate.from_swarm_json(text)
+        with pytest.raises(ConfigurationError, match="may not be imported"):
+            MAILSwarmTemplate.from_swarm_json(json.dumps(entry), allowed_prefixes=["mail.stdlib"])
+
+
+def trio(**fields: Any) -> MAILSwarmTemplate:
+    return template(
+        agent("boss", supervises=True, targets=["a", "b", "x@far"], actions=[LOOK_UP]),
+        agent("a", targets=["boss", "b"], supervises=True),
+        agent("b", targets=["boss"]),
+        **fields,
+    )
+
+
+class TestGraph:
+    def test_matrix(self) -> None:
+        assert trio()._build_adjacency_matrix() == ([[0, 1, 1], [1, 0, 1], [1, 0, 0]], ["boss", "a", "b"])
+
+    def test_update(self) -> None:
+        made = trio()
+        made.update_from_adjacency_matrix([[0, 0, 1], [0, 0, 0], [1, 1, 0]])
+        assert [each.comm_targets for each in made.agents] == [["b", "x@far"], [], ["boss", "a"]]
+        assert made._build_adjacency_matrix()[0] == [[0, 0, 1], [0, 0, 0], [1, 1, 0]]
+
+    @pytest.mark.parametrize("matrix", [[], [[0, 0, 0]], [[0], [0], [0]]])
+    def test_wrong_shape(self, matrix: list[list[int]]) -> None:
+        with pytest.raises(ConfigurationError, match="must have 3 rows of 3 columns"):
+            trio().update_from_adjacency_matrix(matrix)
+
+    async def test_update_of_a_running_swarm(self) -> None:
+        def boss(view: View) -> list[Any]:
+            if view.mail.subject == "::invalid_recipient::":
+                return [complete("can't write")]
+            return [complete("answered")] if view.mail.sender == "a" else [request("a"), wait()]
+
+        def worker(view: View) -> list[Any]:
+            return [call("send_response", target="boss", subject="s", body="b")]
+
+        swarm = template(
+            agent("boss", boss, supervises=True, targets=["a"]), agent("a", worker, targets=["boss"])
+        ).instantiate({})
+        assert (await swarm.post_message("x"))[0].message.body == "answered"
+        swarm.update_from_adjacency_matrix([[0, 0], [1, 0]])
+        assert swarm._build_adjacency_matrix()[0] == [[0, 0], [1, 0]]
+        assert (await swarm.post_message("x"))[0].message.body == "can't write"
+        await swarm.shutdown()
+
+    def test_agents_are_told_of_their_targets(self) -> None:
+        swarm = template(
+            agent("boss", factory=Factory, supervises=True), agent("a", factory=Factory)
+        ).instantiate({"user_token": "t"})
+        swarm.update_from_adjacency_matrix([[0, 1], [0, 0]])
+        function: Any = swarm._runtime.swarm.agents["boss"].function
+        assert function.given["comm_targets"] == ["a"]
+        assert function.given["user_token"] == "t"
+
+
+class TestSubswarms:
+    def test_of_a_template(self) -> None:
+        part = trio(breakpoint_tools=["look_up", "task_complete"], description="d").get_subswarm(
+            ["a", "b"], "ab"
+        )
+        assert (part.name, part.entrypoint, part.description) == ("team-ab", "a", "d")
+        assert [each.comm_targets for each in part.agents] == [["b"], []]
+        assert part.breakpoint_tools == ["task_complete"]
+        assert part.actions == []
+        assert trio().get_subswarm(["boss", "b"], "x").entrypoint == "boss"
+        assert trio().get_subswarm(["boss", "b"], "x").agents[0].comm_targets == ["b", "x@far"]
+        assert trio().get_subswarm(["boss", "a"], "x", "a").entrypoint == "a"
+
+    def test_of_a_running_swarm(self) -> None:
+        part = trio().instantiate({}).get_subswarm(["a", "b"], "ab")
+        assert isinstance(part, MAILSwarmTemplate)
+        assert part.name == "team-ab"
+
+    def test_wrong(self) -> None:
+        with pytest.raises(ConfigurationError, match="none of these agents has enable_entrypoint"):
+            trio().get_subswarm(["b"], "b")
+        with pytest.raises(ConfigurationError, match=r"there is no agent 'bos'. Did you mean 'boss'"):
+            trio().get_subswarm(["bos"], "b")
+        weak = template(agent("boss", supervises=True), agent("a", enable_entrypoint=True))
+        with pytest.raises(ConfigurationError, match="set can_complete_tasks"):
+            weak.get_subswarm(["a"], "a")
+
+
+SERVER = """
+import sys
+from mail import MAILSwarmTemplate
+template = MAILSwarmTemplate.from_swarm_json_file("example-no-proxy")
+template.name = "served"
+template.start_server(port=int(sys.argv[1]), host="127.0.0.1", **eval(sys.argv[2]))
+"""
+
+UI = """#!/bin/sh
+echo "$@ $MAIL_SERVER_URL" > "$PWD/called"
+exec sleep 60
+"""
+
+
+class TestServer:
+    def start(self, folder: Path, **options: Any) -> tuple[subprocess.Popen[str], str]:
+        (folder / "bin").mkdir()
+        npm = folder / "bin" / "npm"
+        npm.write_text(UI)
+        npm.chmod(0o755)
+        environ = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, "0", repr(options)],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "listens on" in line:
+                return process, line
+        raise AssertionError(process.communicate()[1])
+
+    def stop(self, process: subprocess.Popen[str]) -> str:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        return errors
+
+    def test_serves(self, tmp_path: Path) -> None:
+        process, line = self.start(tmp_path)
+        try:
+            url = next(word for word in line.split() if word.startswith("http://"))
+            swarm = httpx.get(f"{url}/").json()["swarm"]
+            assert "Swarm served listens" in line
+            assert (swarm["name"], swarm["entrypoint"]) == ("served", "supervisor")
+        finally:
+            self.stop(process)
+
+    def test_user_interface(self, tmp_path: Path) -> None:
+        (tmp_path / "ui").mkdir()
+        (tmp_path / "ui" / "package.json").write_text("{}")
+        process, _ = self.start(tmp_path, launch_ui=True, ui_port=3210)
+        self.stop(process)
+        assert (tmp_path / "ui" / "called").read_text() == "run dev -- --port 3210 http://localhost:0\n"
+
+    def test_no_user_interface(self, tmp_path: Path) -> None:
+        process, _ = self.start(tmp_path, launch_ui=True)
+        assert "there is no web interface in ui" in self.stop(process)
+
+    def test_wrong_port(self) -> None:
+        with pytest.raises(ConfigurationError, match="port must be"):
+            trio().start_server(port=70000)
+
+
+def test_errors_are_mail_errors() -> None:
+    assert issubclass(ConfigurationError, MAILError)

@@ -1,0 +1,324 @@
+"""When a model can't be called: what is tried again, for how long, and what others are told in the end."""
+
+import asyncio
+import logging
+import re
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from factory_agents import CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
+from support.llm_stub import (
+    LLMStub,
+    bad_key,
+    bad_request,
+    call,
+    context_exceeded,
+    hang_up,
+    overloaded,
+    quota_used_up,
+    rate_limited,
+    redacted,
+    reply,
+    server_error,
+    text,
+    thinking,
+)
+from support.rig import Rig
+
+from mail.core.context import TURN_DEADLINE
+from mail.core.events import EventKind
+from mail.errors import (
+    AgentUnavailable,
+    ContextWindowExceeded,
+    ModelAccessDenied,
+    ModelError,
+    ModelRefusal,
+    ModelUnavailable,
+    Subject,
+)
+from mail.factories import LiteLLMAgentFunction
+from mail.factories.retry import ATTEMPTS, Cause, Retry, RetryPolicy, Stop, Trouble, error_for
+from mail.factories.troubles import retry_after
+
+WIRES = [CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1], CLAUDES[0]]
+STREAMS = [CHAT[1], RESPONSES[1], CLAUDES[0]]
+
+FINE = reply(thinking("Hm."), call("help"))
+LONG = reply(
+    thinking("Hm, let me think about this for a while."), text("Well, I"), call("help", get_identity=True)
+)
+
+
+def of(dialects: list[Dialect]) -> Any:
+    return pytest.mark.parametrize("dialect", dialects, ids=str)
+
+
+# --------------------------------------------------------------------------------------------- the decision, pure
+
+POLICY = RetryPolicy(first=1.0, longest=8.0)
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_only_what_passes_is_tried_again(cause: Cause) -> None:
+    decision = POLICY.decide(Trouble(cause), 1, None, 0.0)
+    assert isinstance(decision, Retry if cause in ATTEMPTS else Stop)
+
+
+@pytest.mark.parametrize("cause", list(ATTEMPTS))
+def test_there_is_an_end_to_it(cause: Cause) -> None:
+    assert isinstance(POLICY.decide(Trouble(cause), ATTEMPTS[cause] - 1, None, 0.0), Retry)
+    assert POLICY.decide(Trouble(cause), ATTEMPTS[cause], None, 0.0) == Stop()
+
+
+def test_waits_double_up_to_a_limit_and_chance_shortens_them() -> None:
+    waits = [POLICY.decide(Trouble(Cause.OUTAGE), attempt, None, 0.0) for attempt in range(1, 6)]
+    assert waits == [Retry(1.0), Retry(2.0), Retry(4.0), Retry(8.0), Retry(8.0)]
+    assert POLICY.decide(Trouble(Cause.OUTAGE), 1, None, 1.0) == Retry(0.5)
+
+
+def test_the_provider_knows_best_when_to_come_back() -> None:
+    assert POLICY.decide(Trouble(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.0) == Retry(20.0)
+    assert POLICY.decide(Trouble(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.5) == Retry(21.0)
+
+
+def test_nothing_is_tried_for_which_there_is_no_time() -> None:
+    trouble = Trouble(Cause.RATE_LIMIT, 429, 20.0)
+    assert isinstance(POLICY.decide(trouble, 1, 21.0, 0.0), Retry)
+    assert POLICY.decide(trouble, 1, 20.9, 0.0) == Stop()
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_every_trouble_has_a_text_that_names_the_model(cause: Cause) -> None:
+    error = error_for(Trouble(cause, 503), "openai/gpt-5", 3)
+    assert isinstance(error, ModelError)
+    assert "openai/gpt-5" in error.detail
+    assert "{" not in error.detail
+
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-1"}, 0.0),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, 30.0),
+        ({"retry-after": "Thu, 01 Jan 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+    ],
+)
+def test_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+# ------------------------------------------------------------------------------------------------ through litellm
+
+
+PASSING = {
+    "rate limit": rate_limited(0.01),
+    "server error": server_error(),
+    "bad gateway": server_error(502),
+    "overloaded": overloaded(),
+    "conflict": server_error(409),
+    "broken connection": hang_up(),
+}
+
+
+@of(WIRES)
+@pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING)
+async def test_what_passes_is_waited_for(stub: LLMStub, dialect: Dialect, trouble: Any) -> None:
+    stub.script(trouble, trouble, FINE)
+    _, (made,) = await supervisor(dialect)([prompt()])
+    assert made.tool_name == "help"
+    assert len(stub.requests) == 3
+    assert stub.requests[0].body == stub.requests[2].body
+
+
+CUT = {
+    "breaks": LONG.but(cut_after=6),
+    "ends early": LONG.but(cut_after=6, ends_early=True),
+    "error event": LONG.but(fails_after=6),
+}
+
+
+@of(STREAMS)
+@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
+async def test_a_stream_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dialect, cut: Any) -> None:
+    stub.script(cut, FINE)
+    _, (made,) = await supervisor(dialect)([prompt()])
+    assert made.tool_args == {}, "of the cut stream nothing may be left"
+    assert made.reasoning == ["Hm."]
+
+
+@of([CHAT[0], RESPONSES[0]])
+async def test_a_body_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(LONG.but(cut_after=1), FINE)
+    _, (made,) = await supervisor(dialect)([prompt()])
+    assert made.reasoning == ["Hm."]
+
+
+FINAL: dict[str, tuple[Any, type[ModelError], str]] = {
+    "bad key": (bad_key(), ModelAccessDenied, "does not accept the API key (HTTP 401)"),
+    "bad request": (bad_request(), ModelRefusal, "refuses the request (HTTP 400)"),
+    "context": (context_exceeded(), ContextWindowExceeded, "no longer fits into the context window"),
+}
+
+
+@of(WIRES)
+@pytest.mark.parametrize(("trouble", "kind", "told"), FINAL.values(), ids=FINAL)
+async def test_what_is_wrong_for_good_is_told_at_once(
+    stub: LLMStub, dialect: Dialect, trouble: Any, kind: type[ModelError], told: str
+) -> None:
+    stub.script(trouble)
+    with pytest.raises(kind, match=re.escape(told)) as raised:
+        await supervisor(dialect)([prompt()])
+    assert dialect.llm in raised.value.detail
+    assert len(stub.requests) == 1
+
+
+@of([CHAT[0], RESPONSES[1]])
+async def test_a_quota_that_is_used_up_does_not_come_back(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(quota_used_up())
+    with pytest.raises(ModelUnavailable, match="quota"):
+        await supervisor(dialect)([prompt()])
+
+
+async def test_attempts_are_counted(stub: LLMStub) -> None:
+    stub.otherwise = lambda _request: server_error(503)
+    with pytest.raises(ModelUnavailable, match=r"out of order \(HTTP 503\), 6 times"):
+        await supervisor(CHAT[0])([prompt()])
+    assert len(stub.requests) == ATTEMPTS[Cause.OUTAGE]
+
+
+async def test_a_host_that_is_not_there(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(ModelUnavailable, match="6 times"):
+        await supervisor(CHAT[0])([prompt()])
+
+
+@of(WIRES)
+async def test_arguments_that_are_no_json_are_asked_for_again(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(reply(call("help", '{"get_identity": tr')), reply(call("help", "[]")), FINE)
+    _, (made,) = await supervisor(dialect)([prompt()])
+    assert made.tool_args == {}
+    assert made.reasoning == ["Hm."]
+
+
+@of([CHAT[0], RESPONSES[1], CLAUDES[0]])
+async def test_nothing_is_an_empty_object(stub: LLMStub, dialect: Dialect) -> None:
+    """Models that call a tool without parameters may write nothing where `{}` would stand."""
+    stub.script(reply(call("help", "")))
+    _, (made,) = await supervisor(dialect)([prompt()])
+    assert made.tool_args == {}
+
+
+@of(WIRES)
+async def test_a_call_that_is_cut_at_the_limit_of_tokens_says_so(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(reply(call("send_request", '{"target": "wor'), is_truncated=True))
+    with pytest.raises(ModelError, match="raise max_tokens"):
+        await supervisor(dialect, max_tokens=2000)([prompt()])
+    assert len(stub.requests) == 1
+
+
+@of([CHAT[0], RESPONSES[1], CLAUDES[0]])
+async def test_text_that_is_cut_at_the_limit_is_text(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(reply(redacted(), text("Well, the"), is_truncated=True))
+    said, (made,) = await supervisor(dialect)([prompt()])
+    assert (said, made.tool_name) == ("Well, the", "text_output")
+
+
+# -------------------------------------------------------------------------------------------------- inside a turn
+
+
+async def within(seconds: float, agent: LiteLLMAgentFunction) -> Any:
+    """Call the agent as a turn with so many seconds does."""
+    TURN_DEADLINE.set(asyncio.get_running_loop().time() + seconds)
+    return await agent([prompt()])
+
+
+@of(WIRES)
+async def test_a_slow_model_is_not_waited_for_longer_than_the_turn(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(FINE.but(delay=10.0))
+    begin = time.monotonic()
+    with pytest.raises(ModelUnavailable, match="did not answer in time"):
+        await within(0.5, supervisor(dialect))
+    assert time.monotonic() - begin < 5.0
+
+
+@of(STREAMS)
+async def test_a_stream_that_drips_is_cut_too(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(LONG.but(pause=1.0))
+    begin = time.monotonic()
+    with pytest.raises(ModelUnavailable, match="did not answer in time"):
+        await within(0.5, supervisor(dialect))
+    assert time.monotonic() - begin < 5.0
+
+
+async def test_a_wait_that_is_longer_than_the_turn_is_not_begun(stub: LLMStub) -> None:
+    stub.script(rate_limited(60))
+    begin = time.monotonic()
+    with pytest.raises(ModelUnavailable, match="limits"):
+        await within(2.0, supervisor(CHAT[0]))
+    assert time.monotonic() - begin < 30.0
+
+
+async def test_retries_end_with_the_turn(stub: LLMStub) -> None:
+    stub.otherwise = lambda _request: rate_limited(0.5)
+    with pytest.raises(ModelUnavailable):
+        await within(1.3, supervisor(CHAT[0]))
+    assert 1 <= len(stub.requests) <= 3, "there were eight attempts in all"
+
+
+@of([CHAT[0], RESPONSES[1], CLAUDES[0]])
+async def test_others_are_told_why_an_agent_failed(stub: LLMStub, dialect: Dialect) -> None:
+    """The worker's model refuses; the supervisor reads why, and can finish. No provider's words, no key in them."""
+    ask = call("send_request", target="worker", subject="s", body="b")
+    stub.script(
+        reply(ask),
+        reply(call("task_complete", finish_message="The worker can't.")),
+        to="You are the supervisor",
+    )
+    stub.script(context_exceeded(), to="You are the worker")
+    async with Rig(swarm_of(dialect)) as rig:
+        outcome = await rig.ask("What is the weather?")
+    assert outcome.answer == "The worker can't."
+    (told,) = (
+        message for message in outcome.sent_to("supervisor") if message.sender.address_type == "system"
+    )
+    assert told.message.subject == Subject.AGENT_ERROR
+    assert told.message.body == (
+        f"agent 'worker' has failed: what it would have to read no longer fits into the context window of {dialect.llm}"
+    )
+    assert outcome.of(EventKind.AGENT_ERROR)
+
+
+async def test_the_user_is_told_where_nobody_else_is_left(
+    stub: LLMStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.script(bad_key())
+    with caplog.at_level(logging.WARNING, logger="mail"):
+        async with Rig(swarm_of(RESPONSES[0])) as rig:
+            outcome = await rig.ask("What is the weather?")
+    assert outcome.subject == Subject.TASK_ERROR
+    assert "does not accept the API key (HTTP 401)" in outcome.answer
+    assert "sk-very-secret" not in outcome.answer
+    assert "sk-very-secret" not in caplog.text
+
+
+async def test_a_turn_that_runs_out_of_time_says_why(stub: LLMStub) -> None:
+    stub.script(FINE.but(delay=10.0))
+    async with Rig(swarm_of(CHAT[0]), turn_seconds=1.0) as rig:
+        outcome = await rig.ask("What is the weather?")
+    assert "openai/gpt-5-mini did not answer in time" in outcome.answer
+
+
+def test_errors_that_are_told_are_of_one_kind() -> None:
+    for kind in (ContextWindowExceeded, ModelAccessDenied, ModelRefusal, ModelUnavailable, ModelError):
+        assert issubclass(kind, AgentUnavailable)

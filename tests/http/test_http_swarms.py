@@ -1,0 +1,215 @@
+"""Dumping and replacing the swarm that a server runs."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.http_server import HTTPServer
+
+from mail.bootstrap import local
+from mail.bootstrap.local_system import LocalSystem
+from mail.config import ServerConfig
+from mail.core.ports import CallerRole
+from mail.server import serving
+from mail.swarms_json import load_swarm
+from mail.swarms_json.served import ServedSwarm
+from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.utils.callers import Caller
+from mail.utils.tokens import issue_token
+
+NAME = "example-no-proxy"
+
+
+def config(path: Path, **flags: Any) -> ServerConfig:
+    return ServerConfig().with_overrides(
+        swarm_name=NAME, swarm_source=str(PACKAGED_SOURCE), database=str(path), **flags
+    )
+
+
+def changed(**changes: Any) -> str:
+    """The configured swarm with changes, as JSON."""
+    return json.dumps({**load_swarm(NAME, PACKAGED_SOURCE).model_dump(mode="json"), **changes})
+
+
+class Client:
+    def __init__(self, url: str, system: LocalSystem) -> None:
+        self.system = system
+        self._http = httpx.AsyncClient(base_url=url)
+        self._keys: dict[str, str] = {}
+
+    async def call(
+        self, method: str, path: str, body: Any = None, role: CallerRole = "admin"
+    ) -> httpx.Response:
+        if role not in self._keys:
+            self._keys[role] = await issue_token(self.system.records, Caller(role, role))
+        headers = {"Authorization": f"Bearer {self._keys[role]}"}
+        return await self._http.request(method, path, json=body, headers=headers)
+
+    async def load(self, text: Any, role: CallerRole = "admin") -> httpx.Response:
+        return await self.call("POST", "/swarms/load", {"json": text}, role)
+
+    async def version(self) -> str:
+        return str((await self.call("GET", "/")).json()["swarm"]["version"])
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+@asynccontextmanager
+async def running(path: Path, **flags: Any) -> AsyncIterator[Client]:
+    system = local(config(path, **flags))
+    async with serving(system) as url:
+        client = Client(url, system)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with running(tmp_path / "mail.db") as client:
+        yield client
+
+
+class TestDump:
+    async def test_dump(self, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO, "mail"):
+            answer = (await client.call("GET", "/swarms/dump")).json()
+        assert (answer["status"], answer["swarm_name"]) == ("dumped", NAME)
+        assert answer["swarm"]["entrypoint"] == "supervisor"
+        assert f"swarm {NAME}: {{" in caplog.text
+
+    async def test_secrets_are_hidden(self, client: Client) -> None:
+        agents = json.loads(changed())["agents"]
+        agents[0]["agent_params"] = {"user_token": "s3cret", "deep": [{"API_KEY": "s3cret", "llm": "x/y"}]}
+        assert (await client.load(changed(agents=agents))).status_code == 200
+        answer = await client.call("GET", "/swarms/dump")
+        assert "s3cret" not in answer.text
+        assert "x/y" in answer.text
+
+    @pytest.mark.parametrize("role", ["user", "agent"])
+    async def test_only_for_admins(self, client: Client, role: CallerRole) -> None:
+        assert (await client.call("GET", "/swarms/dump", role=role)).status_code == 403
+        assert (await client.load(changed(), role=role)).status_code == 403
+
+    async def test_a_server_whose_swarm_is_fixed(self, server: HTTPServer) -> None:
+        admin = server.headers("admin")
+        for response in (
+            await server.client.get("/swarms/dump", headers=admin),
+            await server.client.post("/swarms/load", json={"json": "{}"}, headers=admin),
+        ):
+            assert response.status_code == 404
+            assert "neither dumped nor replaced" in response.json()["detail"]
+
+
+class TestLoad:
+    async def test_tasks_go_on_with_the_new_swarm(self, client: Client) -> None:
+        response = await client.load(
+            changed(version="2.0.0", breakpoint_tools=["ask_human", "calculate_expression"])
+        )
+        assert response.json() == {"status": "success", "swarm_name": NAME}
+        assert await client.version() == "2.0.0"
+        answer = await client.call("POST", "/message", {"body": "2*(3+4)"}, "user")
+        assert "calculate_expression" in answer.json()["response"]
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("{", "is not valid JSON"),
+            ("[]", "must be one swarm"),
+            (changed(name="other"), "load one of that name"),
+            (changed(entrypoint="supervisr"), "Did you mean 'supervisor'"),
+            (changed(entrypont="x"), "there is no such key"),
+            (changed(action_imports=["python::os:system"]), "may not be imported"),
+            (changed(action_imports=["python::mail.server:serve"]), "may not be imported"),
+        ],
+    )
+    async def test_what_is_refused(self, client: Client, text: str, complaint: str) -> None:
+        response = await client.load(text)
+        assert response.status_code == 400
+        assert complaint in response.json()["detail"]
+        assert await client.version() == "1.3.0"
+        assert await client.system.records.template() is None
+
+    async def test_private_urls_are_not_asked(self, client: Client) -> None:
+        agents = json.loads(changed())["agents"]
+        agents[0]["agent_params"] = {"system": "url::http://169.254.169.254/latest/meta-data"}
+        response = await client.load(changed(agents=agents))
+        assert response.status_code == 400
+        assert "not a public address" in response.json()["detail"]
+
+    @pytest.mark.parametrize("body", [{}, {"json": None}, {"json": {}}, []])
+    async def test_no_text(self, client: Client, body: Any) -> None:
+        assert (await client.call("POST", "/swarms/load", body)).status_code == 400
+
+
+class TestPersistence:
+    async def test_a_restart_keeps_it(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        async with running(tmp_path / "mail.db") as client:
+            await client.load(changed(version="2.0.0"))
+        with caplog.at_level(logging.INFO, "mail"):
+            async with running(tmp_path / "mail.db") as client:
+                assert await client.version() == "2.0.0"
+        assert "is the one that was loaded on" in caplog.text
+
+    async def test_a_changed_configuration_goes_first(self, tmp_path: Path) -> None:
+        async with running(tmp_path / "mail.db") as client:
+            await client.load(changed(version="2.0.0"))
+        source = tmp_path / "swarms.json"
+        source.write_text(f"[{changed(version='3.0.0')}]", encoding="utf-8")
+        changed_config = config(tmp_path / "mail.db").with_overrides(swarm_source=str(source))
+        async with serving(local(changed_config)) as url:
+            answer = await asyncio.to_thread(httpx.get, url)
+            assert answer.json()["swarm"]["version"] == "3.0.0"
+
+    async def test_what_can_not_be_built_any_more(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with running(tmp_path / "mail.db") as client:
+            await client.load(changed(version="2.0.0"))
+        strict = config(tmp_path / "mail.db")
+        settings = strict.settings.model_copy(update={"allowed_imports": ["mail.stdlib"]})
+        system = local(strict.model_copy(update={"settings": settings}))
+        async with serving(system) as url:
+            assert (await asyncio.to_thread(httpx.get, url)).json()["swarm"]["version"] == "1.3.0"
+        assert "can't be built here" in caplog.text
+
+    async def test_other_processes_come_to_it(self, tmp_path: Path) -> None:
+        async with running(tmp_path / "mail.db") as client:
+            system = client.system
+            built: list[str] = []
+
+            def build(entry: Any) -> Any:
+                built.append(entry.version)
+                return system.runtime.swarm
+
+            class Clock:
+                seconds = 0.0
+
+                def now(self) -> Any:
+                    moment = system.stamp.now()
+                    return moment.fromtimestamp(moment.timestamp() + self.seconds, moment.tzinfo)
+
+            class OtherRuntime:
+                swarm = system.runtime.swarm
+                stamp = Clock()
+
+            other = ServedSwarm(OtherRuntime(), system.records, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
+            await other.refresh()
+            await client.load(changed(version="2.0.0"))
+            await other.refresh()
+            assert (built, other.entry.version) == ([], "1.3.0")
+            OtherRuntime.stamp.seconds += 60
+            await other.refresh()
+            await other.refresh()
+            assert (built, other.entry.version) == (["2.0.0"], "2.0.0")
+            OtherRuntime.stamp.seconds += 60
+            await other.refresh()
+            assert built == ["2.0.0"]

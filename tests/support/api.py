@@ -1,0 +1,49 @@
+"""Agents and swarms of `mail.api` for tests: their agents play policies."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
+from mail.core.agents import AgentFunction
+from support.agents import Policy, scripted
+
+
+def playing(policy: Policy) -> Callable[..., AgentFunction]:
+    """A factory whose agents play a policy."""
+
+    def factory(*, name: str, tool_format: Any, **_wiring: Any) -> AgentFunction:
+        return scripted(policy, tool_format=tool_format, name=name)
+
+    return factory
+
+
+def agent(
+    name: str,
+    policy: Policy | Callable[..., Any] = lambda _: [],
+    *,
+    targets: Sequence[str] = (),
+    supervises: bool = False,
+    actions: Sequence[MAILAction] = (),
+    factory: Any = None,
+    **fields: Any,
+) -> MAILAgentTemplate:
+    """An agent template; one that `supervises` is an entrypoint and may complete tasks."""
+    settings = {
+        "enable_entrypoint": supervises,
+        "can_complete_tasks": supervises,
+        "tool_format": "completions",
+        "agent_params": {},
+    }
+    return MAILAgentTemplate(
+        name=name,
+        factory=factory or playing(policy),
+        comm_targets=list(targets),
+        actions=list(actions),
+        **{**settings, **fields},
+    )
+
+
+def template(*agents: MAILAgentTemplate, **fields: Any) -> MAILSwarmTemplate:
+    """A swarm template; the first agent is the entrypoint."""
+    given = {"name": "team", "version": "1", "actions": [], "entrypoint": agents[0].name, **fields}
+    return MAILSwarmTemplate(agents=list(agents), **given)
