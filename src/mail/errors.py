@@ -185,6 +185,20 @@ class UnreachableSwarm(AgentFault):
     """Mail to this remote swarm can't be delivered."""
 
 
+class PeerError(MAILError):
+    """Another swarm could not be given its mail."""
+
+    http_status = 502
+
+
+class PeerRefused(PeerError):
+    """The peer does not take the message, or is not known; to send it again would not help."""
+
+
+class PeerUnavailable(PeerError):
+    """The peer can't be reached, or is in trouble; try again later."""
+
+
 class ImproperResponseToUser(AgentFault):
     """Agents don't write to the user; they call task_complete."""
 

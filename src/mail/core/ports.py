@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 from mail.core.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
+from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 
 
@@ -200,4 +201,28 @@ class ServerRecords(Protocol):
 
     async def set_template(self, record: TemplateRecord) -> None:
         """Keep a loaded swarm in the place of the one before it."""
+        ...
+
+    async def peers(self) -> list[PeerRecord]:
+        """The swarms that are known, by name; those that have expired may be among them."""
+        ...
+
+    async def peer(self, name: str) -> PeerRecord | None:
+        """The swarm of this name."""
+        ...
+
+    async def set_peer(self, record: PeerRecord) -> None:
+        """Keep a swarm, in the place of the one of its name."""
+        ...
+
+    async def delete_peer(self, name: str) -> bool:
+        """Forget a swarm; returns whether it was known."""
+        ...
+
+    async def peers_health(self) -> dict[str, PeerHealth]:
+        """How the known swarms were when somebody looked last, by name; those never looked at are missing."""
+        ...
+
+    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
+        """Remember how a swarm is; one that is not known stays unknown."""
         ...
