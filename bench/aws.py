@@ -15,7 +15,7 @@ from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_REQUESTS, bill
 from bench.report import Result, Row, Skipped
 from mail.core.actions import ActionCore
 from mail.core.agents import History, SwarmCore, ToolChoice
-from mail.core.execution import TurnReport
+from mail.core.turn_work import TurnReport
 from mail.errors import ConfigurationError
 from mail.local_aws.ministack import Ministack
 

@@ -12,7 +12,7 @@ from bench.aws_meter import Meter, Usage
 from bench.engine import CALLER
 from mail.aws import Aws
 from mail.core.agents import SwarmCore
-from mail.core.execution import TurnReport
+from mail.core.turn_work import TurnReport
 from mail.core.intake import Submission
 from mail.core.message import Tier
 from mail.core.runtime import Runtime

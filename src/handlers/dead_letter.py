@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.wiring import make_loop, make_system
 from mail.core.context import CURRENT_TASK
-from mail.core.execution import TurnReport
+from mail.core.turn_work import TurnReport
 from mail.errors import BadRequest, LeaseLost
 
 REASON = "its turn could not be run, again and again; the server's log says more"

@@ -21,4 +21,5 @@ def make_service(time_left: Callable[[Request], float | None]) -> Service:
         time_left=time_left,
         stream_url=system.config.stream_url,
         served=system.served,
+        registry=system.registry,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
 from mail.core.context import CURRENT_TASK
-from mail.core.execution import TurnReport
+from mail.core.turn_work import TurnReport
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics

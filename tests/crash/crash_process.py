@@ -24,7 +24,7 @@ from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.change import Lease, Turn
-from mail.core.execution import TurnReport
+from mail.core.turn_work import TurnReport
 from mail.core.ports import Idle, Leased
 from mail.core.runtime import Runtime
 from mail.core.tasks import Checkpoint, TaskKey

@@ -104,7 +104,7 @@ class Rig:
     async def start(self) -> None:
         self.database = SQLiteDatabase(self.path)
         self.store = SQLiteStore(self.database)
-        self.queue = LocalQueue()
+        self.queue = LocalQueue(lambda: self.stamp.now().timestamp())
         self.runtime = Runtime(
             self.swarm, self.store, self.queue, self.stamp, turn_seconds=self._turn_seconds
         )

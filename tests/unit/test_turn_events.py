@@ -192,11 +192,6 @@ async def test_await_message_event_carries_its_reason() -> None:
         ([call("help")], EventKind.HELP_CALLED, "agent supervisor called help"),
         ([call("nonsense")], EventKind.AGENT_ERROR, "agent 'supervisor'"),
         ([call("web_search_call", query="x"), call("help")], EventKind.BUILTIN_TOOL_CALL, "agent supervisor"),
-        (
-            [call("discover_swarms", discovery_urls=["http://localhost"])],
-            EventKind.INTERSWARM_MESSAGE_ERROR,
-            "agent supervisor",
-        ),
     ],
 )
 async def test_other_events_have_a_description_and_no_extra(

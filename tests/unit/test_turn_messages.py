@@ -89,7 +89,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["Worker", " worker", "worker ", "worker@Example", "worker@"])
     async def test_names_are_exact(self, write: Any, name: str) -> None:
-        assert (await refusal(write(name))).subject in ("::agent_error::", "::runtime_error::")
+        assert (await refusal(write(name))).subject in ("::agent_error::", "::invalid_recipient::")
 
 
 @pytest.mark.parametrize("target", ["worker", "worker@example"])

@@ -13,13 +13,13 @@ from support.swarms import build_swarm
 
 from mail.core.address import Principal
 from mail.core.events import Event
-from mail.core.execution import TurnReport
 from mail.core.intake import Submission
 from mail.core.message import Tier
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP
 from mail.core.tasks import TaskKey
+from mail.core.turn_work import TurnReport
 from mail.errors import StoreUnavailable, TaskNotFound
 from mail.queues.local import LocalWorkers
 
@@ -199,7 +199,7 @@ class TestTokens:
         async with Rig(build_swarm(pair())) as rig:
             await rig.workers.stop()
             submitted = await rig.submit()
-            while rig.queue._heap:
+            while rig.queue:
                 await rig.queue.take()
             await rig.runtime.run_turn(submitted.key, "worker")
             assert await rig.queue.take() == (submitted.key, "supervisor")
@@ -230,7 +230,7 @@ class TestTokens:
         async with Rig(build_swarm(pair())) as rig:
             await rig.workers.stop()
             keys = [(await rig.submit(f"{n}")).key for n in range(3)]
-            while rig.queue._heap:
+            while rig.queue:
                 await rig.queue.take()
             await rig.runtime.recover()
             assert [await rig.queue.take() for _ in keys] == [(key, "supervisor") for key in keys]
@@ -408,7 +408,7 @@ class TestGivingUp:
             await rig.workers.stop()
             submitted = await rig.submit()
             (entry,) = await rig.inbox(submitted.key)
-            while rig.queue._heap:
+            while rig.queue:
                 await rig.queue.take()
             report = await rig.runtime.give_up(
                 submitted.key, "supervisor", "it died", upto=entry.seq - 1, seconds=30

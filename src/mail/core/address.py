@@ -60,6 +60,11 @@ def format_agent_address(agent: str, swarm: str | None = None) -> str:
     return f"{agent}@{swarm}" if swarm else agent
 
 
+def is_swarm_name(name: str) -> bool:
+    """Whether a swarm may have this name: it stands in addresses, in principals and in storage keys."""
+    return 0 < len(name) <= 128 and {*":@#"}.isdisjoint(name) and name.isprintable()
+
+
 Role = Literal["admin", "user", "swarm"]
 PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
 

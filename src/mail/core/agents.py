@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mail.core.actions import ActionCore
-from mail.core.address import EVERYONE
+from mail.core.address import EVERYONE, is_swarm_name
 from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
@@ -70,8 +70,10 @@ class SwarmCore:
     protocol: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name or {*":@#"} & {*self.name}:
-            raise ConfigurationError(f"swarm {self.name!r}: a swarm's name holds none of ':', '@' and '#'")
+        if not is_swarm_name(self.name):
+            raise ConfigurationError(
+                f"swarm {self.name!r}: a swarm's name has 1 to 128 printable characters, none of ':', '@' and '#'"
+            )
         entrypoint = self.agents.get(self.entrypoint)
         if entrypoint is None:
             raise ConfigurationError(

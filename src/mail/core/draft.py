@@ -7,18 +7,43 @@ message has the seq of the event that announces it, so events and mail are numbe
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mail.core.address import EVERYONE, MAILAddress, create_agent_address, create_system_address
+from mail.core.address import (
+    EVERYONE,
+    MAILAddress,
+    Principal,
+    create_agent_address,
+    create_system_address,
+    format_agent_address,
+    parse_agent_address,
+)
 from mail.core.agents import History, SwarmCore
 from mail.core.change import HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.events import UNREAD_FROM, Event, EventKind
+from mail.core.limits import OPEN_REQUESTS
 from mail.core.message import MAILBroadcast, MAILMessage, MAILPayload, MAILResponse, MessageType, tier_of
+from mail.core.peers import peer_mailbox
 from mail.core.stamp import Stamp
-from mail.core.tasks import LIFECYCLE, NO_MAIL, Question, Task, TaskStatus, Transition
+from mail.core.tasks import (
+    LIFECYCLE,
+    NO_MAIL,
+    Answer,
+    Contact,
+    OpenRequest,
+    Question,
+    Task,
+    TaskStatus,
+    Transition,
+)
 from mail.errors import Subject
 
 
 class Draft:
-    """The mutable side of one decision. Nothing leaves it but the sealed change."""
+    """The mutable side of one decision. Nothing leaves it but the sealed change.
+
+    Attributes:
+        requests: the task's unanswered requests, as this decision leaves them.
+        contacts: what the task knows of other swarms, likewise.
+    """
 
     def __init__(self, task: Task, swarm: SwarmCore, stamp: Stamp, *, is_new: bool = False) -> None:
         self.before = task
@@ -27,6 +52,8 @@ class Draft:
         self.timestamp = stamp.now().isoformat()
         self.status = task.status
         self.updates: dict[str, Any] = {}
+        self.requests = task.requests
+        self.contacts = dict(task.contacts)
         self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
@@ -101,6 +128,18 @@ class Draft:
             (agent,),
         )
 
+    def ask(self, request: OpenRequest) -> None:
+        """Remember that a request waits for its answer."""
+        self.requests = (*self.requests, request)[-OPEN_REQUESTS:]
+
+    def settle_request(self, request: OpenRequest) -> None:
+        """A request waits no longer."""
+        self.requests = tuple(other for other in self.requests if other is not request)
+
+    def meet(self, swarm: str, agent: str) -> None:
+        """Another swarm has a part in the task, by this agent of it; the first one stays its contact."""
+        self.contacts.setdefault(swarm, Contact(agent=agent))
+
     def remember(self, agent: str, entries: History) -> None:
         """Append to an agent's history; a commit does so at most once, as it ends at most one turn."""
         n = self._histories.get(agent, 0) + 1
@@ -116,8 +155,89 @@ class Draft:
     ) -> None:
         """End this generation with a finishing message; the caller has moved the status."""
         message = message or self._broadcast("broadcast_complete", sender, EVERYONE, subject, body)
+        self.end_with(message)
+        failed = self.status is TaskStatus.FAILED
+        if self.before.asker is not None:
+            self._answer_asker(self.before.asker, message, subject if failed or self._is_paused else None)
+        elif not self._is_paused:
+            self.tell_contacts(message)
+
+    def end_with(self, message: MAILMessage) -> None:
+        """End this generation with a finishing message that other swarms need not be told."""
         failed = self.status is TaskStatus.FAILED
         self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
+
+    @property
+    def owner_address(self) -> MAILAddress:
+        """The address of the task's owner."""
+        return Principal.parse(self.before.owner).address
+
+    @property
+    def _is_paused(self) -> bool:
+        return self.status is TaskStatus.PAUSED
+
+    def _answer_asker(self, swarm: str, message: MAILMessage, trouble: Subject | None) -> None:
+        """This swarm's part of another one's task is over: its outcome answers whoever waits there for one."""
+        open_requests = [request for request in self.requests if request.asks == swarm]
+        subject = trouble or Subject.INTERSWARM_TASK_COMPLETE
+        asked_by: dict[str, str | None] = {request.sender: request.request_id for request in open_requests}
+        for request in open_requests:
+            self.settle_request(request)
+        for agent, request_id in (asked_by or {self._contact(swarm): None}).items():
+            self._write_abroad(swarm, message.sender, agent, subject, message.message.body, request_id)
+
+    def tell_contacts(self, message: MAILMessage, *, but: str | None = None) -> None:
+        """The task is over: tell the other swarms that have a part in it, save the one that said so."""
+        for swarm in self.contacts:
+            if swarm != but:
+                body = message.message.body
+                self._write_abroad(
+                    swarm, message.sender, self._contact(swarm), Subject.TASK_COMPLETE, body, None
+                )
+
+    def answer_owner(
+        self, sender: MAILAddress, body: str, *, message: MAILMessage | None = None, failed: bool = False
+    ) -> None:
+        """Somebody elsewhere has answered the owner: the task ends with it, once all who were asked have answered."""
+        answers = (*self.before.answers, Answer(sender=sender.address, body=body))
+        if any(not request.sender for request in self.requests):
+            self.updates["answers"] = answers
+        elif len(answers) > 1:
+            self.move(Transition.COMPLETE)
+            told = "\n\n".join(f"{answer.sender}: {answer.body}" for answer in answers)
+            self.finish(create_system_address(self.swarm.name), Subject.INTERSWARM_TASK_COMPLETE, told)
+        elif failed:
+            self.fail(body)
+        else:
+            self.move(Transition.COMPLETE)
+            self.finish(sender, Subject.INTERSWARM_TASK_COMPLETE, body, message)
+
+    def reply_elsewhere(self, target: str, agent: str, subject: Subject, body: str) -> None:
+        """Tell an agent of another swarm what has become of what it wrote to `agent`."""
+        swarm = parse_agent_address(target)[1]
+        assert swarm is not None
+        asked = [each for each in self.requests if (each.sender, each.recipient) == (target, agent)]
+        for request in asked[:1]:
+            self.settle_request(request)
+        request_id = asked[0].request_id if asked else None
+        sender = create_system_address(self.swarm.name)
+        self._write_abroad(swarm, sender, target, subject, body, request_id)
+
+    def _contact(self, swarm: str) -> str:
+        return format_agent_address(self.contacts[swarm].agent, swarm)
+
+    def _write_abroad(
+        self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None
+    ) -> None:
+        payload = MAILResponse(
+            task_id=self.task_id,
+            request_id=request_id or self.stamp.new_id(),
+            sender=sender,
+            recipient=create_agent_address(agent),
+            subject=subject.value,
+            body=body,
+        )
+        self.send(self.envelope("response", payload), (peer_mailbox(swarm),))
 
     def fail(self, reason: str, subject: Subject = Subject.TASK_ERROR) -> None:
         """End the task with an error."""
@@ -146,6 +266,8 @@ class Draft:
         task = self.before.model_copy(
             update={
                 **self.updates,
+                "requests": self.requests,
+                "contacts": self.contacts,
                 "status": self.status,
                 "updated": self.timestamp,
                 "seq": self._seq,

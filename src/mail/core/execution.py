@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from enum import StrEnum
+from types import MappingProxyType
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
@@ -15,10 +14,11 @@ from mail.core.context import CURRENT_CALL, TURN_DEADLINE
 from mail.core.histories import HistoryCache
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
-from mail.core.tasks import Checkpoint, Receipt, Task
+from mail.core.tasks import Checkpoint, Receipt
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
-from mail.core.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter
-from mail.errors import AgentUnavailable, StoreError, TaskNotFound, VersionConflict
+from mail.core.turn_work import TurnReport, TurnWork
+from mail.core.usage import NO_USAGE, USAGE_METER, UsageMeter
+from mail.errors import AgentUnavailable, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -27,45 +27,29 @@ UNKNOWN_OUTCOME = (
     "Check whether it took effect before you call it again."
 )
 
+NO_ACTIONS: Mapping[str, ActionCore] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class TurnReport:
-    """What became of a token, for whoever measures.
 
-    Attributes:
-        conflicts: how often somebody else's commit came first, so that the turn was settled again.
-        agent_seconds: how long the agent function took, and so its model.
-        usage: what the turn's models were paid, in earlier runs of it as well.
+class Execution(TurnWork):
+    """The turn of an agent. `known` history records were at hand when it was opened.
+
+    `builtins` are actions that are no swarm's own: MAIL tools whose work is done outside of the task.
     """
 
-    class Outcome(StrEnum):
-        """LEASED and IDLE: there was no turn to run; LOST: somebody else had taken it over meanwhile."""
-
-        COMMITTED = "committed"
-        HANDED_BACK = "handed_back"
-        LEASED = "leased"
-        IDLE = "idle"
-        LOST = "lost"
-
-    outcome: Outcome
-    conflicts: int = 0
-    agent_seconds: float = 0.0
-    usage: Usage = NO_USAGE
-
-
-class Execution:
-    """A turn that its worker has leased. `known` history records were at hand when it was opened."""
-
     def __init__(
-        self, turn: Turn, known: int, swarm: SwarmCore, store: Store, stamp: Stamp, histories: HistoryCache
+        self,
+        turn: Turn,
+        known: int,
+        swarm: SwarmCore,
+        store: Store,
+        stamp: Stamp,
+        histories: HistoryCache,
+        builtins: Mapping[str, ActionCore] = NO_ACTIONS,
     ) -> None:
-        self.turn = turn
+        super().__init__(turn, swarm, store, stamp)
         self._known = known
-        self._swarm = swarm
-        self._store = store
-        self._stamp = stamp
         self._histories = histories
-        self._conflicts = 0
+        self._builtins = builtins
         self._agent_seconds = 0.0
         self._meter = UsageMeter(turn.checkpoint.usage if turn.checkpoint else NO_USAGE)
 
@@ -165,17 +149,23 @@ class Execution:
             return {"type": "function", "function": {"name": "task_complete"}}
         return "required"
 
+    def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
+        """The action that the engine runs for a call; None where the call is none."""
+        if self._swarm.runs_as_action(agent, tool):
+            return self._swarm.actions[tool]
+        may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
+        return self._builtins.get(tool) if may_call else None
+
     async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
         """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
         unfinished = [
-            index
+            (index, action)
             for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
-            if self._swarm.runs_as_action(agent, call.tool_name)
+            if (action := self._action(agent, call.tool_name)) is not None
             and (receipt is None or receipt.state is Receipt.State.STARTED)
         ]
-        for index in unfinished:
+        for index, action in unfinished:
             call = checkpoint.calls[index]
-            action = self._swarm.actions[call.tool_name]
             if checkpoint.receipts[index] is not None and not action.idempotent:
                 receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
             else:
@@ -187,31 +177,6 @@ class Execution:
         if unfinished:
             await self._store.save_checkpoint(self.turn, checkpoint)
         return checkpoint
-
-    async def _commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
-        """Commit what `decide` makes of the task, deciding again as long as others commit first.
-
-        None where it decides for nothing.
-        """
-        task = self.turn.task
-        while True:
-            change = decide(task)
-            if change is None:
-                return None
-            try:
-                await self._store.commit(change)
-            except VersionConflict as conflict:
-                self._conflicts += 1
-                task = conflict.current or await self._load()
-                continue
-            return change
-
-    async def _load(self) -> Task:
-        key = self.turn.task.key
-        task = await self._store.load(key)
-        if task is None:
-            raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return task
 
 
 def _unsaid(error: Exception) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mail.core.address import EVERYONE, Principal, create_agent_address
+from mail.core.address import EVERYONE, Principal, create_agent_address, is_swarm_name
 from mail.core.agents import History, SwarmCore
 from mail.core.breakpoint_results import read_results
 from mail.core.calls import tool_result
@@ -27,9 +27,10 @@ from mail.core.hints import did_you_mean
 from mail.core.letters import write_letter
 from mail.core.limits import TURNS_PER_STEP, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
+from mail.core.peers import peer_mailbox
 from mail.core.record import Record
 from mail.core.stamp import Stamp
-from mail.core.tasks import Breakpoint, Question, Task, TaskStatus, Transition
+from mail.core.tasks import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
 from mail.errors import BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
 
 TITLE_LENGTH = 80
@@ -50,6 +51,8 @@ class Submission(Record):
         timeout: seconds after which this generation ends with an error; None for no such limit.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming from there.
         message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
+        targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
+        routing_info: what goes with the message to those.
         manual: whether the task is in manual mode from now on (`mail.core.manual`).
     """
 
@@ -63,6 +66,8 @@ class Submission(Record):
     timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
     breakpoint_tool_call_result: Any = None
     message: MAILMessage | None = None
+    targets: tuple[str, ...] = ()
+    routing_info: dict[str, Any] | None = None
     manual: bool = False
 
 
@@ -75,6 +80,8 @@ def admit(
     """
     if submission.message is not None:
         _check_message(swarm, submission.message)
+    elif submission.targets:
+        _check_targets(swarm, submission)
     elif submission.entrypoint is not None:
         agent = swarm.agents.get(submission.entrypoint)
         if agent is None or not agent.enable_entrypoint:
@@ -95,7 +102,7 @@ def admit(
         _resume_at_breakpoint(draft, submission)
     else:
         if not task.is_running:
-            _abandon_breakpoint(draft)
+            abandon_breakpoint(draft)
             _resume(draft, submission)
         else:
             _join_running(draft, submission)
@@ -115,9 +122,23 @@ def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
             )
 
 
+def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
+    """Raise BadRequest for targets that are no agents of other swarms, or too many."""
+    for target in submission.targets:
+        name, where = parse_agent_address(target)
+        if not name or where is None or not is_swarm_name(where):
+            raise BadRequest(f"target {target!r} is not of the form agent@swarm")
+        if where == swarm.name:
+            raise BadRequest(f"{target!r} is of this very swarm; POST /message writes to its agents")
+    if submission.msg_type == "request" and len(submission.targets) != 1:
+        raise BadRequest(f"a request has exactly one target, and this one has {len(submission.targets)}")
+    if submission.msg_type not in ("request", "broadcast"):
+        raise BadRequest(f"another swarm is sent a request or a broadcast, not a {submission.msg_type}")
+
+
 def go_on(draft: Draft) -> None:
     """A task that has stopped goes on, without anybody's words, and without its breakpoint or deadline."""
-    _abandon_breakpoint(draft)
+    abandon_breakpoint(draft)
     draft.move(Transition.RESUME)
     draft.updates |= {
         **draft.before.next_generation(),
@@ -130,7 +151,7 @@ def _join_running(draft: Draft, submission: Submission) -> None:
     task = draft.before
     draft.updates["limits"] = _adjusted_limits(task.limits, submission, draft.stamp)
     given = submission.message
-    if given is not None and given.sender.address_type == "agent":
+    if submission.targets or (given is not None and given.sender.address_type == "agent"):
         return
     if (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
@@ -166,15 +187,24 @@ def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
 
 def _title(submission: Submission) -> str:
     letter = submission if submission.message is None else submission.message.message
+    return title_of(letter.subject, letter.body)
+
+
+def title_of(subject: str, body: str) -> str:
+    """A line by which people know the task again: what its first message is about."""
     default = Submission.model_fields["subject"].default
-    text = letter.body if letter.subject == default else letter.subject
-    line = " ".join(text.split())
+    line = " ".join((body if subject == default else subject).split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
-def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
+def swarm_limits(swarm: SwarmCore) -> Limits:
+    """The limits of a generation, unless whoever begins it says otherwise."""
     steps = swarm.task_message_limit
-    return _adjusted_limits(Limits(steps=steps, turns=steps * TURNS_PER_STEP), submission, stamp)
+    return Limits(steps=steps, turns=steps * TURNS_PER_STEP)
+
+
+def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
+    return _adjusted_limits(swarm_limits(swarm), submission, stamp)
 
 
 def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Limits:
@@ -201,6 +231,9 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
     if submission.message is not None:
         draft.send(submission.message, _mailboxes(draft, submission.message))
         return
+    if submission.targets:
+        _ask_elsewhere(draft, caller, submission)
+        return
     target = submission.entrypoint or draft.before.entrypoint
     to_all = submission.msg_type == "broadcast"
     message = write_letter(
@@ -213,6 +246,31 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         stamp=draft.stamp,
     )
     draft.send(message, list(draft.swarm.agents) if to_all else [target])
+
+
+def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Send the person's words to agents of other swarms; the task ends with what these answer."""
+    targets = tuple(dict.fromkeys(submission.targets))
+    request_id = draft.stamp.new_id()
+    message = write_letter(
+        submission.msg_type,
+        task_id=draft.task_id,
+        sender=caller.address,
+        recipients=[create_agent_address(target) for target in targets],
+        subject=submission.subject,
+        body=submission.body,
+        stamp=draft.stamp,
+        request_id=request_id,
+        routing_info=submission.routing_info,
+    )
+    mailboxes: dict[str, None] = {}
+    for target in targets:
+        name, swarm = parse_agent_address(target)
+        assert swarm is not None
+        draft.meet(swarm, name)
+        draft.ask(OpenRequest(request_id=request_id, sender="", recipient=target))
+        mailboxes[peer_mailbox(swarm)] = None
+    draft.send(message, list(mailboxes))
 
 
 def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
@@ -246,7 +304,7 @@ def _resume_at_breakpoint(draft: Draft, submission: Submission) -> None:
     draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
 
 
-def _abandon_breakpoint(draft: Draft) -> None:
+def abandon_breakpoint(draft: Draft) -> None:
     """Providers refuse a history in which a tool call has no result; so it gets one."""
     waiting: Breakpoint | None = draft.before.breakpoint
     if waiting is None:

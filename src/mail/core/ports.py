@@ -20,6 +20,7 @@ class Token:
             cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
         since: when the task changed last, as in `Task.updated`; the mail has waited for at least as long.
         seq: how far the task was; mail with a higher seq came later, and has a token of its own.
+        not_before: when the mailbox is to be woken, in seconds since the epoch; 0 for at once.
     """
 
     key: TaskKey
@@ -28,12 +29,16 @@ class Token:
     cause: str = field(default="", compare=False)
     since: str = field(default="", compare=False)
     seq: int = field(default=0, compare=False)
+    not_before: float = field(default=0.0, compare=False)
 
 
 def wake_ups(task: Task) -> list[Token]:
-    """A token for every mailbox with mail of a task."""
+    """A token for every mailbox of a task with mail that is to be worked on."""
     cause = str(task.version)
-    return [Token(task.key, mailbox, tier, cause, task.updated, task.seq) for mailbox, tier in task.ready()]
+    return [
+        Token(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
+        for mailbox, tier in task.ready()
+    ]
 
 
 class TurnQueue(Protocol):
@@ -74,7 +79,7 @@ class Store(Protocol):
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        """Lease a mailbox of a running task and read what its next turn needs.
+        """Lease a mailbox of a task that lets it be opened (`Task.lets_open`), and read what its next turn needs.
 
         `history_after` is the number of history records the caller already has. A lease that has
         expired at `now` counts as none.
@@ -128,7 +133,7 @@ class Store(Protocol):
         ...
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
-        """A token for every mailbox with mail of every running task: what a restart or a sweep publishes.
+        """A token for every mailbox with mail to be worked on, of all tasks: what a restart or a sweep publishes.
 
         With `quiet_since`, a time as in `Task.updated`, only of the tasks that have not changed since.
         """

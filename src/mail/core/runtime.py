@@ -14,19 +14,26 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
+from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.context import CURRENT_TASK
+from mail.core.delivery import Delivery
 from mail.core.events import Event
-from mail.core.execution import Execution, TurnReport
+from mail.core.execution import Execution
 from mail.core.histories import HistoryCache
+from mail.core.inbound import place, receive, runner_of
 from mail.core.intake import Submission, admit
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.mail_tools import DiscoverSwarms
 from mail.core.message import MAILMessage
+from mail.core.peers import Peers, peer_of
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
 from mail.core.turn import expire
+from mail.core.turn_work import TurnReport, TurnWork
 from mail.errors import BadRequest, LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
@@ -40,8 +47,23 @@ COMMIT_SECONDS = 10.0
 SKEW = 2.0
 """Seconds by which the clocks of two workers may differ."""
 
+HOP_LIMIT = 8
+
 LONG_POLL = 60.0
 """Seconds for which the store is asked to wait at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What became of a message of another swarm.
+
+    Attributes:
+        key: the task that it is for, as it is kept here.
+        runner: the principal under which the tasks of its sender are kept here.
+    """
+
+    key: TaskKey
+    runner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +86,43 @@ class Submitted:
 class Runtime:
     """Runs one swarm's tasks on a store and a queue.
 
-    `turn_seconds` bounds one turn of an agent with its actions; past it the agent counts as failed.
+    Attributes:
+        turn_seconds: bounds one turn of an agent with its actions; past it the agent counts as failed.
+        peers: how mail reaches other swarms; without it, such mail comes back to its sender.
+        hop_limit: through how many swarms a task may have come that another one asks for.
     """
 
     def __init__(
-        self, swarm: SwarmCore, store: Store, queue: TurnQueue, stamp: Stamp, *, turn_seconds: float = 840.0
+        self,
+        swarm: SwarmCore,
+        store: Store,
+        queue: TurnQueue,
+        stamp: Stamp,
+        *,
+        turn_seconds: float = 840.0,
+        peers: Peers | None = None,
+        hop_limit: int = HOP_LIMIT,
     ) -> None:
         self.swarm = swarm
         self.store = store
         self.stamp = stamp
         self._queue = queue
         self.turn_seconds = turn_seconds
+        self.peers = peers
+        self.hop_limit = hop_limit
         self.histories = HistoryCache()
         self._name = stamp.new_id()
         self._leases = count()
+
+    @property
+    def peers(self) -> Peers | None:
+        """How mail reaches other swarms; without it, such mail comes back to its sender."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, peers: Peers | None) -> None:
+        self._peers = peers
+        self._builtins = {} if peers is None else {DiscoverSwarms.tool_name: _discovery(peers)}
 
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a person's message; when this returns, it is stored and will be worked on.
@@ -101,6 +146,39 @@ class Runtime:
         await self._publish_ready(change.task)
         return Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
 
+    async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
+        """Accept a message of another swarm; when this returns, it is stored and will be worked on.
+
+        `caller_id` is the id of the token that it came with; `back` is whether it was said to belong to a task
+        that is known here. Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
+        """
+        key = place(message, self.swarm, caller_id, back=back)
+        CURRENT_TASK.set(key.task_id)
+        source = message.source_swarm
+        peer_id = source if self.peers is None else await self.peers.caller_id(source)
+        while True:
+            task = await self.store.load(key)
+            change = receive(
+                task,
+                self.swarm,
+                key,
+                message,
+                self.stamp,
+                caller_id=caller_id,
+                peer_id=peer_id,
+                back=back,
+                hop_limit=self.hop_limit,
+            )
+            try:
+                if change is not None:
+                    await self.store.commit(change)
+            except VersionConflict:
+                continue
+            break
+        if change is not None:
+            await self._publish_ready(change.task)
+        return Received(key, runner_of(caller_id, self.swarm))
+
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
 
@@ -112,7 +190,7 @@ class Runtime:
         else:
             limit, life = min(self.turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
         opened = await self._open(key, mailbox, life)
-        if not isinstance(opened, Execution):
+        if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
         return await self.carry_out(opened, opened.run(limit))
 
@@ -125,20 +203,22 @@ class Runtime:
         past `upto`, which came after the token that is given up, is left to be worked on.
         """
         opened = await self._open(key, mailbox, seconds + SKEW)
-        if not isinstance(opened, Execution):
+        if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
         return await self.carry_out(opened, opened.fail(reason, upto))
 
-    async def _open(self, key: TaskKey, mailbox: str, life: float) -> Execution | TurnReport.Outcome:
+    async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
         opened = await self.lease(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
+        if peer_of(mailbox) is not None:
+            return Delivery(turn, self.swarm, self.store, self.stamp, self.peers)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return Execution(turn, known, self.swarm, self.store, self.stamp, self.histories)
+        return Execution(turn, known, self.swarm, self.store, self.stamp, self.histories, self._builtins)
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds; returns its turn, and how many history records are at hand."""
@@ -151,13 +231,13 @@ class Runtime:
             case Leased():
                 return TurnReport.Outcome.LEASED
             case Idle(task):
-                if task is not None and task.is_running:
+                if task is not None:
                     await self._publish_ready(task)
                 return TurnReport.Outcome.IDLE
         return turn, known
 
     async def carry_out(
-        self, execution: Execution, work: Coroutine[None, None, TaskChange | None]
+        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
         """Do the work of an open turn, and wake whom it gave mail."""
         turn = execution.turn
@@ -268,8 +348,6 @@ class Runtime:
 
     async def _publish(self, change: TaskChange) -> None:
         """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
-        if not change.task.is_running:
-            return
         if change.response is not None:  # the task goes on at once, and what was stashed with it
             await self._publish_ready(change.task)
             return
@@ -300,6 +378,15 @@ class Runtime:
 
     def _now(self) -> float:
         return self.stamp.now().timestamp()
+
+
+def _discovery(peers: Peers) -> ActionCore:
+    """The tool `discover_swarms`, whose work is done outside of the task, as an action."""
+
+    async def discover(arguments: dict[str, Any]) -> str:
+        return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)
+
+    return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True)
 
 
 def _again(token: Token, now: datetime, quiet_for: float) -> Token:

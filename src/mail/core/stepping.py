@@ -8,7 +8,7 @@ from typing import Any
 from mail.core.agents import AgentCore, AgentFunction, History, ToolChoice
 from mail.core.change import InboxEntry, TaskChange, Turn
 from mail.core.context import CURRENT_TASK
-from mail.core.execution import Execution, TurnReport
+from mail.core.execution import Execution
 from mail.core.manual import (
     Step,
     StepSettlement,
@@ -23,6 +23,7 @@ from mail.core.message import MAILMessage
 from mail.core.runtime import LEASE_MARGIN, Runtime
 from mail.core.tasks import Checkpoint, Task, TaskKey
 from mail.core.turn import AgentFailure, TurnOutput
+from mail.core.turn_work import TurnReport
 from mail.errors import StepFailed, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from mail.core.address import parse_agent_address
 from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.limits import Limits
 from mail.core.message import Tier
+from mail.core.peers import peer_of
 from mail.core.record import Record
 from mail.core.usage import NO_USAGE, Usage
 
@@ -60,11 +62,46 @@ class TaskKey(NamedTuple):
 
 
 class OpenRequest(Record):
-    """A request between agents that has not been answered yet."""
+    """A request that has not been answered yet.
+
+    Its ends are names of agents, `agent@swarm` for those elsewhere. The sender may be the task's owner, who has
+    written to another swarm; it is empty then.
+    """
 
     request_id: str
     sender: str
     recipient: str
+
+    @property
+    def asked(self) -> str | None:
+        """The other swarm that is to answer it; None for this one."""
+        return parse_agent_address(self.recipient)[1]
+
+    @property
+    def asks(self) -> str | None:
+        """The other swarm that waits for the answer; None for this one."""
+        return parse_agent_address(self.sender)[1]
+
+
+class Answer(Record):
+    """What an agent of another swarm has answered to a person who has asked several of them."""
+
+    sender: str
+    body: str
+
+
+class Contact(Record):
+    """What a task knows of another swarm that has a part in it.
+
+    Attributes:
+        agent: the agent there that was written to first, or has written first: who is told how the task ends.
+        failures: how often in a row its mail could not be delivered.
+        retry_at: when that is tried again, in seconds since the epoch.
+    """
+
+    agent: str
+    failures: int = 0
+    retry_at: float = 0.0
 
 
 class Question(Record):
@@ -140,8 +177,15 @@ class Task(Record):
         nudges: how often this generation has stalled.
         exhausted: the seq of the notice that the limit is reached, once it is.
         usage: per agent, what its models were paid, in all generations.
+        contacts: the other swarms that have a part in it, by name.
+        asker: the other swarm from which this one got the task; None where its owner is a caller of this one.
+        hops: how many swarms the task has come through.
+        received: fingerprints of the messages that came from other swarms last, so that each is taken once.
+        answers: what a person has been answered so far who asks several swarms at once.
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
     """
+
+    model_config = ConfigDict(extra="ignore")  # an earlier version may have stored more
 
     instance: str
     task_id: str
@@ -166,7 +210,11 @@ class Task(Record):
     nudges: int = 0
     exhausted: int | None = None
     breakpoint: Breakpoint | None = None
-    remote_swarms: tuple[str, ...] = ()
+    contacts: dict[str, Contact] = Field(default_factory=dict)
+    asker: str | None = None
+    hops: int = 0
+    received: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
     usage: dict[str, Usage] = Field(default_factory=dict)
     manual: bool = False
 
@@ -180,6 +228,7 @@ class Task(Record):
             "exhausted": None,
             "faults": {},
             "breakpoint": None,
+            "answers": (),
         }
 
     @property
@@ -192,6 +241,15 @@ class Task(Record):
         """Whether agents may take turns."""
         return self.status is TaskStatus.RUNNING
 
+    @property
+    def is_delivering(self) -> bool:
+        """Whether mail waits for another swarm; it is delivered even when the task has stopped."""
+        return any(peer_of(mailbox) is not None for mailbox in self.pending)
+
+    def lets_open(self, mailbox: str) -> bool:
+        """Whether turns of a mailbox may be opened: an agent's while the task runs, another swarm's at all times."""
+        return self.is_running or peer_of(mailbox) is not None
+
     def head_tier(self, mailbox: str) -> Tier | None:
         """The tier of the most urgent message that waits in a mailbox; None when it is empty."""
         for index, count in enumerate(self.pending.get(mailbox, NO_MAIL)):
@@ -201,10 +259,16 @@ class Task(Record):
 
     def ready(self) -> Iterator[tuple[str, Tier]]:
         """The mailboxes whose mail is to be worked on, with the tier of their most urgent message."""
-        for mailbox in () if self.manual else self.pending:
+        agents_rest = self.manual or not self.is_running
+        for mailbox in self.pending:
             tier = self.head_tier(mailbox)
-            if tier is not None:
+            if tier is not None and not (agents_rest and peer_of(mailbox) is None):
                 yield mailbox, tier
+
+    def rests_until(self, mailbox: str) -> float:
+        """When the mail of a mailbox may be worked on, in seconds since the epoch; 0 for at once."""
+        contact = self.contacts.get(peer_of(mailbox) or "")
+        return contact.retry_at if contact else 0.0
 
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline, if any, has passed at `now` (seconds since the epoch)."""

@@ -20,6 +20,7 @@ from mail.core.events import Event, EventKind
 from mail.core.limits import FAULTS_IN_A_ROW
 from mail.core.message import MAILMessage, parse_agent_address
 from mail.core.prompt import render_message
+from mail.core.stall import prevent_stall
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
 from mail.core.usage import NO_USAGE, Usage
@@ -102,12 +103,12 @@ def is_spent(task: Task, swarm: SwarmCore, turn: Turn) -> bool:
         return turn.mailbox != swarm.finisher(task.entrypoint)
     if task.turns >= task.limits.turns:
         return True
-    return task.steps + turn.others >= task.limits.steps and is_step(turn.entry.message)
+    return task.steps + turn.others >= task.limits.steps and is_step(turn.entry.message, swarm)
 
 
-def is_step(message: MAILMessage) -> bool:
-    """Whether processing the message counts against the step limit."""
-    return message.sender.address_type != "system"
+def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
+    """Whether processing the message counts against the step limit: all do, but those of this swarm's own system."""
+    return (message.sender.address_type, message.sender.address) != ("system", swarm.name)
 
 
 class Settlement:
@@ -122,7 +123,7 @@ class Settlement:
         self.draft = Draft(task, swarm, stamp)
         self.draft.end_turn(turn, consume=True)
         self.draft.updates["turns"] = task.turns + 1
-        if is_step(turn.entry.message):
+        if is_step(turn.entry.message, swarm):
             self.draft.updates["steps"] = task.steps + 1
         self.is_late = turn.task.generation != task.generation
         self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
@@ -171,7 +172,6 @@ class Settlement:
         if not self._faults:
             del faults[self.name]
         self.draft.updates["faults"] = faults
-        self.draft.updates["requests"] = self.verbs.requests
         if self.draft.is_running:
             self._keep_going(faults)
         return self.draft.seal()
@@ -184,8 +184,7 @@ class Settlement:
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
             del faults[self.name]
             self._report_failure(f"{FAULTS_IN_A_ROW} faulty turns in a row")
-        if self.draft.is_running and not self.draft.has_mail:
-            self._nudge()
+        prevent_stall(self.draft)
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
         """Process one call and return its tool result; None where the provider has given it already."""
@@ -294,27 +293,14 @@ class Settlement:
         if self.verbs.is_finished:
             return
         sender = self.turn.entry.message.sender
-        if sender.address_type == "agent" and sender.address != self.name:
-            told = parse_agent_address(sender.address)[0]
-        else:
-            told = self.task.entrypoint
         text = f"agent '{self.name}' has failed: {reason}"
+        if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
+            self.draft.reply_elsewhere(sender.address, self.name, Subject.AGENT_ERROR, text)
+            return
+        told = self.task.entrypoint
+        if sender.address_type == "agent" and sender.address != self.name:
+            told = sender.address
         if told == self.name and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
             self.draft.tell(told, Subject.AGENT_ERROR, text)
-
-    def _nudge(self) -> None:
-        open_requests = "; ".join(
-            f"{request.sender} waits for {request.recipient}" for request in self.verbs.requests
-        )
-        if self.task.nudges:
-            self.draft.fail(f"The task stalled: no agent has mail. Unanswered: {open_requests or 'nothing'}.")
-            return
-        self.draft.updates["nudges"] = self.task.nudges + 1
-        self.draft.tell(
-            self.task.entrypoint,
-            Subject.RUNTIME_ERROR,
-            "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
-            f"{open_requests or 'none'}. Write to an agent, or call task_complete.",
-        )

@@ -8,13 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from mail.core.address import create_agent_address
+from mail.core.address import EVERYONE, create_agent_address, format_agent_address, is_swarm_name
 from mail.core.agents import AgentCore
 from mail.core.calls import AgentToolCall
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.guide import write_guide
-from mail.core.limits import OPEN_REQUESTS
 from mail.core.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -32,6 +31,7 @@ from mail.core.mail_tools import (
     write_message,
 )
 from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
+from mail.core.peers import ALL_PEERS, peer_mailbox
 from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
 from mail.errors import (
     ImproperResponseToUser,
@@ -47,7 +47,6 @@ class Verbs:
     """The MAIL tools in the hands of one agent during one turn.
 
     Attributes:
-        requests: the task's unanswered requests, as this turn leaves them.
         is_late: whether the task has been resumed since the turn began.
         forgets: whether the agent's last call dropped the broadcast it has read.
         acts: whether the turn ran actions, whose results will wake the agent.
@@ -60,7 +59,6 @@ class Verbs:
         self.name = name
         self.agent = agent
         self.incoming = incoming
-        self.requests = draft.before.requests
         self.is_late = is_late
         self.forgets = False
         self.acts = False
@@ -98,26 +96,26 @@ class Verbs:
             return _DROPPED
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
-        self.draft.send(message, (target,))
-        opened = OpenRequest(request_id=message.message.request_id, sender=self.name, recipient=target)
-        self.requests = (*self.requests, opened)[-OPEN_REQUESTS:]
+        self._send(message, target)
+        self.draft.ask(OpenRequest(request_id=message.message.request_id, sender=self.name, recipient=target))
         return f"request sent to {target}"
 
     def _send_response(self, tool: SendResponse) -> str:
-        target = self._recipient(tool.target)
+        target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
-        self.requests = tuple(request for request in self.requests if request is not answered)
+        if answered is not None:
+            self.draft.settle_request(answered)
         if self.is_finished:
             return _DROPPED
         request_id = answered.request_id if answered else self._request_read_from(target)
-        self.draft.send(self._write(tool, request_id), (target,))
+        self._send(self._write(tool, request_id), target)
         return f"response sent to {target}"
 
     def _send_interrupt(self, tool: SendInterrupt) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
-        self.draft.send(self._write(tool), (target,))
+        self._send(self._write(tool), target)
         return f"interrupt sent to {target}"
 
     def _send_broadcast(self, tool: SendBroadcast) -> str:
@@ -130,10 +128,24 @@ class Verbs:
         return f"broadcast sent to {', '.join(others)}"
 
     def _send_interswarm_broadcast(self, tool: SendInterswarmBroadcast) -> str:
-        raise self._unreachable(", ".join(tool.target_swarms) or "any other swarm")
+        self._require_reach(tool)
+        local = self.draft.swarm.name
+        if local in tool.target_swarms:
+            raise UnknownRecipient(f"{local!r} is this swarm; send_broadcast writes to its agents")
+        swarms = dict.fromkeys(tool.target_swarms)
+        for swarm in swarms:
+            self._check_swarm(swarm)
+        if self.is_finished:
+            return _DROPPED
+        for swarm in swarms:
+            self.draft.meet(swarm, EVERYONE)
+        self.draft.send(self._write(tool), [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
+        return f"broadcast sent to {', '.join(swarms) or 'all known swarms'}"
 
     def _discover_swarms(self, tool: DiscoverSwarms) -> str:
-        raise self._unreachable(", ".join(tool.discovery_urls))
+        self._require_reach(tool)
+        self.draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't discover swarms")
+        raise UnreachableSwarm("this server has no connection to other swarms")
 
     def _acknowledge_broadcast(self, tool: AcknowledgeBroadcast) -> str:
         self._require_broadcast(tool)
@@ -147,7 +159,7 @@ class Verbs:
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
-        waits = self.acts or any(request.sender == self.name for request in self.requests)
+        waits = self.acts or any(request.sender == self.name for request in self.draft.requests)
         if not waits and not self.draft.has_mail and not self.is_finished:
             raise ToolCallFault(
                 "there is nothing to await: you have no unanswered request and no mail is on its way; "
@@ -197,12 +209,23 @@ class Verbs:
         draft = self.draft
         return write_message(tool, self.name, draft.task_id, draft.stamp, draft.timestamp, request_id)
 
-    def _recipient(self, target: str) -> str:
-        """The local agent that `target` names. Raises the fault that tells why the sender can't write to it."""
+    def _send(self, message: MAILMessage, target: str) -> None:
+        """Put a message into the mailbox of an agent, or of the swarm that the agent belongs to."""
+        name, swarm = parse_agent_address(target)
+        if swarm is not None:
+            self.draft.meet(swarm, name)
+        self.draft.send(message, (target if swarm is None else peer_mailbox(swarm),))
+
+    def _recipient(self, target: str, *, answers: bool = False) -> str:
+        """The agent that `target` names: here by its name alone, elsewhere as `agent@swarm`.
+
+        Raises the fault that tells why the sender can't write to it. `answers`: it may be somebody elsewhere who has
+        written to the sender.
+        """
         draft = self.draft
         name, swarm = parse_agent_address(target)
         if swarm is not None and swarm != draft.swarm.name:
-            raise self._unreachable(swarm)
+            return self._recipient_elsewhere(name, swarm, answers=answers)
         if name not in draft.swarm.agents:
             if not self._people().isdisjoint((name, target)):
                 raise ImproperResponseToUser(
@@ -224,9 +247,33 @@ class Verbs:
             people.add(self.incoming.sender.address)
         return people
 
-    def _unreachable(self, swarm: str) -> UnreachableSwarm:
-        self.draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't reach {swarm}")
-        return UnreachableSwarm(f"{swarm} can't be reached: this server has no connection to other swarms")
+    def _recipient_elsewhere(self, name: str, swarm: str, *, answers: bool) -> str:
+        target = format_agent_address(name, swarm)
+        self._check_swarm(swarm)
+        if not name:
+            raise UnknownRecipient(f"{target!r} names no agent; write agent@{swarm}")
+        if answers and (self.incoming.sender.address == target or self._owes(target)):
+            return target
+        if not self.agent.enable_interswarm:
+            raise InvalidRecipient(f"you can't write to {target!r}: you may not write to other swarms")
+        if target not in self.agent.comm_targets:
+            known = ", ".join(self.agent.comm_targets) or "nobody"
+            raise InvalidRecipient(f"you can't write to {target!r}; you can write to {known}")
+        return target
+
+    def _owes(self, target: str) -> bool:
+        """Whether this agent has not answered a request of that agent yet."""
+        return any(
+            request.sender == target and request.recipient == self.name for request in self.draft.requests
+        )
+
+    def _check_swarm(self, swarm: str) -> None:
+        if not is_swarm_name(swarm):
+            raise UnknownRecipient(f"{swarm!r} can't be the name of a swarm")
+
+    def _require_reach(self, tool: MAILTool) -> None:
+        if not (self.agent.enable_interswarm and self.agent.can_complete_tasks):
+            raise ToolCallFault(f"{tool.tool_name} is only for supervisors that may write to other swarms")
 
     def _require_broadcast(self, tool: MAILTool) -> None:
         if self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
@@ -238,7 +285,7 @@ class Verbs:
         """The request from `target` that a response answers: the one just read, else its oldest."""
         mine = [
             request
-            for request in self.requests
+            for request in self.draft.requests
             if request.sender == target and request.recipient == self.name
         ]
         read = self._request_read_from(target)
@@ -247,7 +294,7 @@ class Verbs:
     def _request_read_from(self, target: str) -> str | None:
         payload = self.incoming.message
         sender = payload.sender
-        if isinstance(payload, MAILRequest) and (sender.address_type, sender.address) == ("agent", target):
+        if isinstance(payload, MAILRequest) and sender.address_type != "system" and sender.address == target:
             return payload.request_id
         return None
 

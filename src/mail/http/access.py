@@ -29,3 +29,4 @@ class RoleGate(SecurityBase):
 
 AdminOrUser = Annotated[Caller, Depends(RoleGate("admin", "user"))]
 Admin = Annotated[Caller, Depends(RoleGate("admin"))]
+Agent = Annotated[Caller, Depends(RoleGate("agent"))]

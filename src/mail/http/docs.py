@@ -15,14 +15,15 @@ TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
     {"name": "tasks", "description": "Look at what became of your messages."},
     {"name": "server", "description": "The server, and who you are to it."},
-    {"name": "swarms", "description": "The swarm that the server runs."},
+    {"name": "swarms", "description": "The swarm that the server runs, and those that it knows."},
+    {"name": "interswarm", "description": "Mail from and to other swarms."},
 ]
 
 _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "There is no API key, or it is not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "There is no such task, or nothing of that kind on this server.",
+    404: "There is no such task or swarm, or nothing of that kind on this server.",
     413: "The request body is too large.",
     500: "Something went wrong inside the server.",
     503: "The store or the authentication service is not available; try again later.",

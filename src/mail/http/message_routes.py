@@ -24,12 +24,18 @@ _body = JSONBody(PostMessage)
 _TASK_ID_HEADER: dict[str, Any] = {
     "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}}
 }
-_ACCEPTED_HEADERS: dict[str, Any] = {
-    **_TASK_ID_HEADER,
-    "Location": {"description": "Where the task is.", "schema": {"type": "string"}},
-    "Preference-Applied": {"description": "What was preferred.", "schema": {"type": "string"}},
+ACCEPTED: dict[str, Any] = {
+    "description": "The message is stored; the answer was not awaited.",
+    "model": Accepted,
+    "headers": {
+        **_TASK_ID_HEADER,
+        "Location": {"description": "Where the task is.", "schema": {"type": "string"}},
+        "Preference-Applied": {"description": "What was preferred.", "schema": {"type": "string"}},
+    },
 }
-_PREFER: dict[str, Any] = {
+"""What OpenAPI says of `accepted`."""
+
+PREFER: dict[str, Any] = {
     "name": "Prefer",
     "in": "header",
     "required": False,
@@ -50,14 +56,10 @@ _PREFER: dict[str, Any] = {
             "content": EVENT_STREAM,
             "headers": _TASK_ID_HEADER,
         },
-        202: {
-            "description": "The message is stored; the answer was not awaited.",
-            "model": Accepted,
-            "headers": _ACCEPTED_HEADERS,
-        },
+        202: ACCEPTED,
         **problems(400, 404, 413, *PROTECTED),
     },
-    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [_PREFER]},
+    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER]},
 )
 async def post_message(request: Request) -> Response:
     """Begin a task, write to a running one, or resume one that has stopped, and wait for the answer.
@@ -71,15 +73,15 @@ async def post_message(request: Request) -> Response:
     service = service_of(request)
     await service.refresh()
     submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
-    headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
+    headers = task_header(submitted)
     if body.stream:
         return stream_events(
             request, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
         )
     preference = read_preference(request.headers.getlist("prefer"))
-    message = await _await_answer(service, submitted, preference.within(service.patience(request)))
+    message = await await_answer(service, submitted, preference.within(service.patience(request)))
     if message is None:
-        return _accepted(request, submitted, preference, headers)
+        return accepted(request, submitted, preference, headers)
     events = None
     if body.show_events:
         timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
@@ -87,7 +89,12 @@ async def post_message(request: Request) -> Response:
     return JSON({"response": message.message.body, "events": events}, headers=headers)
 
 
-async def _await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
+def task_header(submitted: Submitted) -> dict[str, str]:
+    """The header that names the task."""
+    return {"X-Task-ID": quote(submitted.key.task_id, safe="")}
+
+
+async def await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
     """The finishing message; None when nobody can or wants to wait for it any longer, or the server stops."""
     if seconds == 0:
         return None
@@ -98,9 +105,8 @@ async def _await_answer(service: Service, submitted: Submitted, seconds: float |
         return None
 
 
-def _accepted(
-    request: Request, submitted: Submitted, preference: Preference, headers: dict[str, str]
-) -> JSON:
+def accepted(request: Request, submitted: Submitted, preference: Preference, headers: dict[str, str]) -> JSON:
+    """The answer where nobody waits for one: where to look."""
     root = request.scope.get("root_path", "")
     task_id = submitted.key.task_id
     task = f"{root}/task?{urlencode({'task_id': task_id})}"

@@ -53,7 +53,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "events": [_recorded_event(event, task.task_id) for event in events],
         "is_running": task.is_running,
         "task_message_queue": [_queued_message(entry) for entry in inbox],
-        "remote_swarms": task.remote_swarms,
+        "remote_swarms": list(task.contacts),
         "completed": not task.is_running,
         "title": task.title,
         "status": task.status.value,

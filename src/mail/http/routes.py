@@ -1,5 +1,19 @@
 """Every route there is: what a server that serves everything hands to `create_app`."""
 
-from mail.http import message_routes, server_routes, swarm_routes, task_routes
+from mail.http import (
+    interswarm_routes,
+    message_routes,
+    registry_routes,
+    server_routes,
+    swarm_routes,
+    task_routes,
+)
 
-ROUTERS = (message_routes.router, task_routes.router, server_routes.router, swarm_routes.router)
+ROUTERS = (
+    message_routes.router,
+    task_routes.router,
+    server_routes.router,
+    swarm_routes.router,
+    registry_routes.router,
+    interswarm_routes.router,
+)

@@ -17,15 +17,19 @@ from mail.core.usage import Usage
 HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-class _Request(BaseModel):
+class Given(BaseModel):
+    """A body that clients send."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Answer(BaseModel):
+class Answered(BaseModel):
+    """A body that the server sends."""
+
     model_config = ConfigDict(extra="allow")
 
 
-class MessageOptions(_Request):
+class MessageOptions(Given):
     """Further settings of a message; others are ignored."""
 
     max_steps: int | None = Field(
@@ -48,7 +52,7 @@ class MessageOptions(_Request):
     )
 
 
-class PostMessage(_Request):
+class PostMessage(Given):
     """A person's message to the swarm."""
 
     body: str | None = Field(
@@ -93,31 +97,31 @@ class PostMessage(_Request):
         )
 
 
-class PostHealth(_Request):
+class PostHealth(Given):
     """A new health status."""
 
     status: HealthText
 
 
-class PostSwarmsLoad(_Request):
+class PostSwarmsLoad(Given):
     """Another swarm."""
 
     swarm: str = Field(alias="json", description="The swarm, as the JSON text of an entry of swarms.json.")
 
 
-class GetTask(_Request):
+class GetTask(Given):
     """Which task, where the query doesn't say."""
 
     task_id: TaskId | None = None
 
 
-class Problem(_Answer):
+class Problem(Answered):
     """What is wrong, and what to change."""
 
     detail: str
 
 
-class SwarmInfo(_Answer):
+class SwarmInfo(Answered):
     """What a swarm says of itself."""
 
     name: str
@@ -128,7 +132,7 @@ class SwarmInfo(_Answer):
     public: bool
 
 
-class Root(_Answer):
+class Root(Answered):
     """Which service this is."""
 
     name: Literal["mail"]
@@ -138,7 +142,7 @@ class Root(_Answer):
     uptime: float = Field(description="Seconds since the server started.")
 
 
-class Health(_Answer):
+class Health(Answered):
     """How the swarm is."""
 
     status: str
@@ -146,14 +150,14 @@ class Health(_Answer):
     timestamp: str
 
 
-class SwarmLoaded(_Answer):
+class SwarmLoaded(Answered):
     """The swarm runs from now on."""
 
     status: Literal["success"]
     swarm_name: str
 
 
-class SwarmDump(_Answer):
+class SwarmDump(Answered):
     """The swarm is in the log."""
 
     status: Literal["dumped"]
@@ -161,14 +165,14 @@ class SwarmDump(_Answer):
     swarm: dict[str, Any] = Field(description="An entry of swarms.json, less what looks like a secret.")
 
 
-class SwarmState(_Answer):
+class SwarmState(Answered):
     """Whether the swarm takes messages."""
 
     name: str
     status: Literal["ready"]
 
 
-class Status(_Answer):
+class Status(Answered):
     """How busy the server is, and the caller."""
 
     swarm: SwarmState
@@ -177,14 +181,14 @@ class Status(_Answer):
     user_task_running: bool = Field(description="Whether the caller has a running task.")
 
 
-class Whoami(_Answer):
+class Whoami(Answered):
     """Who the caller is."""
 
     id: str
     role: CallerRole
 
 
-class _EventEntry(_Answer):
+class _EventEntry(Answered):
     event: EventKind
     id: str
     retry: int | None
@@ -203,7 +207,7 @@ class RecordedEvent(_EventEntry):
     data: str
 
 
-class StreamEvent(_Answer):
+class StreamEvent(Answered):
     """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
 
     event: EventKind | Literal["ping"]
@@ -214,7 +218,7 @@ class StreamEvent(_Answer):
     )
 
 
-class Answer(_Answer):
+class Answer(Answered):
     """What the swarm answers."""
 
     response: str = Field(
@@ -226,21 +230,21 @@ class Answer(_Answer):
     )
 
 
-class AcceptedLinks(_Answer):
+class AcceptedLinks(Answered):
     """Where to look for the answer."""
 
     task: str
     stream: str
 
 
-class Accepted(_Answer):
+class Accepted(Answered):
     """The message is stored and will be worked on."""
 
     task_id: str
     links: AcceptedLinks
 
 
-class QueuedMessage(_Answer):
+class QueuedMessage(Answered):
     """A message that waits in a mailbox."""
 
     mailbox: str
@@ -249,7 +253,7 @@ class QueuedMessage(_Answer):
     message: MAILMessage
 
 
-class PendingToolCall(_Answer):
+class PendingToolCall(Answered):
     """A breakpoint tool call that waits for its result."""
 
     call_id: str
@@ -257,14 +261,14 @@ class PendingToolCall(_Answer):
     arguments: dict[str, Any]
 
 
-class TaskUsage(_Answer):
+class TaskUsage(Answered):
     """What the language models behind a task were paid, in all its generations."""
 
     total: Usage
     agents: dict[str, Usage] = Field(description="Per agent that has called a model.")
 
 
-class TaskRecord(_Answer):
+class TaskRecord(Answered):
     """All there is to know of a task."""
 
     task_id: str

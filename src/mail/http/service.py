@@ -1,14 +1,15 @@
 """What the routes serve: handed in once by whoever wired it, and read by every request."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fastapi import Request
 
 from mail.core.ports import ServerRecords
+from mail.core.record import Record
 from mail.core.runtime import Runtime
 from mail.utils.callers import Authenticator
 
@@ -54,6 +55,37 @@ def unlimited(_request: Request) -> float | None:
     return None
 
 
+class Registry(Protocol):
+    """The other swarms that a server knows."""
+
+    @property
+    def local_base_url(self) -> str:
+        """By which other swarms reach this server; empty where that is not known."""
+        ...
+
+    async def public_endpoints(self) -> Sequence[Record]:
+        """The public ones, as everybody may see them: the fields of `mail.http.registry_schemas.SwarmEndpoint`."""
+        ...
+
+    async def register_swarm(
+        self,
+        swarm_name: str,
+        base_url: str,
+        auth_token: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        volatile: bool | None = None,
+        *,
+        auth: Literal["bearer", "aws_iam"] = "bearer",
+        caller_id: str = "",
+    ) -> Record:
+        """Register one; the answer's `notes` say what its operator should do. Raises BadRequest."""
+        ...
+
+    async def unregister_swarm(self, swarm_name: str) -> bool:
+        """Forget one; returns whether it was known."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A swarm's runtime, and how to serve it.
@@ -67,6 +99,7 @@ class Service:
         time_left: how many seconds a request may still take before something cuts it off; None for no limit.
         stream_url: the base URL of a server that streams better than this one, if there is one.
         served: the runtime's swarm, where it may be dumped and replaced.
+        registry: the other swarms, where this server knows any.
     """
 
     runtime: Runtime
@@ -80,6 +113,7 @@ class Service:
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
     served: "ServedSwarm | None" = None
+    registry: Registry | None = None
 
     async def refresh(self) -> None:
         """Come to the swarm that an admin has loaded through another process, where there may be one."""

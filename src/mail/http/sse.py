@@ -31,17 +31,18 @@ def stream_events(
     after: int,
     answering: int | None = None,
     headers: Mapping[str, str] | None = None,
+    pings: bool = True,
 ) -> "EventSourceResponse":
     """Stream the events past `after`, to the answer to the message `answering` or else to the end of the task.
 
-    A client that goes away ends the stream, never the task. Where the request's time runs out the stream ends
+    Without `pings` it is silent while nothing happens. A client that goes away ends the stream, never the task. Where the request's time runs out the stream ends
     early, between two events: the client comes back with `Last-Event-ID`.
     """
     from sse_starlette import EventSourceResponse
 
     service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, after, answering, service.patience(request)),
+        _frames(service, key, after, answering, service.patience(request), pings),
         headers={**HEADERS, **(headers or {})},
         ping=NO_PINGS_OF_ITS_OWN,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -49,7 +50,7 @@ def stream_events(
 
 
 async def _frames(
-    service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None
+    service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None, pings: bool
 ) -> AsyncGenerator["ServerSentEvent"]:
     watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
@@ -64,7 +65,7 @@ async def _frames(
                 return
             for event in events:
                 yield frame(event, key.task_id)
-            if not events:
+            if pings and not events:
                 now = service.runtime.stamp.now().isoformat()
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})
 

@@ -3,10 +3,12 @@
 import asyncio
 import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
+from time import time
 
 from mail.core.message import Tier
+from mail.core.peers import peer_of
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
 from mail.core.tasks import TaskKey
@@ -24,12 +26,12 @@ RETRY_SECONDS = 1.0
 
 MAX_RETRY_SECONDS = 60.0
 
+DELIVERIES = 64
+"""How many messages are handed over to other swarms at once."""
 
-class LocalQueue:
-    """`mail.core.ports.TurnQueue` in memory: urgent tiers first, first in first out inside a tier.
 
-    Lost with the process, which is harmless: `Runtime.recover` publishes anew what waits in the store.
-    """
+class Lane:
+    """Tokens in the order of their urgency."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Tier, int, TaskKey, str]] = []
@@ -37,12 +39,8 @@ class LocalQueue:
         self._waiting: set[tuple[Tier, TaskKey, str]] = set()
         self._takers: set[asyncio.Future[None]] = set()  # made anew at each wait: event loops come and go
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
-        for token in tokens:
-            self.put(token)
-
     def put(self, token: Token) -> None:
-        """Publish one token."""
+        """Add a token, unless one of its tier and mailbox waits already."""
         place = (token.tier, token.key, token.mailbox)
         if place not in self._waiting:
             self._waiting.add(place)
@@ -69,13 +67,58 @@ class LocalQueue:
         return len(self._heap)
 
 
+class LocalQueue:
+    """`mail.core.ports.TurnQueue` in memory: urgent tiers first, first in first out inside a tier.
+
+    Lost with the process, which is harmless: `Runtime.recover` publishes anew what waits in the store.
+
+    Attributes:
+        turns: tokens of agents.
+        deliveries: tokens of mail for other swarms, which has its own way past agents that are busy.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        self.turns = Lane()
+        self.deliveries = Lane()
+        self._clock = clock
+        self._resting: set[Token] = set()
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            if token.not_before and (delay := token.not_before - self._clock()) > 0:
+                if token not in self._resting:
+                    self._resting.add(token)
+                    asyncio.get_running_loop().call_later(delay, self._wake, token)
+            else:
+                self.put(token)
+
+    def put(self, token: Token) -> None:
+        """Publish one token at once."""
+        (self.turns if peer_of(token.mailbox) is None else self.deliveries).put(token)
+
+    def _wake(self, token: Token) -> None:
+        self._resting.discard(token)
+        self.put(token)
+
+    async def take(self) -> tuple[TaskKey, str]:
+        """The most urgent token of an agent; waits for one. For one taker at a time."""
+        return await self.turns.take()
+
+    def __len__(self) -> int:
+        """How many tokens wait, those included that are not to be worked on yet."""
+        return len(self.turns) + len(self.deliveries) + len(self._resting)
+
+
 class LocalWorkers:
-    """Runs turns off a `LocalQueue`, at most `concurrency` at once, until stopped."""
+    """Runs turns off a `LocalQueue`, at most `concurrency` at once, until stopped.
+
+    Mail for other swarms doesn't count: it waits for them, at most `DELIVERIES` at once, and keeps no agent waiting.
+    """
 
     def __init__(self, runtime: Runtime, queue: LocalQueue, *, concurrency: int = 64) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._free = asyncio.Semaphore(concurrency)
+        self._concurrency = concurrency
         self._turns: set[asyncio.Task[None]] = set()
         self._failures: dict[tuple[TaskKey, str], int] = {}
         self._loops: list[asyncio.Task[None]] = []
@@ -85,7 +128,11 @@ class LocalWorkers:
     async def start(self) -> None:
         """Take up what an earlier process left, and begin to work."""
         await self._runtime.recover()
-        self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._sweep())]
+        self._loops = [
+            asyncio.create_task(self._dispatch(self._queue.turns, self._concurrency)),
+            asyncio.create_task(self._dispatch(self._queue.deliveries, DELIVERIES)),
+            asyncio.create_task(self._sweep()),
+        ]
 
     async def stop(self, grace: float = 10.0) -> None:
         """Begin no new turn, let the running ones finish for `grace` seconds, and cancel the rest.
@@ -113,19 +160,20 @@ class LocalWorkers:
             finally:
                 self._watchers.discard(watcher)
 
-    async def _dispatch(self) -> None:
-        """Start turns in the order of their urgency.
+    async def _dispatch(self, lane: Lane, concurrency: int) -> None:
+        """Start the turns of a lane in the order of their urgency.
 
         A turn is started eagerly: what it can do without waiting it does at once, without a detour through
         the event loop, which gets its share all the same.
         """
         loop = asyncio.get_running_loop()
+        free = asyncio.Semaphore(concurrency)
         last_break = loop.time()
         while True:
-            await self._free.acquire()
-            key, mailbox = await self._queue.take()
+            await free.acquire()
+            key, mailbox = await lane.take()
             self._at_work += 1
-            turn = asyncio.Task(self._run(key, mailbox), loop=loop, eager_start=True)
+            turn = asyncio.Task(self._run(key, mailbox, free), loop=loop, eager_start=True)
             if not turn.done():
                 self._turns.add(turn)
                 turn.add_done_callback(self._turns.discard)
@@ -133,7 +181,7 @@ class LocalWorkers:
                 await asyncio.sleep(0)
                 last_break = loop.time()
 
-    async def _run(self, key: TaskKey, mailbox: str) -> None:
+    async def _run(self, key: TaskKey, mailbox: str, free: asyncio.Semaphore) -> None:
         try:
             await self._runtime.run_turn(key, mailbox)
         except Exception:  # the outermost loop: one task's trouble must not stop the others
@@ -145,7 +193,7 @@ class LocalWorkers:
         else:
             self._failures.pop((key, mailbox), None)
         finally:
-            self._free.release()
+            free.release()
             self._rest()
 
     def _try_again(self, token: Token) -> None:

@@ -210,10 +210,10 @@ def encode_counts(task: Task) -> Item:
 
 
 def encode_running(task: Task) -> Item:
-    """Its place in the index of running tasks; nothing where it has stopped."""
-    if not task.is_running:
+    """Its place in the index of the tasks that there is work for; nothing where it has stopped."""
+    if not (task.is_running or task.is_delivering):
         return {}
-    deadline = task.limits.deadline
+    deadline = task.limits.deadline if task.is_running else None
     return {
         "running": string(shard(partition(task.key))),
         "due": number(NEVER if deadline is None else deadline),

@@ -1,14 +1,18 @@
-"""Tokens and settings in the table, in partitions of their own."""
+"""Tokens, settings and other swarms in the table, in partitions of their own."""
 
 from mail.aws import AwsClient
+from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import TemplateRecord, TokenRecord
 from mail.errors import PayloadTooLarge
-from mail.stores.dynamodb_items import size_in_bytes, string
-from mail.stores.dynamodb_table import DynamoDBTable, key_of
+from mail.stores.dynamodb_items import Item, number, size_in_bytes, string
+from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable, key_of
 
 HEALTH = ("SERVER", "HEALTH")
 HAS_TOKENS = ("SERVER", "HAS_TOKENS")
 TEMPLATE = ("SERVER", "TEMPLATE")
+
+PEERS = "PEER"
+"""The partition of other swarms: their sort key is their name, and their health an attribute of its own."""
 
 TEMPLATE_BYTES = 350_000
 """How large a loaded swarm may be: it is one item, which may have 400 KB."""
@@ -54,6 +58,48 @@ class DynamoDBRecords:
             raise PayloadTooLarge(f"a swarm may have {TEMPLATE_BYTES} bytes, and this one has {size}")
         fields = {name: string(getattr(record, name)) for name in ("text", "loaded", "replaces")}
         await self._table.put({**key_of(TEMPLATE), **fields})
+
+    async def peers(self) -> list[PeerRecord]:
+        return [PeerRecord.model_validate_json(item["record"]["S"]) for item in await self._peers()]
+
+    async def peer(self, name: str) -> PeerRecord | None:
+        item = await self._table.get((PEERS, name), "record") if name else None
+        return None if item is None else PeerRecord.model_validate_json(item["record"]["S"])
+
+    async def set_peer(self, record: PeerRecord) -> None:
+        """DynamoDB deletes it some time after it has expired."""
+        values = {":record": string(record.model_dump_json())}
+        if record.expires is None:
+            update = "SET #record = :record REMOVE #expires_at"
+        else:
+            update = "SET #record = :record, #expires_at = :expires_at"
+            values[":expires_at"] = number(int(record.expires))
+        await self._table.update((PEERS, record.name), update, "", values)
+
+    async def delete_peer(self, name: str) -> bool:
+        return bool(name) and await self._table.delete((PEERS, name), "attribute_exists(#PK)", {})
+
+    async def peers_health(self) -> dict[str, PeerHealth]:
+        return {
+            item["SK"]["S"]: PeerHealth.model_validate_json(item["health"]["S"])
+            for item in await self._peers()
+            if "health" in item
+        }
+
+    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
+        values = {":health": string(health.model_dump_json())}
+        try:
+            await self._table.update((PEERS, name), "SET #health = :health", "attribute_exists(#PK)", values)
+        except ConditionFailed:
+            return
+
+    async def _peers(self) -> list[Item]:
+        pages = self._table.query(
+            KeyConditionExpression="PK = :partition",
+            ExpressionAttributeValues={":partition": string(PEERS)},
+            ConsistentRead=True,
+        )
+        return [item async for page in pages for item in page]
 
 
 def _place(digest: str) -> tuple[str, str]:

@@ -93,7 +93,8 @@ class DynamoDBTable:
                 return
 
     async def update(self, key: Key, update: str, condition: str, values: Item, **given: str) -> Item:
-        """Change an item and return it as it is then. Raises ConditionFailed."""
+        """Change an item and return it as it is then; an empty condition always holds. Raises ConditionFailed."""
+        conditional = {"ConditionExpression": condition} if condition else {}
         for attempt in range(TRIES):
             try:
                 answer = await self._client.call(
@@ -102,11 +103,11 @@ class DynamoDBTable:
                     TableName=self.name,
                     Key=key_of(key),
                     UpdateExpression=update,
-                    ConditionExpression=condition,
                     ExpressionAttributeNames=names(update + condition, **given),
                     ExpressionAttributeValues=values,
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                    **conditional,
                 )
             except Refused as refusal:
                 if refusal.code == "ConditionalCheckFailedException":
@@ -150,8 +151,9 @@ class DynamoDBTable:
         """Write an item, whatever was there before."""
         await self._client.call("put_item", TableName=self.name, Item=item)
 
-    async def delete(self, key: Key, condition: str, values: Item) -> None:
-        """Delete an item if it is what the condition says."""
+    async def delete(self, key: Key, condition: str, values: Item) -> bool:
+        """Delete an item if it is what the condition says; returns whether it was."""
+        given = {"ExpressionAttributeValues": values} if values else {}
         try:
             await self._client.call(
                 "delete_item",
@@ -160,10 +162,11 @@ class DynamoDBTable:
                 Key=key_of(key),
                 ConditionExpression=condition,
                 ExpressionAttributeNames=names(condition),
-                ExpressionAttributeValues=values,
+                **given,
             )
         except Refused:
-            return
+            return False
+        return True
 
     def _judge(self, refusal: Refused, repeated: bool) -> None:
         """Return where a cancelled transaction is worth another try."""

@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from mail.core.change import Lease, Turn
+from mail.core.peers import peer_of
 from mail.core.ports import Idle, Leased
 from mail.core.stamp import Stamp
-from mail.core.tasks import Checkpoint, Task, TaskKey
+from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import LeaseLost, PayloadTooLarge, StoreUnavailable
 from mail.stores.blobs import Blobs
 from mail.stores.dynamodb_commit import INLINE_BYTES, ITEM_BYTES, Text
@@ -39,6 +40,9 @@ MAY_OPEN = (
     " OR #leases.#mailbox.#token = :token)"
 )
 """The last of it is for a request that was repeated: the lease that it finds is its own."""
+
+AND_RUNS = " AND #status = :status"
+"""For agents: another swarm gets its mail even when the task has stopped."""
 
 IS_OURS = "#leases.#mailbox.#token = :token"
 
@@ -116,24 +120,29 @@ class TurnDesk:
             mail = await self._reader.next_mail(task, mailbox, history_after)
             if mail is not None:
                 leases = decode_leases(item)
-                others = sum(other.expires > now for name, other in leases.items() if name != mailbox)
+                others = sum(
+                    other.expires > now
+                    for name, other in leases.items()
+                    if name != mailbox and peer_of(name) is None
+                )
                 return await self._turn(task, mailbox, lease, mail, others)
             if await self._forget_mail(item, task, mailbox, lease):
                 return Idle(await self._reader.load(key))
         raise StoreUnavailable
 
     async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Item:
+        condition = MAY_OPEN
+        values = {
+            ":lease": encode_lease(lease),
+            ":now": number(now),
+            ":token": string(lease.token),
+            ":present": number(self._reader.now()),
+        }
+        if peer_of(mailbox) is None:
+            condition += AND_RUNS
+            values[":status"] = string(TaskStatus.RUNNING)
         return await self._table.update(
-            (partition(key), META),
-            "SET #leases.#mailbox = :lease",
-            MAY_OPEN,
-            {
-                ":lease": encode_lease(lease),
-                ":now": number(now),
-                ":token": string(lease.token),
-                ":present": number(self._reader.now()),
-            },
-            mailbox=mailbox,
+            (partition(key), META), "SET #leases.#mailbox = :lease", condition, values, mailbox=mailbox
         )
 
     async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Leased | Idle:

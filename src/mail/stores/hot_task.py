@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from mail.core.change import InboxEntry, Lease, TaskChange
 from mail.core.message import MAILMessage
+from mail.core.peers import peer_of
 from mail.core.tasks import Checkpoint, Task
 
 _place = attrgetter("tier", "seq")
@@ -35,8 +36,8 @@ class HotTask:
         return lease is not None and lease.expires > now
 
     def count_leases(self, now: float) -> int:
-        """How many mailboxes are leased."""
-        return sum(lease.expires > now for lease in self.leases.values())
+        """How many mailboxes of agents are leased."""
+        return sum(lease.expires > now for mailbox, lease in self.leases.items() if peer_of(mailbox) is None)
 
     def head(self, mailbox: str) -> InboxEntry | None:
         """The message that is next in a mailbox."""

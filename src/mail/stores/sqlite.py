@@ -54,16 +54,17 @@ class SQLiteStore:
         if hot.is_leased(mailbox, now):
             return Leased()
         entry = hot.head(mailbox)
-        if entry is None or not hot.task.is_running:
+        if entry is None or not hot.task.lets_open(mailbox):
             return Idle(hot.task)
         history = (
             self._history(hot.row, mailbox, history_after)
             if hot.task.histories.get(mailbox, 0) > history_after
             else []
         )
+        others = hot.count_leases(now)
         hot.leases[mailbox] = lease
         checkpoint = hot.checkpoints.get((mailbox, entry.seq))
-        return Turn(hot.task, entry, lease, history, checkpoint, hot.count_leases(now) - 1)
+        return Turn(hot.task, entry, lease, history, checkpoint, others)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
@@ -146,7 +147,7 @@ class SQLiteStore:
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
-        rows = self._read("SELECT id FROM tasks WHERE status = 'running' ORDER BY id")
+        rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
         tasks = [self._state(row) for (row,) in rows]
         return [
             token
@@ -259,6 +260,7 @@ class SQLiteStore:
             hot is not None
             and finished is None
             and task.status is hot.task.status
+            and task.is_delivering is hot.task.is_delivering
             and (task.limits is hot.task.limits or task.limits == hot.task.limits)
         ):
             self._insert_commit(hot.row, change)
@@ -266,14 +268,15 @@ class SQLiteStore:
         self._sql.execute("BEGIN IMMEDIATE")
         if hot is None:
             (row,) = self._sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline) VALUES (?, ?, ?, ?) RETURNING id",
-                (*task.key, task.status, task.limits.deadline),
+                "INSERT INTO tasks (instance, task_id, status, deadline, delivering) VALUES (?, ?, ?, ?, ?)"
+                " RETURNING id",
+                (*task.key, task.status, task.limits.deadline, task.is_delivering),
             ).fetchone()
         else:
             row = hot.row
             self._sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ? WHERE id = ?",
-                (task.status, task.limits.deadline, row),
+                "UPDATE tasks SET status = ?, deadline = ?, delivering = ? WHERE id = ?",
+                (task.status, task.limits.deadline, task.is_delivering, row),
             )
         if finished is not None:
             self._sql.execute(

@@ -10,13 +10,13 @@ from mail.errors import ConfigurationError
 
 IN_MEMORY = ":memory:"
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
 # and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
 # task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
 # went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. `read_seq` is a
-# JSON list where several messages were read at once. Short columns come first, as long ones may lie on pages
+# JSON list where several messages were read at once. `delivering` is 1 while mail waits for other swarms. Short columns come first, as long ones may lie on pages
 # behind.
 SCHEMA = """
 CREATE TABLE tasks (
@@ -25,10 +25,12 @@ CREATE TABLE tasks (
     task_id TEXT NOT NULL,
     status TEXT NOT NULL,
     deadline REAL,
+    delivering INTEGER NOT NULL DEFAULT 0,
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks ON tasks (deadline) WHERE status = 'running';
+CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE TABLE commits (
     id INTEGER PRIMARY KEY,
     agent TEXT,
@@ -59,9 +61,23 @@ CREATE TABLE settings (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
+CREATE TABLE peers (
+    name TEXT PRIMARY KEY,
+    record TEXT NOT NULL,
+    health TEXT
+);
 """
 
-TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings")
+MIGRATIONS = {
+    1: """
+ALTER TABLE tasks ADD COLUMN delivering INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
+CREATE TABLE peers (name TEXT PRIMARY KEY, record TEXT NOT NULL, health TEXT);
+""",
+}
+"""From each earlier version of the schema to the next."""
+
+TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers")
 
 
 def commit_id(task_row: int, seq: int) -> int:
@@ -105,14 +121,16 @@ class SQLiteDatabase:
 
     def _migrate(self) -> None:
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self.connection.executescript(
-                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
-        elif version != SCHEMA_VERSION:
+        steps = [SCHEMA] if version == 0 else [MIGRATIONS.get(n) for n in range(version, SCHEMA_VERSION)]
+        if version > SCHEMA_VERSION or None in steps:
             raise ConfigurationError(
                 f"{self.path} has schema version {version}, this program needs {SCHEMA_VERSION}; "
                 "use another database file or another version of this program"
+            )
+        if steps:
+            script = "\n".join(map(str, steps))
+            self.connection.executescript(
+                f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
 
     def close(self) -> None:

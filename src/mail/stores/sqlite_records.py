@@ -1,9 +1,10 @@
-"""Tokens and settings in the embedded database."""
+"""Tokens, settings and other swarms in the embedded database."""
 
 from dataclasses import asdict
 
 from pydantic_core import from_json, to_json
 
+from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import TemplateRecord, TokenRecord
 from mail.stores.sqlite_database import SQLiteDatabase
 
@@ -41,6 +42,30 @@ class SQLiteRecords:
 
     async def set_template(self, record: TemplateRecord) -> None:
         self._set("template", to_json(asdict(record)).decode())
+
+    async def peers(self) -> list[PeerRecord]:
+        rows = self._sql.execute("SELECT record FROM peers ORDER BY name").fetchall()
+        return [PeerRecord.model_validate_json(text) for (text,) in rows]
+
+    async def peer(self, name: str) -> PeerRecord | None:
+        row = self._sql.execute("SELECT record FROM peers WHERE name = ?", (name,)).fetchone()
+        return None if row is None else PeerRecord.model_validate_json(row[0])
+
+    async def set_peer(self, record: PeerRecord) -> None:
+        self._sql.execute(
+            "INSERT INTO peers (name, record) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record = excluded.record",
+            (record.name, record.model_dump_json()),
+        )
+
+    async def delete_peer(self, name: str) -> bool:
+        return self._sql.execute("DELETE FROM peers WHERE name = ?", (name,)).rowcount > 0
+
+    async def peers_health(self) -> dict[str, PeerHealth]:
+        rows = self._sql.execute("SELECT name, health FROM peers WHERE health IS NOT NULL").fetchall()
+        return {name: PeerHealth.model_validate_json(text) for name, text in rows}
+
+    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
+        self._sql.execute("UPDATE peers SET health = ? WHERE name = ?", (health.model_dump_json(), name))
 
     def _setting(self, name: str) -> str | None:
         row = self._sql.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()

@@ -1,0 +1,298 @@
+"""Mail from other swarms: how it begins a task here, joins one, answers, or ends one. Pure functions.
+
+| from | the task here | then |
+| --- | --- | --- |
+| a swarm that asks this one | unknown | it begins, under the instance of the caller's token |
+| | running | more mail for it |
+| | stopped | a new generation, as for a person's words |
+| | any, with word that the whole task is over | it ends, and swarms further down are told |
+| a swarm that this one has asked | running | the answer, or mail, goes to the agent that it is for |
+| | stopped | an awaited answer, or mail that asks for something, waits for the task to go on; the rest is dropped |
+
+Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer says of itself in a message opens nothing.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from mail.core.address import (
+    EVERYONE,
+    MAILAddress,
+    Principal,
+    create_agent_address,
+    format_agent_address,
+    parse_agent_address,
+)
+from mail.core.agents import SwarmCore
+from mail.core.change import TaskChange
+from mail.core.draft import Draft
+from mail.core.events import EventKind
+from mail.core.hints import did_you_mean
+from mail.core.intake import abandon_breakpoint, swarm_limits, title_of
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.letters import write_letter
+from mail.core.limits import TURNS_PER_STEP
+from mail.core.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
+from mail.core.outbound import HOPS, STEPS_LEFT
+from mail.core.stamp import Stamp
+from mail.core.tasks import OpenRequest, Task, TaskKey, TaskStatus, Transition
+from mail.errors import BadRequest, Subject, TaskNotFound
+
+FINGERPRINT = 12
+"""Hexadecimal digits that are kept of the digest of a message's id."""
+
+REMEMBERED = 256
+"""How many messages of other swarms a task can tell from new ones."""
+
+MAX_CONTRIBUTORS = 64
+
+
+def place(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> TaskKey:
+    """Where the task of a message is kept here. Raises BadRequest for a message that is not for this swarm."""
+    if message.target_swarm != swarm.name:
+        raise BadRequest(f"this is swarm {swarm.name!r}; the message is for {message.target_swarm!r}")
+    if message.source_swarm == swarm.name:
+        raise BadRequest(f"source_swarm {message.source_swarm!r} is this very swarm")
+    ours = [each for each in message.task_contributors if Principal.parse(each).swarm == swarm.name]
+    if back and not ours:
+        raise BadRequest("no contributor is of this swarm; send a new task to /interswarm/forward")
+    instance = ours[0] if ours else runner_of(caller_id, swarm)
+    return TaskKey(instance, message.payload.task_id)
+
+
+def runner_of(caller_id: str, swarm: SwarmCore) -> str:
+    """The instance under which the tasks of another swarm are kept here. Raises BadRequest for an impossible id."""
+    return str(Principal.parse(f"swarm:{caller_id}@{swarm.name}"))
+
+
+def receive(
+    task: Task | None,
+    swarm: SwarmCore,
+    key: TaskKey,
+    message: MAILInterswarmMessage,
+    stamp: Stamp,
+    *,
+    caller_id: str,
+    peer_id: str,
+    back: bool,
+    hop_limit: int,
+) -> TaskChange | None:
+    """Decide what a message does to its task; `task` is None where there is none. None where it has come before.
+
+    `caller_id` is the id of the token that it came with, `peer_id` the id of the token of the swarm that it
+    says it is from. Raises BadRequest or TaskNotFound; then nothing is to be stored.
+    """
+    own_instance = key.instance == runner_of(caller_id, swarm)
+    if task is None:
+        if back or not own_instance:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return _begin(swarm, key, message, stamp, hop_limit)
+    if not (own_instance or (message.source_swarm in task.contacts and caller_id == peer_id)):
+        raise TaskNotFound(f"there is no task {key.task_id!r}")
+    if task.owner != message.task_owner:
+        raise BadRequest(f"task {key.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
+    if _fingerprint(message) in task.received:
+        return None
+    return _Reception(task, swarm, message, stamp).decide()
+
+
+def _begin(
+    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, stamp: Stamp, hop_limit: int
+) -> TaskChange:
+    hops = _number(message.payload, HOPS) or 1
+    if hops > hop_limit:
+        raise BadRequest(f"the task has come through {hops} swarms, and the limit is {hop_limit}")
+    task = Task(
+        instance=key.instance,
+        task_id=key.task_id,
+        status=TaskStatus.RUNNING,
+        owner=message.task_owner,
+        contributors=(),
+        entrypoint=swarm.entrypoint,
+        title=title_of(message.payload.subject, message.payload.body),
+        started=stamp.now().isoformat(),
+        limits=swarm_limits(swarm),
+        asker=message.source_swarm,
+        hops=hops,
+    )
+    return _Reception(task, swarm, message, stamp, is_new=True).decide()
+
+
+class _Reception:
+    """One message of another swarm being taken in."""
+
+    def __init__(
+        self,
+        task: Task,
+        swarm: SwarmCore,
+        message: MAILInterswarmMessage,
+        stamp: Stamp,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self.task = task
+        self.swarm = swarm
+        self.wrapper = message
+        self.payload = message.payload
+        self.source = message.source_swarm
+        self.is_new = is_new
+        self.draft = Draft(task, swarm, stamp, is_new=is_new)
+
+    def decide(self) -> TaskChange:
+        draft, task = self.draft, self.task
+        draft.updates["received"] = (*task.received, _fingerprint(self.wrapper))[-REMEMBERED:]
+        contributors = dict.fromkeys((*task.contributors, *self.wrapper.task_contributors))
+        if task.asker is not None:
+            contributors[task.instance] = None
+        draft.updates["contributors"] = tuple(contributors)[:MAX_CONTRIBUTORS]
+        draft.emit(
+            EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
+        )
+        if self._says_it_is_over():
+            self._close()
+        elif self.wrapper.msg_type in ("response", "broadcast_complete"):
+            self._answer()
+        else:
+            self._deliver(self.wrapper.msg_type, self._recipients())
+        return draft.seal()
+
+    def _says_it_is_over(self) -> bool:
+        """Whether the swarm that asked says that the whole task is over: on the wire, only a subject tells."""
+        if self.source != self.task.asker or self.is_new:
+            return False
+        subject, kind = self.payload.subject, self.wrapper.msg_type
+        return kind == "broadcast_complete" or (kind == "response" and subject == Subject.TASK_COMPLETE)
+
+    def _close(self) -> None:
+        """End this swarm's part, unless it has ended, and pass the word on to swarms further down."""
+        draft = self.draft
+        ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
+        if draft.status is TaskStatus.RUNNING:
+            draft.move(Transition.COMPLETE)
+            draft.end_with(ending)
+        draft.requests = ()
+        draft.tell_contacts(ending, but=self.source)
+
+    def _answer(self) -> None:
+        """Bring an answer to whoever has asked for it, and nothing to a task that has stopped and asked for none."""
+        draft = self.draft
+        asked = self._request_answered()
+        if asked is not None:
+            draft.settle_request(asked)
+            if not asked.sender:
+                if draft.is_running:
+                    sender = self._sender()
+                    message = self._message("response", (draft.owner_address,))
+                    draft.answer_owner(sender, self.payload.body, message=message)
+                return
+            self._deliver("response", [asked.sender])
+            return
+        if draft.is_running or self.source == self.task.asker:
+            recipients = self._recipients() if self.wrapper.msg_type == "response" else [self.task.entrypoint]
+            self._deliver("response", recipients)
+
+    def _request_answered(self) -> OpenRequest | None:
+        """The request that an answer is for: by its id, else by who has asked whom.
+
+        Where a swarm as a whole answers, by its system or by completing its part, that is any.
+        """
+        open_requests = [request for request in self.draft.requests if request.asked == self.source]
+        payload, sender = self.payload, self._sender().address
+        by_id = payload.request_id if isinstance(payload, MAILResponse) else None
+        readers = {parse_agent_address(recipient.address)[0] for recipient in payload.recipients}
+        of_reader = [request for request in open_requests if not request.sender or request.sender in readers]
+        whole = not isinstance(payload, MAILResponse) or payload.sender.address_type == "system"
+        choices = [
+            *(request for request in open_requests if request.request_id == by_id),
+            *(request for request in of_reader if request.recipient == sender),
+            *of_reader,
+            *(open_requests if whole else ()),
+        ]
+        return choices[0] if choices else None
+
+    def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
+        draft, task = self.draft, self.task
+        sender = self._sender().address
+        draft.meet(self.source, parse_agent_address(sender)[0])
+        if self.is_new:
+            agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
+            draft.updates["entrypoint"] = agent
+        elif self.source == task.asker and not draft.is_running:
+            abandon_breakpoint(draft)
+            draft.move(Transition.RESUME)
+            draft.updates |= {**task.next_generation(), "limits": swarm_limits(self.swarm)}
+        if self.source == task.asker:
+            self._limit_steps()
+        message = self._message(kind, [create_agent_address(name) for name in mailboxes])
+        draft.send(message, mailboxes)
+        if isinstance(message.message, MAILRequest):
+            draft.ask(
+                OpenRequest(request_id=message.message.request_id, sender=sender, recipient=mailboxes[0])
+            )
+
+    def _limit_steps(self) -> None:
+        """No more steps than the swarm that asks has left."""
+        left = _number(self.payload, STEPS_LEFT)
+        limits = self.draft.updates.get("limits", self.task.limits)
+        used = self.draft.updates.get("steps", self.task.steps)
+        if left is not None and used + left < limits.steps:
+            steps = used + left
+            self.draft.updates["limits"] = limits.model_copy(
+                update={"steps": steps, "turns": min(limits.turns, steps * TURNS_PER_STEP)}
+            )
+
+    def _recipients(self) -> list[str]:
+        """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
+        found: dict[str, None] = {}
+        for recipient in self.payload.recipients:
+            name, where = parse_agent_address(recipient.address)
+            if where not in (None, self.swarm.name):
+                continue
+            if name == EVERYONE:
+                found |= dict.fromkeys(self.swarm.agents)
+            elif name in self.swarm.agents:
+                found[name] = None
+            else:
+                raise BadRequest(
+                    f"swarm {self.swarm.name!r} has no agent {name!r}{did_you_mean(name, self.swarm.agents)}"
+                )
+        if not found:
+            raise BadRequest(f"no recipient of the message is in swarm {self.swarm.name!r}")
+        return list(found)
+
+    def _sender(self) -> MAILAddress:
+        """Who wrote it, as this swarm calls them: `name@swarm`, whatever swarm the message says."""
+        sender = self.payload.sender
+        if sender.address_type == "system":
+            return sender.model_copy(update={"address": self.source})
+        name, _ = parse_agent_address(sender.address)
+        return sender.model_copy(update={"address": format_agent_address(name, self.source)})
+
+    def _message(self, kind: MessageType, recipients: Sequence[MAILAddress]) -> MAILMessage:
+        """The message as mail of this swarm: of another kind, where a completion is an answer here."""
+        payload = self.payload
+        request_id = payload.request_id if isinstance(payload, MAILRequest | MAILResponse) else None
+        return write_letter(
+            kind,
+            task_id=self.task.task_id,
+            sender=self._sender(),
+            recipients=recipients,
+            subject=payload.subject,
+            body=payload.body,
+            stamp=self.draft.stamp,
+            request_id=request_id,
+            sender_swarm=self.source,
+            routing_info=payload.routing_info,
+        )
+
+
+def _fingerprint(message: MAILInterswarmMessage) -> str:
+    """Tells a message from others of its task; the swarm it says it is from is part of it."""
+    text = f"{message.source_swarm}\n{message.message_id}"
+    return sha256(text.encode()).hexdigest()[:FINGERPRINT]
+
+
+def _number(payload: MAILPayload, name: str) -> int | None:
+    """A positive number from `routing_info`; None where there is none."""
+    value = (payload.routing_info or {}).get(name)
+    return value if type(value) is int and value > 0 else None

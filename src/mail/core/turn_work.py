@@ -1,0 +1,87 @@
+"""An open turn, and what is the same for all kinds of them: its commit, and what there is to report of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mail.core.agents import SwarmCore
+from mail.core.change import TaskChange, Turn
+from mail.core.ports import Store
+from mail.core.stamp import Stamp
+from mail.core.tasks import Task
+from mail.core.usage import NO_USAGE, Usage
+from mail.errors import TaskNotFound, VersionConflict
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """What became of a token, for whoever measures.
+
+    Attributes:
+        conflicts: how often somebody else's commit came first, so that the turn was settled again.
+        agent_seconds: how long the agent function took, and so its model.
+        usage: what the turn's models were paid, in earlier runs of it as well.
+    """
+
+    class Outcome(StrEnum):
+        """LEASED and IDLE: there was no turn to run; LOST: somebody else had taken it over meanwhile."""
+
+        COMMITTED = "committed"
+        HANDED_BACK = "handed_back"
+        LEASED = "leased"
+        IDLE = "idle"
+        LOST = "lost"
+
+    outcome: Outcome
+    conflicts: int = 0
+    agent_seconds: float = 0.0
+    usage: Usage = NO_USAGE
+
+
+class TurnWork(ABC):
+    """A turn that its worker has leased."""
+
+    def __init__(self, turn: Turn, swarm: SwarmCore, store: Store, stamp: Stamp) -> None:
+        self.turn = turn
+        self._swarm = swarm
+        self._store = store
+        self._stamp = stamp
+        self._conflicts = 0
+
+    @abstractmethod
+    async def run(self, seconds: float) -> TaskChange | None:
+        """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
+
+    @abstractmethod
+    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+        """End the turn as failed, without running it; None where its message is newer than `upto`."""
+
+    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
+        """What there is to measure."""
+        return TurnReport(outcome, self._conflicts)
+
+    async def _commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+        """Commit what `decide` makes of the task, deciding again as long as others commit first.
+
+        None where it decides for nothing.
+        """
+        task = self.turn.task
+        while True:
+            change = decide(task)
+            if change is None:
+                return None
+            try:
+                await self._store.commit(change)
+            except VersionConflict as conflict:
+                self._conflicts += 1
+                task = conflict.current or await self._load()
+                continue
+            return change
+
+    async def _load(self) -> Task:
+        key = self.turn.task.key
+        task = await self._store.load(key)
+        if task is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return task

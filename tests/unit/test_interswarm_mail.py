@@ -1,0 +1,441 @@
+"""Mail between swarms: what it does to the tasks at both ends (SPEC, section 7)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.agents import View, call, complete, interrupt, request, respond, turns, wait
+from support.federation import Federation
+from support.swarms import build_agent, build_swarm
+
+from mail.core import outbound
+from mail.core.agents import SwarmCore
+from mail.core.events import EventKind
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.message import MAILResponse
+from mail.core.tasks import TaskKey, TaskStatus
+from mail.errors import PeerUnavailable, Subject
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries take no time."""
+    monkeypatch.setattr(outbound, "RETRY_SECONDS", (0.001,) * len(outbound.RETRY_SECONDS))
+
+
+def asking(
+    policy: Any, *targets: str, name: str = "a", answers: Any = None, agents: dict[str, Any] | None = None
+) -> SwarmCore:
+    """A swarm whose supervisor may write to agents elsewhere."""
+    supervisor = build_agent(
+        policy,
+        targets=[*targets, *(agents or {})],
+        supervises=True,
+        enable_interswarm=True,
+        name="supervisor",
+    )
+    return build_swarm({"supervisor": supervisor, **(agents or {})}, entrypoint="supervisor", name=name)
+
+
+def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
+    """A swarm whose worker answers whoever writes, without being able to write elsewhere by itself."""
+    worker = build_agent(policy, targets=["supervisor"], name="worker", **options)
+    supervisor = build_agent(
+        turns([complete("never")]), targets=["worker"], supervises=True, name="supervisor"
+    )
+    return build_swarm({"supervisor": supervisor, "worker": worker}, entrypoint="supervisor", name=name)
+
+
+def echo(view: View) -> Any:
+    return [respond(view.mail.sender, f"{view.mail.body}, said the worker")]
+
+
+def ask_then_tell(*targets: str) -> Any:
+    """Ask every target, and complete with what the last of them says."""
+
+    def policy(view: View) -> Any:
+        if len(view.letters) == 1:
+            return [*(request(target, view.mail.body) for target in targets), wait()]
+        if len(view.letters) <= len(targets):
+            return [wait()]
+        return [complete(" | ".join(letter.body for letter in view.letters[1:]))]
+
+    return policy
+
+
+class TestQuestionAndAnswer:
+    @pytest.fixture
+    async def pair(self) -> AsyncIterator[Federation]:
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
+            yield both
+
+    async def test_the_answer_of_another_swarm(self, pair: Federation) -> None:
+        outcome = await pair["a"].ask("hello")
+        assert outcome.answer == "hello, said the worker"
+        assert EventKind.AGENT_ERROR not in outcome.kinds
+
+    async def test_what_travels(self, pair: Federation) -> None:
+        await pair["a"].ask("hello")
+        await pair.settle()
+        (question, q_back), (answer, a_back), (end, e_back) = pair.sent
+        assert [q_back, a_back, e_back] == [False, True, True]
+        assert question.task_contributors == ("user:ann@a",)
+        assert answer.task_contributors == ("user:ann@a", "swarm:a@b")
+        assert {message.task_owner for message, _ in pair.sent} == {"user:ann@a"}
+        assert question.payload.sender.address == "supervisor@a"
+        assert question.payload.recipients[0].address == "worker@b"
+        assert (question.auth_token, question.metadata) == ("", {})
+        assert isinstance(answer.payload, MAILResponse)
+        assert answer.payload.request_id == question.payload["request_id"]
+        assert (end.msg_type, end.payload.subject) == ("response", "::task_complete::")
+        assert end.payload.recipients[0].address == "worker@b"
+
+    async def test_the_other_end_is_told_and_ends(self, pair: Federation) -> None:
+        outcome = await pair["a"].ask("hello")
+        await pair.settle()
+        task = await pair["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        assert task is not None
+        assert (task.status, task.owner, task.asker) == (TaskStatus.COMPLETED, "user:ann@a", "a")
+        assert list(task.contacts) == ["a"]
+
+    async def test_the_record_names_the_swarms(self, pair: Federation) -> None:
+        outcome = await pair["a"].ask("hello")
+        assert list(outcome.task.contacts) == ["b"]
+        assert outcome.task.contributors == ("user:ann@a", "swarm:a@b")
+
+    async def test_what_the_reader_sees(self, pair: Federation) -> None:
+        outcome = await pair["a"].ask("hello")
+        await pair.settle()
+        key = TaskKey("swarm:a@b", outcome.key.task_id)
+        (letter, *_) = (
+            entry for entry in await pair["b"].history("worker", key) if entry.get("role") == "user"
+        )
+        assert '<from type="agent">supervisor@a</from>' in letter["content"]
+        assert '<address type="agent">worker</address>' in letter["content"]
+
+    async def test_events_at_both_ends(self, pair: Federation) -> None:
+        outcome = await pair["a"].ask("hello")
+        (sent,) = outcome.of(EventKind.INTERSWARM_MESSAGE_SENT)
+        assert sent.text.startswith("sent interswarm message forward to swarm b:\n<incoming_message>")
+        (received,) = outcome.of(EventKind.INTERSWARM_MESSAGE_RECEIVED)
+        assert received.text == "received interswarm message from swarm b"
+
+    async def test_the_task_goes_on_and_reaches_the_same_task_there(self, pair: Federation) -> None:
+        first = await pair["a"].ask("hello")
+        second = await pair["a"].ask("again", task_id=first.key.task_id)
+        assert second.answer.startswith("hello, said the worker")
+        await pair.settle()
+        task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
+        assert task is not None
+        assert task.generation >= 1
+
+
+async def test_several_swarms_at_once() -> None:
+    targets = ("worker@b", "worker@c")
+    async with Federation(
+        asking(ask_then_tell(*targets), *targets), answering(echo, "b"), answering(echo, "c")
+    ) as three:
+        outcome = await three["a"].ask("hello")
+    assert outcome.answer == "hello, said the worker | hello, said the worker"
+    assert sorted(outcome.task.contacts) == ["b", "c"]
+
+
+async def test_a_chain() -> None:
+    """A asks B, which asks C: answers come back the same way, and all three are told of the end."""
+
+    def relay(view: View) -> Any:
+        if view.mail.sender.endswith("@a"):
+            return [request("worker@c", view.mail.body), wait()]
+        return [respond("supervisor@a", f"{view.mail.body} to b")]
+
+    middle = asking(relay, "worker@c", name="b")
+    async with Federation(
+        asking(ask_then_tell("supervisor@b"), "supervisor@b"), middle, answering(echo, "c")
+    ) as all3:
+        outcome = await all3["a"].ask("hello")
+        await all3.settle()
+        assert outcome.answer == "hello, said the worker to b"
+        hops = {
+            message.target_swarm: message.payload.routing_info["hops"]
+            for message, back in all3.sent
+            if not back
+        }
+        assert hops == {"b": 1, "c": 2}
+        for name, asker in (("b", "a"), ("c", "b")):
+            task = await all3[name].store.load(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
+            assert task is not None
+            assert (task.status, task.owner) == (TaskStatus.COMPLETED, "user:ann@a")
+
+
+async def test_a_supervisor_that_completes_answers_the_swarm_that_asked() -> None:
+    helper = build_swarm(
+        {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
+        entrypoint="boss",
+        name="b",
+    )
+    async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), helper) as both:
+        outcome = await both["a"].ask("hello")
+        await both.settle()
+        assert outcome.answer == "42"
+        answer = both.sent[1][0]
+        assert (answer.msg_type, answer.payload.subject) == ("response", "::interswarm_task_complete::")
+        assert answer.payload["request_id"] == both.sent[0][0].payload["request_id"]
+
+
+async def test_a_part_that_fails_tells_the_swarm_that_asked() -> None:
+    def broken(view: View) -> Any:
+        raise RuntimeError("oh")
+
+    async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(broken)) as both:
+        outcome = await both["a"].ask("hello")
+    assert "worker" in outcome.answer
+    assert "failed" in outcome.answer
+
+
+async def test_a_part_that_stalls_tells_the_swarm_that_asked() -> None:
+    """Whoever was asked says nothing: it is reminded, and then its part ends with an error, which is an answer."""
+
+    lazy = build_swarm(
+        {
+            "boss": build_agent(lambda view: [wait()], supervises=True, name="boss"),
+        },
+        entrypoint="boss",
+        name="b",
+    )
+    async with Federation(asking(ask_then_tell("boss@b"), "boss@b"), lazy) as both:
+        outcome = await both["a"].ask("hello")
+    assert "boss" in outcome.answer
+
+
+async def test_a_breakpoint_in_another_swarm_is_told_to_the_one_that_asked() -> None:
+    helper = build_swarm(
+        {
+            "boss": build_agent(
+                lambda view: (
+                    [call("ask_human", question="really?")]
+                    if len(view.letters) == 1
+                    else [complete(f"human says: {view.mail.body}")]
+                ),
+                supervises=True,
+                name="boss",
+            )
+        },
+        entrypoint="boss",
+        name="b",
+        breakpoint_tools=frozenset({"ask_human"}),
+    )
+
+    def policy(view: View) -> Any:
+        if len(view.letters) == 1:
+            return [request("boss@b", "do it"), wait()]
+        if view.mail.subject == Subject.BREAKPOINT_TOOL_CALL:
+            return [request("boss@b", "yes, really"), wait()]
+        return [complete(view.mail.body)]
+
+    async with Federation(asking(policy, "boss@b"), helper) as both:
+        outcome = await both["a"].ask("hello")
+    assert outcome.answer == "human says: yes, really"
+
+
+class TestFailure:
+    async def test_an_unknown_swarm(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@z"), "worker@z")) as alone:
+            outcome = await alone["a"].ask("hello")
+        assert "could not be delivered to swarm z: swarm 'z' is not known" in outcome.answer
+        assert outcome.task.requests == ()
+        (event,) = outcome.of(EventKind.INTERSWARM_MESSAGE_ERROR)
+        assert event.text == "can't send to swarm z: swarm 'z' is not known"
+
+    async def test_no_connection_at_all(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b")) as alone:
+            alone["a"].runtime.peers = None
+            outcome = await alone["a"].ask("hello")
+        assert "this server has no connection to other swarms" in outcome.answer
+
+    async def test_an_unknown_agent(self) -> None:
+        async with Federation(asking(ask_then_tell("worke@b"), "worke@b"), answering(echo)) as both:
+            outcome = await both["a"].ask("hello")
+        assert "has no agent 'worke'" in outcome.answer
+        assert "Did you mean 'worker'?" in outcome.answer
+
+    async def test_what_may_pass_is_tried_again(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
+            tries = 0
+
+            async def trouble(message: MAILInterswarmMessage) -> None:
+                nonlocal tries
+                tries += 1
+                if tries <= 5:
+                    raise PeerUnavailable("503: busy")
+
+            both.trouble = trouble
+            outcome = await both["a"].ask("hello")
+            assert outcome.answer == "hello, said the worker"
+            errors = outcome.of(EventKind.INTERSWARM_MESSAGE_ERROR)
+            assert len(errors) == 5
+            assert "can't reach swarm b, and will try again" in errors[0].text
+            task = await both["a"].store.load(outcome.key)
+            assert task is not None
+            assert task.contacts["b"].failures == 0
+
+    async def test_after_a_dozen_tries_it_comes_back(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
+            tries = 0
+
+            async def trouble(message: MAILInterswarmMessage) -> None:
+                nonlocal tries
+                tries += 1
+                raise PeerUnavailable("nobody there")
+
+            both.trouble = trouble
+            outcome = await both["a"].ask("hello")
+        assert "given up after 12 tries: nobody there" in outcome.answer
+        assert tries >= 12
+
+    async def test_an_answer_that_was_lost_on_its_way_is_not_a_second_message(self) -> None:
+        """The peer has taken the message, and the sender has not heard of it."""
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
+
+            async def trouble(message: MAILInterswarmMessage) -> None:
+                if both.taken[message.message_id] < 3:
+                    raise PeerUnavailable("the line broke")
+
+            both.after = trouble
+            outcome = await both["a"].ask("hello")
+            await both.settle()
+            assert outcome.answer == "hello, said the worker"
+            assert set(both.taken.values()) == {3}
+            key = TaskKey("swarm:a@b", outcome.key.task_id)
+            letters = [
+                entry for entry in await both["b"].history("worker", key) if entry.get("role") == "user"
+            ]
+            assert len(letters) == 1
+
+
+class TestTools:
+    async def test_an_interrupt(self) -> None:
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker@b", "work"), interrupt("worker@b", "hurry"), wait()]
+            return [complete(view.mail.body)]
+
+        def worker(view: View) -> Any:
+            hurried = any(letter.subject == "Interrupt" for letter in view.letters)
+            if view.mail.subject == "Interrupt":
+                return [wait()]
+            return [respond("supervisor@a", "in a hurry" if hurried else "at leisure")]
+
+        async with Federation(asking(policy, "worker@b"), answering(worker)) as both:
+            outcome = await both["a"].ask("hello")
+        assert outcome.answer in ("in a hurry", "at leisure")
+
+    @pytest.mark.parametrize("swarms", [["b", "c"], []])
+    async def test_a_broadcast_to_other_swarms(self, swarms: list[str]) -> None:
+        heard: list[str] = []
+
+        def listen(name: str) -> Any:
+            def policy(view: View) -> Any:
+                heard.append(f"{name}: {view.mail.body} from {view.mail.sender}")
+                return [call("acknowledge_broadcast")]
+
+            return policy
+
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [call("send_interswarm_broadcast", subject="s", body="news", target_swarms=swarms)]
+            return [complete(view.mail.subject)]
+
+        def swarm(name: str) -> SwarmCore:
+            boss = build_agent(listen(name), supervises=True, name="boss")
+            return build_swarm({"boss": boss}, entrypoint="boss", name=name)
+
+        async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
+            await all3["a"].ask("hello")
+            await all3.settle()
+        assert sorted(heard) == ["b: news from supervisor@a", "c: news from supervisor@a"]
+
+    async def test_discovery_is_an_action(self) -> None:
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [call("discover_swarms", discovery_urls=["http://one", "http://two"])]
+            return [complete(view.mail.body)]
+
+        async with Federation(asking(policy)) as alone:
+            outcome = await alone["a"].ask("hello")
+        assert outcome.answer == "discover_swarms: found 2"
+
+    @pytest.mark.parametrize("tool", ["discover_swarms", "send_interswarm_broadcast"])
+    async def test_only_supervisors_that_may_write_elsewhere(self, tool: str) -> None:
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [call(tool, discovery_urls=["http://one"], subject="s", body="b")]
+            return [complete(view.mail.body)]
+
+        boss = build_agent(policy, supervises=True, name="boss")
+        async with Federation(build_swarm({"boss": boss}, entrypoint="boss", name="a")) as alone:
+            outcome = await alone["a"].ask("hello")
+        assert outcome.answer == f"{tool} is only for supervisors that may write to other swarms"
+
+    async def test_who_may_be_written_to(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@b"), "other@b"), answering(echo)) as both:
+            outcome = await both["a"].ask("hello")
+        assert "you can't write to 'worker@b'; you can write to other@b" in str(
+            [event.text for event in outcome.of(EventKind.AGENT_ERROR)]
+        )
+
+
+class TestLimits:
+    async def test_hops(self) -> None:
+        federation = Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo))
+        federation.hop_limit = 0
+        async with federation as both:
+            outcome = await both["a"].ask("hello")
+        assert "the task has come through 1 swarms, and the limit is 0" in outcome.answer
+
+    async def test_steps_of_the_asker(self) -> None:
+        async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
+            outcome = await both["a"].ask("hello", steps=3)
+            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        assert task is not None
+        assert task.limits.steps == 2
+
+
+class TestPeople:
+    async def test_one_target(self) -> None:
+        async with Federation(asking(turns()), answering(echo)) as both:
+            outcome = await both["a"].ask("hello", targets=("worker@b",))
+            assert outcome.answer == "hello, said the worker"
+            assert outcome.response.msg_type == "response"
+            assert outcome.response.message.sender.address == "worker@b"
+            await both.settle()
+            assert both.sent[0][0].payload.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
+
+    async def test_a_supervisor_that_completes(self) -> None:
+        helper = build_swarm(
+            {"boss": build_agent(turns([complete("42")]), supervises=True, name="boss")},
+            entrypoint="boss",
+            name="b",
+        )
+        async with Federation(asking(turns()), helper) as both:
+            outcome = await both["a"].ask("hello", targets=("boss@b",))
+        assert outcome.answer == "42"
+
+    async def test_several(self) -> None:
+        async with Federation(asking(turns()), answering(echo, "b"), answering(echo, "c")) as all3:
+            outcome = await all3["a"].ask("hi", targets=("worker@b", "worker@c"), msg_type="broadcast")
+        assert sorted(outcome.answer.split("\n\n")) == [
+            "worker@b: hi, said the worker",
+            "worker@c: hi, said the worker",
+        ]
+
+    async def test_one_that_cannot_be_reached(self) -> None:
+        async with Federation(asking(turns())) as alone:
+            outcome = await alone["a"].ask("hello", targets=("worker@b",))
+        assert outcome.task.status is TaskStatus.FAILED
+        assert "could not be delivered to swarm b" in outcome.answer
+
+    async def test_it_goes_on(self) -> None:
+        async with Federation(asking(turns()), answering(echo)) as both:
+            first = await both["a"].ask("one", targets=("worker@b",))
+            second = await both["a"].ask("two", targets=("worker@b",), task_id=first.key.task_id)
+        assert second.answer == "two, said the worker"

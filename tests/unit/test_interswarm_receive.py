@@ -1,0 +1,374 @@
+"""What a swarm makes of messages of others: whose they may be, and what they do to a task (SPEC, section 7)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.agents import View, complete, request, respond, wait
+from support.federation import Swallow
+from support.rig import Rig
+from support.swarms import build_agent, build_swarm
+
+from mail.core.events import EventKind
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.message import MAILMessage
+from mail.core.runtime import Received
+from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.errors import BadRequest, MAILError, TaskNotFound
+
+TASK = "task-1"
+OWNER = "user:ann@home"
+
+
+def letter(
+    kind: str = "request",
+    *,
+    body: str = "please",
+    subject: str = "Request",
+    sender: str = "supervisor",
+    sender_type: str = "agent",
+    recipient: str = "worker@example",
+    message_id: str = "m-1",
+    contributors: tuple[str, ...] = (OWNER,),
+    owner: str = OWNER,
+    source: str = "home",
+    target: str = "example",
+    request_id: str = "r-1",
+    task_id: str = TASK,
+    **routing: Any,
+) -> MAILInterswarmMessage:
+    address = {"address_type": "agent", "address": recipient}
+    payload: dict[str, Any] = {
+        "task_id": task_id,
+        "sender": {"address_type": sender_type, "address": sender},
+        "subject": subject,
+        "body": body,
+        "routing_info": routing or None,
+    }
+    if kind in ("request", "response"):
+        payload |= {"request_id": request_id, "recipient": address}
+    else:
+        name = "interrupt_id" if kind == "interrupt" else "broadcast_id"
+        payload |= {name: "x-1", "recipients": [address]}
+    return MAILInterswarmMessage.model_validate(
+        {
+            "message_id": message_id,
+            "source_swarm": source,
+            "target_swarm": target,
+            "timestamp": "2026-01-31T08:00:00Z",
+            "task_owner": owner,
+            "task_contributors": contributors,
+            "msg_type": kind,
+            "payload": payload,
+            "auth_token": "",
+            "metadata": {},
+        }
+    )
+
+
+class Peer:
+    """Plays the other swarm, `home`."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.sent = 0
+
+    async def forward(self, key_id: str = "home", **fields: Any) -> Received:
+        return await self._send(key_id, back=False, **fields)
+
+    async def back(self, key_id: str = "home", **fields: Any) -> Received:
+        fields.setdefault("contributors", (OWNER, "swarm:home@example"))
+        return await self._send(key_id, back=True, **fields)
+
+    async def _send(self, key_id: str, *, back: bool, **fields: Any) -> Received:
+        self.sent += 1
+        fields.setdefault("message_id", f"m-{self.sent}")
+        received = await self.rig.runtime.receive(key_id, letter(**fields), back=back)
+        await self.rig.workers.idle()
+        return received
+
+    async def task(self, instance: str = "swarm:home@example") -> Task:
+        task = await self.rig.store.load(TaskKey(instance, TASK))
+        assert task is not None
+        return task
+
+    async def outgoing(self) -> list[MAILMessage]:
+        """What was sent to it, oldest first."""
+        events = await self.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+        return [
+            event.message
+            for event in events
+            if event.message is not None
+            and any(each.address.endswith("@home") for each in event.message.message.recipients)
+        ]
+
+    async def letters(self, agent: str = "worker") -> list[str]:
+        """What an agent has been written."""
+        events = await self.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+        return [
+            event.message.message.body
+            for event in events
+            if event.message is not None
+            and any(each.address == agent for each in event.message.message.recipients)
+        ]
+
+
+def worker(view: View) -> Any:
+    if view.mail.sender_type == "system":
+        return [wait()]
+    return [respond(view.mail.sender, f"{view.mail.body}, done")]
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    swarm = build_swarm(
+        {
+            "supervisor": build_agent(
+                lambda view: [complete(f"completed {view.mail.body}")],
+                targets=["worker"],
+                supervises=True,
+                name="supervisor",
+            ),
+            "worker": worker,
+        },
+        entrypoint="supervisor",
+    )
+    async with Rig(swarm) as rig:
+        rig.runtime.peers = Swallow()
+        yield Peer(rig)
+
+
+class TestWhose:
+    async def test_a_new_task(self, peer: Peer) -> None:
+        received = await peer.forward()
+        assert received == Received(TaskKey("swarm:home@example", TASK), "swarm:home@example")
+        task = await peer.task()
+        assert (task.owner, task.asker, task.hops) == (OWNER, "home", 1)
+        assert task.contributors == (OWNER, "swarm:home@example")
+        assert await peer.letters() == ["please"]
+
+    async def test_the_instance_is_of_the_key_and_not_of_what_the_message_says(self, peer: Peer) -> None:
+        received = await peer.forward("other-key", source="home")
+        assert received.key.instance == "swarm:other-key@example"
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"target": "elsewhere"}, "this is swarm 'example'; the message is for 'elsewhere'"),
+            ({"source": "example"}, "is this very swarm"),
+            ({"recipient": "nobody@example"}, "has no agent 'nobody'"),
+            ({"recipient": "worke"}, "Did you mean 'worker'?"),
+            ({"recipient": "worker@elsewhere"}, "no recipient of the message is in swarm 'example'"),
+            ({"hops": 9}, "come through 9 swarms, and the limit is 8"),
+        ],
+    )
+    async def test_what_is_refused(self, peer: Peer, fields: dict[str, Any], says: str) -> None:
+        with pytest.raises(BadRequest) as refusal:
+            await peer.forward(**fields)
+        assert says in refusal.value.detail
+        assert (await peer.rig.store.list_tasks("swarm:home@example")).tasks == []
+
+    async def test_back_needs_a_contributor_of_this_swarm(self, peer: Peer) -> None:
+        with pytest.raises(BadRequest):
+            await peer.back(contributors=(OWNER,))
+
+    async def test_back_needs_a_task(self, peer: Peer) -> None:
+        with pytest.raises(TaskNotFound):
+            await peer.back()
+
+    async def test_a_message_names_no_instance_of_others(self, peer: Peer) -> None:
+        """Neither an unknown task of a person here, nor a known one, can be reached by naming them."""
+        contributors = (OWNER, "user:bob@example")
+        for send in (peer.forward, peer.back):
+            with pytest.raises(TaskNotFound):
+                await send(contributors=contributors)
+        outcome = await peer.rig.ask("mine", task_id=TASK)
+        for source in ("home", "example2"):
+            with pytest.raises(MAILError):
+                await peer.back(contributors=(outcome.task.owner,), owner=outcome.task.owner, source=source)
+        assert (await peer.rig.store.load(outcome.key)) == outcome.task
+
+    async def test_another_key_for_the_same_task(self, peer: Peer) -> None:
+        await peer.forward()
+        for key_id in ("third", "ann"):
+            with pytest.raises(TaskNotFound):
+                await peer.back(key_id)
+            with pytest.raises(TaskNotFound):
+                await peer.forward(key_id, contributors=(OWNER, "swarm:home@example"))
+
+    async def test_another_owner(self, peer: Peer) -> None:
+        await peer.forward()
+        with pytest.raises(BadRequest, match="belongs to user:ann@home"):
+            await peer.back(owner="user:bob@home", contributors=("user:bob@home", "swarm:home@example"))
+        with pytest.raises(BadRequest, match="belongs to user:ann@home"):
+            await peer.forward(owner="user:bob@home", contributors=("user:bob@home",))
+
+    async def test_a_sender_is_of_the_swarm_that_sends(self, peer: Peer) -> None:
+        await peer.forward(sender="boss@elsewhere")
+        (request_seen,) = [
+            event.message
+            for event in await peer.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+            if event.message is not None and event.message.msg_type == "request"
+        ]
+        assert request_seen.sender.address == "boss@home"
+
+    async def test_nobody_poses_as_the_system_of_this_swarm(self, peer: Peer) -> None:
+        await peer.forward(sender="example", sender_type="system")
+        events = await peer.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+        (received,) = [
+            event.message for event in events if event.message and event.message.msg_type == "request"
+        ]
+        assert received.sender.model_dump() == {"address_type": "system", "address": "home"}
+        assert (await peer.task()).steps == 1
+
+
+class TestOnce:
+    async def test_the_same_message_twice(self, peer: Peer) -> None:
+        first = await peer.forward(message_id="same")
+        assert await peer.forward(message_id="same") == first
+        assert await peer.back(message_id="same") == first
+        assert await peer.letters() == ["please"]
+
+    async def test_as_many_as_are_remembered(self, peer: Peer) -> None:
+        await peer.forward(message_id="first")
+        for n in range(100):
+            await peer.forward(message_id=f"n-{n}", kind="interrupt", body=str(n))
+        await peer.forward(message_id="first")
+        assert (await peer.letters()).count("please") == 1
+        assert len((await peer.task()).received) == 101
+
+
+class TestMore:
+    async def test_a_second_forward_is_more_mail(self, peer: Peer) -> None:
+        await peer.forward()
+        await peer.forward(body="and this", request_id="r-2")
+        assert await peer.letters() == ["please", "and this"]
+        assert [message.message.body for message in await peer.outgoing()] == [
+            "please, done",
+            "and this, done",
+        ]
+
+    async def test_a_stopped_task_goes_on(self, peer: Peer) -> None:
+        await peer.forward(recipient="supervisor")
+        assert (await peer.task()).status is TaskStatus.COMPLETED
+        await peer.back(recipient="supervisor", body="once more")
+        task = await peer.task()
+        assert (task.status, task.generation) == (TaskStatus.COMPLETED, 2)
+        assert [message.message.body for message in await peer.outgoing()] == [
+            "completed please",
+            "completed once more",
+        ]
+
+    async def test_a_broadcast(self, peer: Peer) -> None:
+        await peer.forward(kind="broadcast", recipient="all")
+        events = await peer.rig.store.read_events(TaskKey("swarm:home@example", TASK))
+        (heard,) = [e.message for e in events if e.message and e.message.msg_type == "broadcast"]
+        assert {each.address for each in heard.message.recipients} == {"supervisor", "worker"}
+
+
+class TestTheEnd:
+    @pytest.mark.parametrize("kind", ["response", "broadcast_complete"])
+    async def test_word_that_it_is_over(self, peer: Peer, kind: str) -> None:
+        await peer.forward()
+        await peer.back(kind=kind, subject="::task_complete::", recipient="supervisor@example", body="42")
+        task = await peer.task()
+        assert task.status is TaskStatus.COMPLETED
+        response = await peer.rig.store.read_response(task.key, 1)
+        assert response is not None
+        assert response.message.body == "42"
+        assert len(await peer.outgoing()) == 1, "nobody is told what it has just said"
+
+    async def test_it_may_be_said_again(self, peer: Peer) -> None:
+        await peer.forward()
+        for _ in range(2):
+            await peer.back(kind="response", subject="::task_complete::", recipient="supervisor@example")
+        assert (await peer.task()).status is TaskStatus.COMPLETED
+
+    async def test_only_the_swarm_that_asked_can_say_so(self, peer: Peer) -> None:
+        """Another swarm's word that all is over is an answer, and an answer to nothing is mail."""
+        await peer.forward()
+        with pytest.raises(TaskNotFound):
+            await peer.back("third", source="third", kind="broadcast_complete", subject="::task_complete::")
+        assert (await peer.task()).status is TaskStatus.RUNNING
+
+
+class TestAnswers:
+    """This swarm asks `home`, which answers in various ways."""
+
+    @pytest.fixture
+    async def asked(self) -> AsyncIterator[tuple[Peer, TaskKey, str]]:
+        def boss(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("expert@home"), wait()]
+            return [complete(view.mail.body)]
+
+        core = build_agent(
+            boss, targets=["expert@home"], supervises=True, enable_interswarm=True, name="boss"
+        )
+        async with Rig(build_swarm({"boss": core}, entrypoint="boss")) as rig:
+
+            rig.runtime.peers = Swallow()
+            submitted = await rig.submit("hello")
+            await rig.workers.idle()
+            task = await rig.store.load(submitted.key)
+            assert task is not None
+            (open_request,) = task.requests
+            yield Peer(rig), submitted.key, open_request.request_id
+
+    async def answer(self, asked: tuple[Peer, TaskKey, str], key_id: str = "home", **fields: Any) -> str:
+        peer, key, _ = asked
+        fields = {
+            "kind": "response",
+            "sender": "expert",
+            "recipient": "boss@example",
+            "body": "the answer",
+            "owner": key.instance,
+            "contributors": (key.instance, "swarm:example@home"),
+            "task_id": key.task_id,
+            **fields,
+        }
+        await peer.back(key_id, **fields)
+        task = await peer.rig.store.load(key)
+        assert task is not None
+        response = await peer.rig.store.read_response(key, 1)
+        return "" if response is None else response.message.body
+
+    async def test_by_its_id(self, asked: Any) -> None:
+        assert await self.answer(asked, request_id=asked[2]) == "the answer"
+        assert (await asked[0].rig.store.load(asked[1])).requests == ()
+
+    async def test_with_an_id_of_its_own(self, asked: Any) -> None:
+        assert await self.answer(asked, request_id="fresh") == "the answer"
+        assert (await asked[0].rig.store.load(asked[1])).requests == ()
+
+    async def test_as_a_completion(self, asked: Any) -> None:
+        """Some peers say `broadcast_complete` when a supervisor of theirs is done: it is the answer, not the end."""
+        assert await self.answer(asked, kind="broadcast_complete", recipient="all") == "the answer"
+        events = await asked[0].rig.store.read_events(asked[1])
+        assert EventKind.TASK_COMPLETE_CALL in [event.kind for event in events], (
+            "the asker has completed it itself"
+        )
+
+    async def test_a_subject_is_no_power(self, asked: Any) -> None:
+        assert await self.answer(asked, subject="::task_complete::", request_id=asked[2]) == "the answer"
+        events = await asked[0].rig.store.read_events(asked[1])
+        assert EventKind.TASK_COMPLETE_CALL in [event.kind for event in events]
+
+    async def test_a_key_that_is_not_the_peers(self, asked: Any) -> None:
+        with pytest.raises(TaskNotFound):
+            await self.answer(asked, key_id="third")
+        with pytest.raises(TaskNotFound):
+            await self.answer(asked, key_id="third", source="third")
+
+    async def test_the_task_runs_on_while_the_answer_is_out(self, asked: Any) -> None:
+        task = await asked[0].rig.store.load(asked[1])
+        assert (task.status, task.nudges, task.pending) == (TaskStatus.RUNNING, 0, {})
+
+    async def test_an_answer_after_the_end(self, asked: Any) -> None:
+        """An echo of a completion changes nothing; it is answered as received."""
+        await self.answer(asked, request_id=asked[2])
+        before = await asked[0].rig.store.load(asked[1])
+        await self.answer(asked, kind="broadcast_complete", recipient="all", subject="::task_complete::")
+        await self.answer(asked, subject="::task_complete::")
+        after = await asked[0].rig.store.load(asked[1])
+        assert (after.status, after.generation, after.pending) == (before.status, 1, {})
