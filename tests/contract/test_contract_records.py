@@ -1,14 +1,34 @@
-"""ServerRecords: built-in tokens and the health status."""
+"""ServerRecords: built-in tokens, the health status, the swarm, and other swarms."""
 
 import dataclasses
 
 from support.adapters import StoreAdapter
 
+from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import ServerRecords, TemplateRecord, TokenRecord
 
 ALICE = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 ROOT = TokenRecord(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
 PEER = TokenRecord(digest="c" * 64, role="agent", id="other-swarm", created="2026-01-31T08:00:02+00:00")
+
+BETA = PeerRecord(name="beta", base_url="https://beta.example", auth_token="${SWARM_AUTH_TOKEN_BETA}")
+GAMMA = PeerRecord(
+    name="Γάμμα mit 🦊",
+    base_url="http://127.0.0.1:9/deep",
+    version="2",
+    description="knows things",
+    entrypoint="boss",
+    keywords=("a", "b"),
+    public=True,
+    metadata={"n": [1, {"x": None}]},
+    auth_token="s3cr3t",
+    auth="aws_iam",
+    caller_id="c",
+    volatile=True,
+    expires=1893456000.5,
+    registered="2026-01-31T08:00:00+00:00",
+)
+WELL = PeerHealth(is_active=True, last_seen="2026-01-31T08:00:00+00:00", latency=0.0125)
 
 
 async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
@@ -16,6 +36,10 @@ async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
     assert await records.find_token(ALICE.digest) is None
     assert await records.health() is None
     assert await records.template() is None
+    assert await records.peers() == []
+    assert await records.peer("beta") is None
+    assert await records.peers_health() == {}
+    assert await records.delete_peer("beta") is False
 
 
 async def test_tokens_are_found_by_their_digest_only(records: ServerRecords) -> None:
@@ -55,13 +79,64 @@ async def test_template_is_what_was_set_last(records: ServerRecords) -> None:
         assert await records.template() == record
 
 
+async def test_peers_are_what_was_set_last(records: ServerRecords) -> None:
+    for record in (GAMMA, BETA, BETA.model_copy(update={"base_url": "https://other.example"}), BETA):
+        await records.set_peer(record)
+        assert await records.peer(record.name) == record
+    assert await records.peers() == [BETA, GAMMA]
+    for name in ("", "BETA", "bet", "%"):
+        assert await records.peer(name) is None
+    kept = GAMMA.model_copy(update={"volatile": False, "expires": None})
+    await records.set_peer(kept)
+    assert await records.peer(GAMMA.name) == kept
+
+
+async def test_peers_are_forgotten_with_their_health(records: ServerRecords) -> None:
+    for record in (BETA, GAMMA):
+        await records.set_peer(record)
+        await records.set_peer_health(record.name, WELL)
+    assert await records.delete_peer("beta") is True
+    assert await records.delete_peer("beta") is False
+    assert await records.peer("beta") is None
+    assert await records.peers() == [GAMMA]
+    assert await records.peers_health() == {GAMMA.name: WELL}
+    await records.set_peer(BETA)
+    assert await records.peers_health() == {GAMMA.name: WELL}
+
+
+async def test_health_and_registration_leave_each_other_alone(records: ServerRecords) -> None:
+    await records.set_peer(BETA)
+    await records.set_peer(GAMMA)
+    assert await records.peers_health() == {}
+    await records.set_peer_health("beta", WELL)
+    ill = WELL.model_copy(update={"is_active": False, "latency": None})
+    await records.set_peer_health(GAMMA.name, WELL)
+    await records.set_peer_health(GAMMA.name, ill)
+    assert await records.peers_health() == {"beta": WELL, GAMMA.name: ill}
+    moved = BETA.model_copy(update={"base_url": "https://other.example"})
+    await records.set_peer(moved)
+    assert await records.peer("beta") == moved
+    assert (await records.peers_health())["beta"] == WELL
+
+
+async def test_health_of_an_unknown_peer_is_not_kept(records: ServerRecords) -> None:
+    await records.set_peer_health("beta", WELL)
+    assert await records.peers_health() == {}
+    assert await records.peer("beta") is None
+    assert await records.peers() == []
+
+
 async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     template = TemplateRecord(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
     await durable.records.add_token(ALICE)
     await durable.records.set_health("degraded")
     await durable.records.set_template(template)
+    await durable.records.set_peer(GAMMA)
+    await durable.records.set_peer_health(GAMMA.name, WELL)
     await durable.reopen()
     assert await durable.records.has_tokens() is True
     assert await durable.records.find_token(ALICE.digest) == ALICE
     assert await durable.records.health() == "degraded"
     assert await durable.records.template() == template
+    assert await durable.records.peers() == [GAMMA]
+    assert await durable.records.peers_health() == {GAMMA.name: WELL}

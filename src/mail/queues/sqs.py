@@ -1,17 +1,20 @@
 """Wakes mailboxes over SQS: a FIFO queue per tier, so that a flood of one tier never delays a more urgent one.
 
 A message is a token. Those of one mailbox are one message group of its queue, so that they come one at a time;
-what turns there are, and in which order, is said by the mailbox alone. What the service limits is kept by how a
+what turns there are, and in which order, is said by the mailbox alone. Mail for other swarms has a standard queue of
+its own, as only that can hold a message back until it is time to try again. What the service limits is kept by how a
 token is made: a batch of ten of them, with names as long as a table's keys may be, is a sixth of a request.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import batched
+from math import ceil
+from time import time
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +22,7 @@ from pydantic import ValidationError
 
 from mail.aws import AwsClient, back_off
 from mail.core.message import Tier
+from mail.core.peers import peer_of
 from mail.core.ports import Token
 from mail.core.record import Record
 from mail.core.tasks import TaskKey
@@ -41,6 +45,12 @@ RETRY_SECONDS = (2, 15, 300, 1800)
 What fails here is not the turn but what it needs, such as a table that can't be reached. For half an hour, that does
 no turn any harm.
 """
+
+
+LONGEST_DELAY = 900
+"""Seconds for which SQS holds a message back, at most."""
+
+Clock = Callable[[], float]
 
 
 class _Body(Record):
@@ -76,12 +86,17 @@ def decode_token(body: str) -> tuple[TaskKey, str, int]:
 class SQSQueue:
     """`mail.core.ports.TurnQueue` on SQS.
 
-    `urls` are those of the queues, tier 1 first; none where a process never publishes.
+    `urls` are those of the queues, tier 1 first; none where a process never publishes. `delivery_url` is that of the
+    queue for other swarms' mail.
     """
 
-    def __init__(self, client: AwsClient, urls: Sequence[str]) -> None:
+    def __init__(
+        self, client: AwsClient, urls: Sequence[str], delivery_url: str = "", *, clock: Clock = time
+    ) -> None:
         self._client = client
         self._urls = dict(zip(Tier, urls, strict=True)) if urls else {}
+        self._delivery_url = delivery_url
+        self._clock = clock
 
     read = staticmethod(decode_token)
 
@@ -89,9 +104,12 @@ class SQSQueue:
         """Send the tokens. Raises StoreUnavailable when some may not have arrived; sending them again does no harm."""
         if tokens and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
-        tiers = {token.tier for token in tokens}
+        deliveries = [token for token in tokens if peer_of(token.mailbox) is not None]
+        turns = [token for token in tokens if peer_of(token.mailbox) is None]
+        tiers = {token.tier for token in turns}
         sent = await asyncio.gather(
-            *(self._send(tier, [token for token in tokens if token.tier is tier]) for tier in tiers),
+            *(self._send_turns(tier, [token for token in turns if token.tier is tier]) for tier in tiers),
+            self._send_deliveries(deliveries),
             return_exceptions=True,  # the other queues get theirs all the same
         )
         for error in sent:
@@ -115,19 +133,29 @@ class SQSQueue:
 
     def _url(self, arn: str) -> str:
         name = arn.rsplit(":", 1)[-1]
-        for url in self._urls.values():
+        for url in (*self._urls.values(), self._delivery_url):
             if url.rsplit("/", 1)[-1] == name:
                 return url
         raise ConfigurationError(
             f"MAIL_TURN_QUEUES does not name the queue that this function is fed by, {arn}"
         )
 
-    async def _send(self, tier: Tier, tokens: Sequence[Token]) -> None:
+    async def _send_turns(self, tier: Tier, tokens: Sequence[Token]) -> None:
         """Send the tokens of one tier in their order, one batch after the other."""
         for batch in batched(tokens, BATCH):
-            await self._send_batch(self._urls[tier], [_entry(str(n), token) for n, token in enumerate(batch)])
+            entries = [_turn_entry(str(n), token) for n, token in enumerate(batch)]
+            await self._send_batch(self._urls[tier], entries)
 
-    async def _send_batch(self, url: str, entries: list[dict[str, str]]) -> None:
+    async def _send_deliveries(self, tokens: Sequence[Token]) -> None:
+        if tokens and not self._delivery_url:
+            raise ConfigurationError(
+                "set the environment variable MAIL_DELIVERY_QUEUE; template.yaml does so"
+            )
+        for batch in batched(tokens, BATCH):
+            entries = [_delivery_entry(str(n), token, self._clock()) for n, token in enumerate(batch)]
+            await self._send_batch(self._delivery_url, entries)
+
+    async def _send_batch(self, url: str, entries: list[dict[str, Any]]) -> None:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await back_off(attempt - 1, base=SEND_SECONDS)
@@ -140,7 +168,12 @@ class SQSQueue:
         raise StoreUnavailable
 
 
-def _entry(entry_id: str, token: Token) -> dict[str, str]:
+def _delivery_entry(entry_id: str, token: Token, now: float) -> dict[str, Any]:
+    delay = min(max(0, ceil(token.not_before - now)), LONGEST_DELAY)
+    return {"Id": entry_id, "MessageBody": encode_token(token), "DelaySeconds": delay}
+
+
+def _turn_entry(entry_id: str, token: Token) -> dict[str, Any]:
     mailbox = (*token.key, token.mailbox)
     return {
         "Id": entry_id,

@@ -9,7 +9,7 @@ from mail.examples.rule_based.phrases import after_phrase, brief, find_expressio
 from mail.examples.rule_based.reading import Call, Entry, Letter, Result, back_to
 
 SKILLS: dict[str, Callable[[str], object]] = {"weather": mentions_weather, "math": find_expressions}
-"""Which worker can do something with a text."""
+"""Which worker can do something with a text, here or in another swarm."""
 
 EXPLANATION = (
     "I can tell you the weather ('weather in Tokyo'), calculate ('12*(3+4)'), ask a human "
@@ -54,7 +54,7 @@ class Supervisor(RuleBasedAgent):
     def _hand_out(self, text: str) -> list[ToolUse]:
         """What to do about a question; nothing where it isn't understood."""
         subject = brief(text)
-        able = [worker for worker in self.comm_targets if worker in SKILLS and SKILLS[worker](text)]
+        able = [worker for worker in self.comm_targets if _can_do(worker, text)]
         wait = ("await_message", {"reason": "the others will answer"})
         if question := after_phrase(text, "ask a human"):
             return [("ask_human", {"question": question})]
@@ -95,7 +95,13 @@ class Supervisor(RuleBasedAgent):
                     yield Question(arguments["target"], arguments["subject"])
                 case Call(call_id, "send_broadcast", arguments) if call_id in sent:
                     for worker in self.comm_targets:
-                        yield Question(worker, arguments["subject"])
+                        if "@" not in worker:  # a broadcast stays in this swarm
+                            yield Question(worker, arguments["subject"])
+
+
+def _can_do(worker: str, text: str) -> bool:
+    skill = SKILLS.get(worker.partition("@")[0])
+    return skill is not None and bool(skill(text))
 
 
 def _is_completion(entry: Entry) -> bool:

@@ -1,0 +1,67 @@
+"""Store: mail for other swarms, which is worked on whether its task runs or not."""
+
+from dataclasses import replace
+
+import pytest
+from support.changes import ANN, NOW, Mail, Maker
+from support.contract import open_turn
+
+from mail.core.message import Tier
+from mail.core.peers import ALL_PEERS, peer_mailbox
+from mail.core.ports import Idle, Store
+from mail.core.tasks import Contact, TaskKey, Transition
+
+KEY = TaskKey(ANN, "task-1")
+PEER = peer_mailbox("other")
+STOPS = [Transition.COMPLETE, Transition.FAIL, Transition.PAUSE]
+
+
+@pytest.mark.parametrize("transition", STOPS)
+async def test_it_is_ready_and_opens_when_the_task_has_stopped(
+    store: Store, make: Maker, transition: Transition
+) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    stopped = make.change(begun.task, Mail(PEER), transition=transition)
+    await store.commit(stopped)
+    assert [(token.key, token.mailbox) for token in await store.list_ready()] == [(KEY, PEER)]
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Idle(stopped.task)
+    turn = await open_turn(store, KEY, PEER, make)
+    await store.commit(make.change(turn.task, turn=turn))
+    assert await store.list_ready() == []
+    assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["alpha"]
+
+
+async def test_a_task_that_has_stopped_is_not_overdue(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha"), deadline=NOW + 5)
+    await store.commit(begun)
+    await store.commit(make.change(begun.task, Mail(PEER), transition=Transition.COMPLETE))
+    assert await store.list_overdue(NOW + 10) == []
+
+
+@pytest.mark.parametrize("mailbox", [PEER, ALL_PEERS])
+async def test_it_is_ready_beside_agents(store: Store, make: Maker, mailbox: str) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha", Tier.PERSON), Mail(mailbox)))
+    assert {token.mailbox for token in await store.list_ready()} == {"alpha", mailbox}
+
+
+async def test_deliveries_under_way_are_no_turns_of_agents(store: Store, make: Maker) -> None:
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail(PEER)))
+    await open_turn(store, KEY, PEER, make)
+    assert (await open_turn(store, KEY, "alpha", make)).others == 0
+    assert (await open_turn(store, KEY, "beta", make)).others == 1
+
+
+async def test_when_it_is_to_be_tried_again(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY, Mail(PEER))
+    await store.commit(begun)
+    turn = await open_turn(store, KEY, PEER, make)
+    contacts = {"other": Contact(agent="boss", failures=2, retry_at=NOW + 30)}
+    change = make.change(turn.task, turn=turn, consume=False)
+    put_off = change.task.model_copy(update={"contacts": contacts})
+    await store.commit(replace(change, task=put_off))
+    (token,) = await store.list_ready()
+    assert (token.mailbox, token.not_before) == (PEER, NOW + 30)
+    task = await store.load(KEY)
+    assert task is not None
+    assert task.contacts == contacts
