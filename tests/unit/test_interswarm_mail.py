@@ -1,5 +1,7 @@
 """Mail between swarms: what it does to the tasks at both ends (SPEC, section 7)."""
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -439,3 +441,44 @@ class TestPeople:
             first = await both["a"].ask("one", targets=("worker@b",))
             second = await both["a"].ask("two", targets=("worker@b",), task_id=first.key.task_id)
         assert second.answer == "two, said the worker"
+
+
+class TestChaos:
+    """Messages that don't arrive, answers that are lost, and messages that arrive twice, all at random."""
+
+    @pytest.mark.parametrize("seed", range(8))
+    async def test_every_task_ends_with_its_answer(self, seed: int) -> None:
+        luck = random.Random(seed)
+
+        def relay(view: View) -> Any:
+            if view.mail.sender.endswith("@a"):
+                return [request("worker@c", view.mail.body), wait()]
+            return [respond("supervisor@a", f"{view.mail.body} to b")]
+
+        targets = ("supervisor@b", "worker@c")
+        middle = asking(relay, "worker@c", name="b")
+        async with Federation(
+            asking(ask_then_tell(*targets), *targets), middle, answering(echo, "c")
+        ) as all3:
+
+            async def trouble(message: MAILInterswarmMessage) -> None:
+                await asyncio.sleep(luck.random() / 1_000)
+                if luck.random() < 0.2:
+                    raise PeerUnavailable("lost on its way")
+
+            async def lost_answer(message: MAILInterswarmMessage) -> None:
+                if luck.random() < 0.2:
+                    raise PeerUnavailable("taken, but the sender does not know")
+
+            all3.trouble, all3.after = trouble, lost_answer
+            outcomes = await asyncio.gather(*(all3["a"].ask(f"hello {n}") for n in range(50)))
+            for n, outcome in enumerate(outcomes):
+                answers = sorted(outcome.answer.split(" | "))
+                assert answers == [f"hello {n}, said the worker", f"hello {n}, said the worker to b"]
+            await all3.settle()
+            assert max(all3.taken.values()) > 1
+            for rig in all3.rigs.values():
+                for outcome in outcomes:
+                    for instance in ("user:ann@a", "swarm:a@b", "swarm:a@c", "swarm:b@c"):
+                        task = await rig.store.load(TaskKey(instance, outcome.key.task_id))
+                        assert task is None or (task.pending, task.is_running) == ({}, False)

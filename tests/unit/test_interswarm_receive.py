@@ -179,9 +179,11 @@ class TestWhose:
     async def test_a_message_names_no_instance_of_others(self, peer: Peer) -> None:
         """Neither an unknown task of a person here, nor a known one, can be reached by naming them."""
         contributors = (OWNER, "user:bob@example")
-        for send in (peer.forward, peer.back):
-            with pytest.raises(TaskNotFound):
-                await send(contributors=contributors)
+        with pytest.raises(TaskNotFound):
+            await peer.back(contributors=contributors)
+        received = await peer.forward(contributors=contributors)
+        assert received.key.instance == "swarm:home@example"
+        assert await peer.rig.store.load(TaskKey("user:bob@example", TASK)) is None
         outcome = await peer.rig.ask("mine", task_id=TASK)
         for source in ("home", "example2"):
             with pytest.raises(MAILError):
@@ -193,8 +195,9 @@ class TestWhose:
         for key_id in ("third", "ann"):
             with pytest.raises(TaskNotFound):
                 await peer.back(key_id)
-            with pytest.raises(TaskNotFound):
-                await peer.forward(key_id, contributors=(OWNER, "swarm:home@example"))
+            received = await peer.forward(key_id, contributors=(OWNER, "swarm:home@example"))
+            assert received.key.instance == f"swarm:{key_id}@example", "a task of its own"
+        assert await peer.letters() == ["please"]
 
     async def test_another_owner(self, peer: Peer) -> None:
         await peer.forward()
@@ -220,6 +223,13 @@ class TestWhose:
         ]
         assert received.sender.model_dump() == {"address_type": "system", "address": "home"}
         assert (await peer.task()).steps == 1
+
+
+class TestNew:
+    @pytest.mark.parametrize("kind", ["response", "broadcast_complete"])
+    async def test_word_of_an_end_begins_nothing(self, peer: Peer, kind: str) -> None:
+        with pytest.raises(TaskNotFound):
+            await peer.forward(kind=kind, subject="::task_complete::")
 
 
 class TestOnce:

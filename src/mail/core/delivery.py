@@ -5,7 +5,7 @@ import logging
 
 from mail.core.agents import SwarmCore
 from mail.core.change import TaskChange, Turn
-from mail.core.outbound import delayed, delivered, fan_out, goes_back, undelivered, wrap
+from mail.core.outbound import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
 from mail.core.peers import Peers, peer_of
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
@@ -35,6 +35,8 @@ class Delivery(TurnWork):
         if not peer_of(self.turn.mailbox):
             known = await self._peers.known()
             return await self._commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._stamp))
+        if is_moot(self.turn.task, self.turn):
+            return await self._give_back("it has no part in the task")
         try:
             async with asyncio.timeout(seconds):
                 runner = await self._hand_over(self._peers)

@@ -136,9 +136,12 @@ class Draft:
         """A request waits no longer."""
         self.requests = tuple(other for other in self.requests if other is not request)
 
-    def meet(self, swarm: str, agent: str) -> None:
-        """Another swarm has a part in the task, by this agent of it; the first one stays its contact."""
-        self.contacts.setdefault(swarm, Contact(agent=agent))
+    def meet(self, swarm: str, agent: str, *, knows: bool = False) -> None:
+        """Another swarm gets a part in the task, by this agent of it; the first one stays its contact."""
+        contact = self.contacts.get(swarm) or Contact(agent=agent)
+        if knows and not contact.knows:
+            contact = contact.model_copy(update={"knows": True})
+        self.contacts[swarm] = contact
 
     def remember(self, agent: str, entries: History) -> None:
         """Append to an agent's history; a commit does so at most once, as it ends at most one turn."""
@@ -187,9 +190,9 @@ class Draft:
             self._write_abroad(swarm, message.sender, agent, subject, message.message.body, request_id)
 
     def tell_contacts(self, message: MAILMessage, *, but: str | None = None) -> None:
-        """The task is over: tell the other swarms that have a part in it, save the one that said so."""
-        for swarm in self.contacts:
-            if swarm != but:
+        """The task is over: tell the other swarms that have it, or will, save the one that said so."""
+        for swarm, contact in self.contacts.items():
+            if swarm != but and (contact.knows or peer_mailbox(swarm) in self._pending):
                 body = message.message.body
                 self._write_abroad(
                     swarm, message.sender, self._contact(swarm), Subject.TASK_COMPLETE, body, None

@@ -47,8 +47,12 @@ REMEMBERED = 256
 MAX_CONTRIBUTORS = 64
 
 
-def place(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> TaskKey:
-    """Where the task of a message is kept here. Raises BadRequest for a message that is not for this swarm."""
+def places(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> list[TaskKey]:
+    """Where the task of a message may be kept here, the likeliest place first; a new task's is the last one.
+
+    That is what the contributors of this swarm say, the first of them first. Raises BadRequest for a message that is
+    not for this swarm.
+    """
     if message.target_swarm != swarm.name:
         raise BadRequest(f"this is swarm {swarm.name!r}; the message is for {message.target_swarm!r}")
     if message.source_swarm == swarm.name:
@@ -56,8 +60,8 @@ def place(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, b
     ours = [each for each in message.task_contributors if Principal.parse(each).swarm == swarm.name]
     if back and not ours:
         raise BadRequest("no contributor is of this swarm; send a new task to /interswarm/forward")
-    instance = ours[0] if ours else runner_of(caller_id, swarm)
-    return TaskKey(instance, message.payload.task_id)
+    instances = dict.fromkeys(ours if back else (*ours, runner_of(caller_id, swarm)))
+    return [TaskKey(instance, message.payload.task_id) for instance in instances]
 
 
 def runner_of(caller_id: str, swarm: SwarmCore) -> str:
@@ -65,40 +69,37 @@ def runner_of(caller_id: str, swarm: SwarmCore) -> str:
     return str(Principal.parse(f"swarm:{caller_id}@{swarm.name}"))
 
 
-def receive(
-    task: Task | None,
-    swarm: SwarmCore,
-    key: TaskKey,
-    message: MAILInterswarmMessage,
-    stamp: Stamp,
-    *,
-    caller_id: str,
-    peer_id: str,
-    back: bool,
-    hop_limit: int,
-) -> TaskChange | None:
-    """Decide what a message does to its task; `task` is None where there is none. None where it has come before.
+def may_reach(
+    task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, *, caller_id: str, peer_id: str
+) -> bool:
+    """Whether a message may belong to a task: its caller has brought the task, or speaks for a swarm with a part in it.
 
-    `caller_id` is the id of the token that it came with, `peer_id` the id of the token of the swarm that it
-    says it is from. Raises BadRequest or TaskNotFound; then nothing is to be stored.
+    `caller_id` is the id of the token that the message came with, `peer_id` the id of the token of the swarm
+    that it says it is from.
     """
-    own_instance = key.instance == runner_of(caller_id, swarm)
-    if task is None:
-        if back or not own_instance:
-            raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return _begin(swarm, key, message, stamp, hop_limit)
-    if not (own_instance or (message.source_swarm in task.contacts and caller_id == peer_id)):
-        raise TaskNotFound(f"there is no task {key.task_id!r}")
+    if task.instance == runner_of(caller_id, swarm):
+        return True
+    return message.source_swarm in task.contacts and caller_id == peer_id
+
+
+def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, stamp: Stamp) -> TaskChange | None:
+    """Decide what a message does to its task. None where it has come before.
+
+    Raises BadRequest; then nothing is to be stored.
+    """
     if task.owner != message.task_owner:
-        raise BadRequest(f"task {key.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
+        raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
         return None
     return _Reception(task, swarm, message, stamp).decide()
 
 
-def _begin(
-    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, stamp: Stamp, hop_limit: int
+def begin(
+    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, stamp: Stamp, *, hop_limit: int
 ) -> TaskChange:
+    """Decide what a message begins. Raises BadRequest, or TaskNotFound where it says that all is over."""
+    if is_end(message):
+        raise TaskNotFound(f"there is no task {key.task_id!r}")
     hops = _number(message.payload, HOPS) or 1
     if hops > hop_limit:
         raise BadRequest(f"the task has come through {hops} swarms, and the limit is {hop_limit}")
@@ -145,6 +146,7 @@ class _Reception:
         if task.asker is not None:
             contributors[task.instance] = None
         draft.updates["contributors"] = tuple(contributors)[:MAX_CONTRIBUTORS]
+        draft.meet(self.source, parse_agent_address(self._sender().address)[0], knows=True)
         draft.emit(
             EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
         )
@@ -157,11 +159,8 @@ class _Reception:
         return draft.seal()
 
     def _says_it_is_over(self) -> bool:
-        """Whether the swarm that asked says that the whole task is over: on the wire, only a subject tells."""
-        if self.source != self.task.asker or self.is_new:
-            return False
-        subject, kind = self.payload.subject, self.wrapper.msg_type
-        return kind == "broadcast_complete" or (kind == "response" and subject == Subject.TASK_COMPLETE)
+        """Whether the swarm that asked says that the whole task is over."""
+        return self.source == self.task.asker and not self.is_new and is_end(self.wrapper)
 
     def _close(self) -> None:
         """End this swarm's part, unless it has ended, and pass the word on to swarms further down."""
@@ -212,8 +211,6 @@ class _Reception:
 
     def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
         draft, task = self.draft, self.task
-        sender = self._sender().address
-        draft.meet(self.source, parse_agent_address(sender)[0])
         if self.is_new:
             agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
             draft.updates["entrypoint"] = agent
@@ -227,7 +224,11 @@ class _Reception:
         draft.send(message, mailboxes)
         if isinstance(message.message, MAILRequest):
             draft.ask(
-                OpenRequest(request_id=message.message.request_id, sender=sender, recipient=mailboxes[0])
+                OpenRequest(
+                    request_id=message.message.request_id,
+                    sender=self._sender().address,
+                    recipient=mailboxes[0],
+                )
             )
 
     def _limit_steps(self) -> None:
@@ -284,6 +285,12 @@ class _Reception:
             sender_swarm=self.source,
             routing_info=payload.routing_info,
         )
+
+
+def is_end(message: MAILInterswarmMessage) -> bool:
+    """Whether a message is word of a completion: on the wire, only its type or its subject tells."""
+    labelled = message.payload.subject == Subject.TASK_COMPLETE
+    return message.msg_type == "broadcast_complete" or (message.msg_type == "response" and labelled)
 
 
 def _fingerprint(message: MAILInterswarmMessage) -> str:

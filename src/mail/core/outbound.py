@@ -47,7 +47,7 @@ def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessa
         target_swarm=target,
         timestamp=message.timestamp,
         task_owner=task.owner,
-        task_contributors=task.contributors,
+        task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
         payload=_addressed(task, swarm, target, message.message),
         auth_token="",
@@ -56,8 +56,30 @@ def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessa
 
 
 def goes_back(task: Task, swarm: str) -> bool:
-    """Whether the peer has a part in the task already, so that its mail goes to `/interswarm/back`."""
-    return any(Principal.parse(contributor).swarm == swarm for contributor in task.contributors)
+    """Whether the peer has the task already from here, or this swarm from there: then mail goes to `/interswarm/back`.
+
+    That others have brought it there as well is not enough: what it keeps for them is not for this swarm.
+    """
+    contact = task.contacts.get(swarm)
+    return contact is not None and contact.knows
+
+
+def is_moot(task: Task, turn: Turn) -> bool:
+    """Whether a message only says how the task has ended, to a peer that has never heard of it."""
+    peer = peer_of(turn.mailbox) or ""
+    return not task.is_running and turn.entry.message.msg_type == "response" and not goes_back(task, peer)
+
+
+def _contributors(task: Task, target: str) -> tuple[str, ...]:
+    """The contributors; of those that the peer itself has added, the one first under which it keeps what is from here."""
+    contact = task.contacts.get(target)
+    runner = contact.runner if contact else ""
+    theirs = [each for each in task.contributors if Principal.parse(each).swarm == target]
+    if runner not in theirs or theirs[0] == runner:
+        return task.contributors
+    others = [each for each in task.contributors if each != runner]
+    others.insert(others.index(theirs[0]), runner)
+    return tuple(others)
 
 
 def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) -> MAILPayload:
@@ -96,16 +118,17 @@ def _swarm(address: MAILAddress) -> str | None:
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stamp: Stamp) -> TaskChange:
     """The peer has taken the message; `runner` is the principal under which it keeps the task, where it said so."""
     draft, peer = _end_delivery(task, swarm, turn, stamp)
-    known = goes_back(task, peer)
     way = "back" if goes_back(turn.task, peer) else "forward"
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_SENT,
         f"sent interswarm message {way} to swarm {peer}:\n{render_message(turn.entry.message)}",
     )
-    contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
-    if not known:
-        draft.updates["contributors"] = (*task.contributors, contributor)
     _reached(draft, peer)
+    if not goes_back(task, peer):
+        contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
+        draft.updates["contributors"] = tuple(dict.fromkeys((*task.contributors, contributor)))
+        contact = draft.contacts.get(peer) or Contact(agent=EVERYONE)
+        draft.contacts[peer] = contact.model_copy(update={"knows": True, "runner": contributor})
     prevent_stall(draft)
     return draft.seal()
 
@@ -167,7 +190,7 @@ def _reached(draft: Draft, peer: str) -> None:
     """What was counted for the message that is gone does not count for the next."""
     contact = draft.contacts.get(peer)
     if contact is not None and contact.failures:
-        draft.contacts[peer] = Contact(agent=contact.agent)
+        draft.contacts[peer] = contact.model_copy(update={"failures": 0, "retry_at": 0.0})
 
 
 def _is_of(principal: str, swarm: str) -> bool:

@@ -23,7 +23,7 @@ from mail.core.delivery import Delivery
 from mail.core.events import Event
 from mail.core.execution import Execution
 from mail.core.histories import HistoryCache
-from mail.core.inbound import place, receive, runner_of
+from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.mail_tools import DiscoverSwarms
@@ -152,23 +152,18 @@ class Runtime:
         `caller_id` is the id of the token that it came with; `back` is whether it was said to belong to a task
         that is known here. Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
         """
-        key = place(message, self.swarm, caller_id, back=back)
-        CURRENT_TASK.set(key.task_id)
+        keys = places(message, self.swarm, caller_id, back=back)
+        CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         peer_id = source if self.peers is None else await self.peers.caller_id(source)
         while True:
-            task = await self.store.load(key)
-            change = receive(
-                task,
-                self.swarm,
-                key,
-                message,
-                self.stamp,
-                caller_id=caller_id,
-                peer_id=peer_id,
-                back=back,
-                hop_limit=self.hop_limit,
-            )
+            task = await self._find(keys, message, caller_id, peer_id)
+            if task is not None:
+                change = receive(task, self.swarm, message, self.stamp)
+            elif back:
+                raise TaskNotFound(f"there is no task {message.payload.task_id!r}")
+            else:
+                change = begin(self.swarm, keys[-1], message, self.stamp, hop_limit=self.hop_limit)
             try:
                 if change is not None:
                     await self.store.commit(change)
@@ -177,7 +172,19 @@ class Runtime:
             break
         if change is not None:
             await self._publish_ready(change.task)
-        return Received(key, runner_of(caller_id, self.swarm))
+        return Received(keys[-1] if task is None else task.key, runner_of(caller_id, self.swarm))
+
+    async def _find(
+        self, keys: Sequence[TaskKey], message: MAILInterswarmMessage, caller_id: str, peer_id: str
+    ) -> Task | None:
+        """The first of these tasks that the message may belong to."""
+        for key in keys:
+            task = await self.store.load(key)
+            if task is not None and may_reach(
+                task, self.swarm, message, caller_id=caller_id, peer_id=peer_id
+            ):
+                return task
+        return None
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.

@@ -95,11 +95,15 @@ class Contact(Record):
 
     Attributes:
         agent: the agent there that was written to first, or has written first: who is told how the task ends.
+        knows: whether it has the task: it has taken a message of it, or sent one.
+        runner: the principal under which it keeps the task, where it has said so.
         failures: how often in a row its mail could not be delivered.
         retry_at: when that is tried again, in seconds since the epoch.
     """
 
     agent: str
+    knows: bool = False
+    runner: str = ""
     failures: int = 0
     retry_at: float = 0.0
 

@@ -106,7 +106,7 @@ def _reply(letter: Letter, body: str) -> ToolUse:
 
 
 def _is_request(entry: Entry) -> bool:
-    return isinstance(entry, Letter) and entry.is_from_agent
+    return isinstance(entry, Letter) and not entry.is_from_system
 
 
 def _is_reply(entry: Entry) -> bool:

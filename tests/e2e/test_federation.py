@@ -1,0 +1,218 @@
+"""Swarms that help each other, as servers of their own: the federation example, also while servers die."""
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.server_process import PATIENCE, ServerProcess, eventually, run_mail
+
+QUESTION = "weather in Tokyo and 12*(3+4)"
+TASKS = 50
+KILLS = 6
+
+
+def variable(swarm: str) -> str:
+    return f"SWARM_AUTH_TOKEN_{swarm.upper().replace('-', '_')}"
+
+
+@dataclass
+class Federation:
+    """Servers that know each other, each with a folder, a database and tokens of its own."""
+
+    servers: dict[str, ServerProcess] = field(default_factory=dict)
+
+    def client(self, name: str, role: str = "user") -> httpx.Client:
+        return self.servers[name].client(role)
+
+    def task(self, name: str, task_id: str) -> dict[str, Any]:
+        return self.servers[name].task(task_id)
+
+    def errors(self) -> str:
+        return "\n".join(f"== {name}\n{server.errors[-2000:]}" for name, server in self.servers.items())
+
+
+def introduce(federation: Federation) -> None:
+    """Register each with each, by tokens that they have given to each other."""
+    for name, server in federation.servers.items():
+        with server.client("admin") as client:
+            for peer, other in federation.servers.items():
+                if peer != name:
+                    response = client.post(
+                        "/swarms", json={"name": peer, "base_url": other.url, "volatile": False}
+                    )
+                    assert response.status_code == 200, response.text
+
+
+def answer_in(events: list[dict[str, Any]]) -> str:
+    """The last answer in a timeline; word of the end goes out to other swarms after it."""
+    ends = [event for event in events if event["event"] in ("task_complete", "task_error")]
+    return str(json.loads(ends[-1]["data"])["response"])
+
+
+def token_for(folder: Path, caller: str, role: str = "agent") -> str:
+    """A token by which a caller may call the server whose database is in this folder."""
+    made = run_mail("token", "create", "--role", role, "--id", caller, cwd=folder)
+    assert made.returncode == 0, made.stderr
+    return re.search(r"mail_\S+", made.stdout)[0]  # type: ignore[index]
+
+
+def start(stack: ExitStack, tmp_path: Path, source: Path | None, *names: str) -> Federation:
+    folders = {name: tmp_path / name for name in names}
+    for folder in folders.values():
+        folder.mkdir()
+    keys = {
+        (owner, peer): token_for(folders[owner], peer) for owner in names for peer in names if owner != peer
+    }
+    federation = Federation()
+    for name, folder in folders.items():
+        env = {variable(peer): keys[peer, name] for peer in names if peer != name}
+        flags = ["--swarm-name", name, "--host", "127.0.0.1"]
+        if source is not None:
+            flags += ["--swarm-source", str(source)]
+        server = stack.enter_context(ServerProcess(folder, *flags, env=env))
+        server.tokens = {role: token_for(folder, role, role) for role in ("user", "admin")}
+        federation.servers[name] = server
+        server.flags = (*flags, "--port", server.url.rpartition(":")[2])  # where it is found again
+    introduce(federation)
+    return federation
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Federation]:
+    with ExitStack() as stack:
+        yield start(stack, tmp_path, None, "swarm-alpha", "swarm-beta")
+
+
+def test_they_help_each_other(pair: Federation) -> None:
+    for name in pair.servers:
+        answer = pair.servers[name].ask(QUESTION, task_id=f"from-{name}")
+        assert "12*(3+4) = 84." in answer
+        assert "The weather in Tokyo today" in answer
+        (other,) = pair.servers.keys() - {name}
+        record = pair.task(name, f"from-{name}")
+        assert record["remote_swarms"] == [other]
+        assert record["task_contributors"][1] == f"swarm:{name}@{other}"
+
+
+def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:
+    with pair.client("swarm-alpha") as client:
+        body = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"]}
+        response = client.post("/interswarm/message", json=body)
+        assert response.status_code == 200, response.text
+        message = response.json()["response"]
+        assert message["message"]["body"] == "2+3 = 5."
+        assert message["message"]["sender"] == {"address_type": "agent", "address": "math@swarm-beta"}
+        with client.stream("POST", "/interswarm/message", json={**body, "stream": True}) as stream:
+            lines = list(stream.iter_lines())
+    assert "event: interswarm_message_sent" in lines
+    assert lines[-3] == "event: task_complete"
+    assert "2+3 = 5." in lines[-2]
+
+
+def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
+    pair.servers["swarm-beta"].kill()
+    alpha = pair.servers["swarm-alpha"]
+    with alpha.client() as client:
+        accepted = client.post(
+            "/message", json={"body": QUESTION, "task_id": "patient"}, headers={"Prefer": "respond-async"}
+        )
+    assert accepted.status_code == 202
+    eventually(
+        lambda: any(
+            event["event"] == "interswarm_message_error" for event in alpha.task("patient")["events"]
+        ),
+        "alpha has tried",
+    )
+    pair.servers["swarm-beta"].start()
+    eventually(lambda: alpha.task("patient")["completed"], "beta has answered")
+    assert "84" in answer_in(alpha.task("patient")["events"])
+
+
+async def test_many_tasks_while_servers_die(pair: Federation) -> None:
+    """All end with the right answer, and no agent is asked twice."""
+    await ask_while_killing(pair, ["swarm-alpha", "swarm-beta"])
+
+
+THREE = ("swarm-one", "swarm-two", "swarm-three")
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[Federation]:
+    """Three swarms in a row: one asks two, two asks three for what it doesn't know."""
+    source = tmp_path / "swarms.json"
+    packaged = Path(__file__).parents[2] / "src/mail/examples/swarms.json"
+    alpha, beta = (
+        each for each in json.loads(packaged.read_text("utf-8")) if each["name"] != "example-no-proxy"
+    )
+    one = {**alpha, "name": "swarm-one", "agents": [dict(alpha["agents"][0])], "actions": []}
+    one["agents"][0] = {**one["agents"][0], "comm_targets": ["weather@swarm-two", "math@swarm-three"]}
+    two, three = {**alpha, "name": "swarm-two"}, {**beta, "name": "swarm-three"}
+    source.write_text(json.dumps([one, two, three]), encoding="utf-8")
+    with ExitStack() as stack:
+        yield start(stack, tmp_path, source, *THREE)
+
+
+async def test_three_swarms_while_servers_die(ring: Federation) -> None:
+    await ask_while_killing(ring, ["swarm-one"])
+
+
+async def ask_while_killing(federation: Federation, askers: list[str]) -> None:
+    seed = random.randrange(10**6)
+    luck = random.Random(seed)
+    tasks = [(askers[n % len(askers)], f"task-{n}", n) for n in range(TASKS)]
+    done = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        chaos = group.create_task(kill_at_random(federation, luck, done))
+        answers = [group.create_task(ask(federation, name, task_id, n)) for name, task_id, n in tasks]
+        await asyncio.wait(answers)
+        done.set()
+        await chaos
+    wrong = {
+        task_id: answer.result()
+        for (name, task_id, n), answer in zip(tasks, answers, strict=True)
+        if f"{n}*2 = {n * 2}." not in answer.result() or "The weather in Tokyo" not in answer.result()
+    }
+    assert not wrong, f"seed {seed}\n{wrong}\n{federation.errors()}"
+    for name, task_id, _n in tasks:
+        events = federation.task(name, task_id)["events"]
+        said = [
+            json.loads(event["data"])["description"] for event in events if event["event"] == "new_message"
+        ]
+        letters = [text.partition("<from")[2] for text in said]  # less the time
+        assert len(letters) == len(set(letters)), f"seed {seed}: said twice in {task_id}: {letters}"
+
+
+async def kill_at_random(federation: Federation, luck: random.Random, done: asyncio.Event) -> None:
+    for _ in range(KILLS):
+        await asyncio.sleep(luck.uniform(0.1, 0.6))
+        server = luck.choice(list(federation.servers.values()))
+        server.kill()
+        await asyncio.sleep(luck.uniform(0.0, 0.5))
+        await asyncio.to_thread(server.start)
+    await done.wait()
+
+
+async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
+    """Ask until it is stored, whatever befalls the server, then wait for the answer."""
+    server = federation.servers[name]
+    body = {"body": f"weather in Tokyo and {n}*2", "task_id": task_id}
+    headers = {"Authorization": f"Bearer {server.tokens['user']}"}
+    async with asyncio.timeout(PATIENCE * 2), httpx.AsyncClient(headers=headers, timeout=20.0) as client:
+        while True:
+            try:
+                record = await client.get(f"{server.url}/task", params={"task_id": task_id})
+                if record.status_code == 404:
+                    await client.post(f"{server.url}/message", json=body, headers={"Prefer": "respond-async"})
+                elif record.status_code == 200 and not record.json()["is_running"]:
+                    return answer_in(record.json()["events"])
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.1)

@@ -1,0 +1,243 @@
+"""`/interswarm/*` over HTTP: who may call it, what it takes, what it answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from support.agents import View, complete, respond, wait
+from support.federation import Swallow
+from support.http_server import HTTPServer, eventually
+from support.swarms import build_swarm
+
+from mail.core.events import EventKind
+from mail.core.tasks import TaskKey
+
+FIELDS = (
+    "message_id",
+    "source_swarm",
+    "target_swarm",
+    "timestamp",
+    "payload",
+    "msg_type",
+    "auth_token",
+    "metadata",
+    "task_owner",
+    "task_contributors",
+)
+
+
+def wrapper(**changes: Any) -> dict[str, Any]:
+    """A new task of swarm `other`."""
+    return {
+        "message_id": "m-1",
+        "source_swarm": "other",
+        "target_swarm": "example",
+        "timestamp": "2026-01-31T08:00:00Z",
+        "payload": {
+            "task_id": "t-1",
+            "request_id": "r-1",
+            "sender": {"address_type": "agent", "address": "boss@other"},
+            "recipient": {"address_type": "agent", "address": "worker@example"},
+            "subject": "Request",
+            "body": "please",
+            "sender_swarm": None,
+            "recipient_swarm": None,
+            "routing_info": None,
+        },
+        "msg_type": "request",
+        "auth_token": "",
+        "metadata": {},
+        "task_owner": "user:zoe@other",
+        "task_contributors": ["user:zoe@other"],
+        **changes,
+    }
+
+
+def worker(view: View) -> Any:
+    return [respond(view.mail.sender, "done")]
+
+
+def keep_asking(view: View) -> Any:
+    return [complete("42")] if view.mail.sender_type != "system" else [wait()]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HTTPServer]:
+    """A swarm that takes mail of others, and whose own mail to others goes nowhere."""
+    swarm = build_swarm({"supervisor": keep_asking, "worker": worker})
+    async with HTTPServer(swarm, heartbeat=0.02) as running:
+        running.rig.runtime.peers = Swallow()
+        yield running
+
+
+async def send(server: HTTPServer, path: str, message: Any, role: str = "agent") -> httpx.Response:
+    return await server.client.post(path, json={"message": message}, headers=server.headers(role))
+
+
+PATHS = ["/interswarm/forward", "/interswarm/back"]
+
+
+class TestForward:
+    async def test_the_answer(self, server: HTTPServer) -> None:
+        response = await send(server, "/interswarm/forward", wrapper())
+        assert (response.status_code, response.json()) == (
+            200,
+            {
+                "swarm": "example",
+                "task_id": "t-1",
+                "status": "success",
+                "local_runner": "swarm:other@example",
+            },
+        )
+        task = await server.rig.store.load(TaskKey("swarm:other@example", "t-1"))
+        assert task is not None
+        assert task.owner == "user:zoe@other"
+
+    async def test_the_same_message_is_taken_once(self, server: HTTPServer) -> None:
+        answers = [await send(server, "/interswarm/forward", wrapper()) for _ in range(3)]
+        assert {answer.text for answer in answers} == {answers[0].text}
+        events = await server.rig.store.read_events(TaskKey("swarm:other@example", "t-1"))
+        assert [event.kind for event in events].count(EventKind.INTERSWARM_MESSAGE_RECEIVED) == 1
+
+    async def test_a_second_forward_is_more_mail(self, server: HTTPServer) -> None:
+        for n in (1, 2):
+            response = await send(server, "/interswarm/forward", wrapper(message_id=f"m-{n}"))
+            assert response.status_code == 200
+
+    async def test_back_for_a_known_task(self, server: HTTPServer) -> None:
+        contributors = ["user:zoe@other", "swarm:other@example"]
+        again = wrapper(message_id="m-2", task_contributors=contributors)
+        assert (await send(server, "/interswarm/back", again)).status_code == 404
+        await send(server, "/interswarm/forward", wrapper())
+        assert (await send(server, "/interswarm/back", again)).status_code == 200
+
+    async def test_an_echo_of_the_end(self, server: HTTPServer) -> None:
+        await send(server, "/interswarm/forward", wrapper())
+        payload = {**wrapper()["payload"], "subject": "::task_complete::", "request_id": "r-9"}
+        end = {"payload": payload, "msg_type": "response"}
+        contributors = ["user:zoe@other", "swarm:other@example"]
+        for n in range(3):
+            message = wrapper(message_id=f"end-{n}", task_contributors=contributors, **end)
+            assert (await send(server, "/interswarm/back", message)).status_code == 200
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("path", PATHS)
+    @pytest.mark.parametrize("field", FIELDS)
+    async def test_every_field_is_required(self, server: HTTPServer, path: str, field: str) -> None:
+        message = wrapper()
+        del message[field]
+        response = await send(server, path, message)
+        assert response.status_code == 400
+        assert field in response.json()["detail"] or field == "msg_type"
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"auth_token": None}, "auth_token must be text"),
+            ({"metadata": None}, "metadata must be an object"),
+            ({"metadata": []}, "metadata"),
+            ({"surprise": 1}, "surprise"),
+            ({"task_owner": "user:bob@other"}, "task_owner must be among task_contributors"),
+            ({"task_owner": "nobody"}, "task_owner"),
+            ({"target_swarm": "elsewhere"}, "this is swarm 'example'"),
+            ({"timestamp": "yesterday"}, "timestamp"),
+            ({"msg_type": "response", "payload": {}}, "payload"),
+        ],
+    )
+    async def test_what_is_wrong_is_said(
+        self, server: HTTPServer, changes: dict[str, Any], says: str
+    ) -> None:
+        response = await send(server, "/interswarm/forward", wrapper(**changes))
+        assert response.status_code == 400
+        assert says in response.json()["detail"]
+        assert (await server.rig.store.list_tasks("swarm:other@example")).tasks == []
+
+    @pytest.mark.parametrize("path", PATHS)
+    @pytest.mark.parametrize("role", ["user", "admin"])
+    async def test_only_for_swarms(self, server: HTTPServer, path: str, role: str) -> None:
+        assert (await send(server, path, wrapper(), role)).status_code in (401, 403)
+
+    async def test_people_write_where_people_do(self, server: HTTPServer) -> None:
+        body = {"user_token": "", "body": "hello", "targets": ["worker@other"]}
+        response = await server.client.post("/interswarm/message", json=body, headers=server.headers("agent"))
+        assert response.status_code in (401, 403)
+
+
+class TestPeople:
+    async def ask(self, server: HTTPServer, **fields: Any) -> httpx.Response:
+        body = {"user_token": "", "body": "hello", "targets": ["expert@other"], **fields}
+        return await server.client.post("/interswarm/message", json=body)
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"targets": []}, "targets"),
+            ({"targets": ["a@other", "b@other"]}, "a request has exactly one target"),
+            ({"targets": ["expert"]}, "is not of the form agent@swarm"),
+            ({"targets": ["supervisor@example"]}, "POST /message writes to its agents"),
+            ({"body": ""}, "body"),
+            ({"msg_type": "interrupt"}, "msg_type"),
+        ],
+    )
+    async def test_what_is_wrong_is_said(self, server: HTTPServer, fields: dict[str, Any], says: str) -> None:
+        response = await self.ask(server, **fields)
+        assert response.status_code == 400
+        assert says in response.json()["detail"]
+
+    async def test_the_answer_of_another_swarm(self, server: HTTPServer) -> None:
+        asking = asyncio.create_task(self.ask(server, task_id="t-9", routing_info={"via": "test"}))
+        key = TaskKey("user:ann@example", "t-9")
+
+        async def is_sent() -> bool:
+            task = await server.rig.store.load(key)
+            return task is not None and not task.pending
+
+        await eventually(is_sent)
+        task = await server.rig.store.load(key)
+        assert task is not None
+        payload = {
+            **wrapper()["payload"],
+            "task_id": "t-9",
+            "request_id": task.requests[0].request_id,
+            "sender": {"address_type": "agent", "address": "expert@other"},
+            "recipient": {"address_type": "user", "address": "ann@example"},
+            "body": "the answer",
+        }
+        answer = wrapper(
+            payload=payload,
+            msg_type="response",
+            task_owner="user:ann@example",
+            task_contributors=["user:ann@example", "swarm:example@other"],
+        )
+        assert (await send(server, "/interswarm/back", answer)).status_code == 200
+        response = await asking
+        assert response.status_code == 200
+        assert response.json()["response"]["message"]["body"] == "the answer"
+        assert [event["event"] for event in response.json()["events"]] == [
+            "new_message",
+            "interswarm_message_sent",
+            "interswarm_message_received",
+            "new_message",  # word of the end, to the other swarm
+            "new_message",
+            "task_complete",
+        ]
+
+    async def test_pings_are_left_out_where_nobody_wants_them(self, server: HTTPServer) -> None:
+        body = {"user_token": "", "body": "hello", "targets": ["expert@other"], "stream": True}
+        for ignored in (False, True):
+            kinds: set[str] = set()
+            with suppress(TimeoutError):
+                async with (
+                    asyncio.timeout(0.3),
+                    server.frames(
+                        "POST", "/interswarm/message", json={**body, "ignore_stream_pings": ignored}
+                    ) as frames,
+                ):
+                    async for frame in frames:
+                        kinds.add(frame.event)
+            assert ("ping" in kinds) is not ignored
+            assert "interswarm_message_sent" in kinds
