@@ -9,6 +9,7 @@
     ├── Forbidden                   403
     ├── TaskNotFound                404
     ├── SwarmFixed                  404
+    ├── SwarmNotFound               404
     ├── PayloadTooLarge             413
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
@@ -106,6 +107,12 @@ class TaskNotFound(MAILError):
 
 class SwarmFixed(MAILError):
     """This server's swarm can be neither dumped nor replaced over HTTP."""
+
+    http_status = 404
+
+
+class SwarmNotFound(MAILError):
+    """No swarm of this name is registered here."""
 
     http_status = 404
 

@@ -76,6 +76,7 @@ def build_app(system: LocalSystem) -> FastAPI:
         max_body_bytes=system.config.settings.max_body_bytes,
         debug=system.config.debug,
         served=system.served,
+        registry=system.registry,
     )
 
     @asynccontextmanager
@@ -158,6 +159,7 @@ async def serving(system: LocalSystem) -> AsyncIterator[str]:
     """
     ready = asyncio.Event()
     with listen(LOOPBACK, 0) as listener:
+        system.listens(LOOPBACK, base_url(LOOPBACK, listener))
         server = GracefulServer(build_app(system), catches_signals=False, on_ready=ready.set)
         running = asyncio.create_task(server.serve([listener]))
         starting = asyncio.create_task(ready.wait())
@@ -239,6 +241,7 @@ async def _serve(
         host = LOOPBACK if is_first_run and not is_host_given else config.host
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
+            system.listens(host, url)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
             if host != config.host:
                 ready += (
@@ -266,7 +269,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
     bootstrap.read_swarm(config)  # a mistake is told at once, not by each process
     host = config.host if "host" in flags or not asyncio.run(_is_first_run(config)) else LOOPBACK
     with listen(host, config.port) as listener:
-        os.environ[FLAGS_VARIABLE] = json.dumps(dict(flags))
+        os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
         _say(f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and starts anew at each change")
         uvicorn_config = uvicorn.Config(
@@ -285,7 +288,9 @@ def reloaded_app() -> FastAPI:
     try:
         config = load_config().server.with_overrides(**flags)
         _set_up(config)
-        return create_app(config)
+        system = bootstrap.local(config)
+        system.listens(config.host, os.environ["BASE_URL"])
+        return build_app(system)
     except MAILError as error:
         _say(f"mail: {error.detail}")
         sys.exit(1)

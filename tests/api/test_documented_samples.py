@@ -54,7 +54,6 @@ METHOD = "the methods of a class that the other samples build; TestGuide runs th
 OF_ANOTHER_GAME = "of a game whose other parts the guide leaves out (roles, personas, prompts)"
 
 LEFT_OUT: dict[tuple[str, int], str] = {
-    (API, 3): "mail.net is part of issue 5",
     (AGENTS, 11): SERVES,
     (AGENTS, 12): "names a breakpoint tool that it does not define, which it says is refused",
     (CLAUDE, 3): FRAGMENT,

@@ -112,7 +112,7 @@ def test_a_person_asks_an_agent_elsewhere(pair: Federation) -> None:
         assert message["message"]["sender"] == {"address_type": "agent", "address": "math@swarm-beta"}
         with client.stream("POST", "/interswarm/message", json={**body, "stream": True}) as stream:
             lines = list(stream.iter_lines())
-    assert "event: interswarm_message_sent" in lines
+    assert "event: interswarm_message_received" in lines
     assert lines[-3] == "event: task_complete"
     assert "2+3 = 5." in lines[-2]
 

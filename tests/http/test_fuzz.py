@@ -173,14 +173,14 @@ def background() -> Iterator[Background]:
 
 OPERATIONS = [
     "GET /", "GET /health", "POST /health", "GET /whoami", "GET /status", "POST /message", "GET /tasks", "GET /task",
-    "GET /task/stream",
+    "GET /task/stream", "GET /swarms", "POST /swarms", "DELETE /swarms/{name}",
 ]  # fmt: skip
 
 
 def cases() -> Iterator[Any]:
     for operation in OPERATIONS:
         yield pytest.param(operation, GenerationMode.POSITIVE, id=f"good {operation}")
-        if operation not in ("GET /", "GET /health"):  # there is nothing about them that could be wrong
+        if operation not in ("GET /", "GET /health", "GET /swarms"):  # there is nothing about them that could be wrong
             yield pytest.param(operation, GenerationMode.NEGATIVE, id=f"bad {operation}")
 
 

@@ -15,7 +15,7 @@ from support.swarms import build_swarm
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
 from mail.utils import auth
 from mail.utils.auth_service import AuthService
-from mail.utils.callers import CachedAuthenticator, Caller, digest, read_bearer
+from mail.utils.callers import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
 from mail.utils.tokens import new_token
 
 PROTECTED = [
@@ -66,6 +66,29 @@ def test_reading_the_header() -> None:
     for header in (None, "Bearer ", "Bearer \x7f", "Bearer \xe9", "Bearer\tk", " Bearer k", "Bearer k\n"):
         with pytest.raises(Unauthenticated):
             read_bearer(header)
+
+
+def test_finding_the_key_among_headers() -> None:
+    signature = "AWS4-HMAC-SHA256 Credential=x"
+    for given in (
+        {"Authorization": "Bearer k"},
+        {"Authorization": signature, "X-MAIL-Authorization": "Bearer k"},
+        {"X-MAIL-Authorization": "bearer k"},
+        {"Authorization": "Bearer k", "X-MAIL-Authorization": "Bearer other"},
+    ):
+        assert find_bearer(httpx.Headers(given)) == "k"
+    for given in ({}, {"Authorization": signature}, {"X-MAIL-Authorization": signature}):
+        with pytest.raises(Unauthenticated):
+            find_bearer(httpx.Headers(given))
+
+
+async def test_a_signed_request_has_its_key_in_another_header(server: HTTPServer) -> None:
+    headers = {
+        "Authorization": "AWS4-HMAC-SHA256 Credential=x",
+        "X-MAIL-Authorization": f"Bearer {server.keys['admin']}",
+    }
+    response = await server.client.get("/whoami", headers=headers)
+    assert response.json() == {"id": "root", "role": "admin"}
 
 
 async def test_tokens_are_kept_only_as_digests(server: HTTPServer) -> None:

@@ -54,6 +54,14 @@ class TestDefaults:
                     "allowed_imports": ["mail.examples", "mail.factories", "mail.stdlib"],
                 },
                 "storage": {"database": "mail.db", "synchronous": "normal"},
+                "interswarm": {
+                    "base_url": "",
+                    "allow_private_addresses": "auto",
+                    "request_timeout": 30.0,
+                    "health_check_seconds": 30.0,
+                    "volatile_seconds": 86_400.0,
+                    "hop_limit": 8,
+                },
             },
             "client": {"timeout": 3600.0, "verbose": False},
         }

@@ -9,13 +9,15 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from mail import bootstrap
 from mail.api.compression import shortener
 from mail.api.overrides import ActionOverrideFunction, with_model
 from mail.api.workers import Mode, Workers
 from mail.core.actions import ActionCore
-from mail.core.address import Principal
+from mail.core.address import Principal, parse_agent_address
 from mail.core.agents import AgentCore, SwarmCore
 from mail.core.intake import Submission
+from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.manual import ResponseType, Step
 from mail.core.message import MAILMessage
 from mail.core.ports import Store
@@ -28,6 +30,8 @@ from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
+    from mail.net import InterswarmRouter, SwarmRegistry
+
 UserRole = Literal["admin", "agent", "user"]
 
 IN_MEMORY = ":memory:"
@@ -38,7 +42,8 @@ ANSWER_SECONDS = 3600.0
 KEPT = 1000
 """How many tasks a runtime remembers by itself; the store has all of them."""
 
-ISSUE_5 = "this version does not exchange messages with other swarms yet: mail.net is to come"
+LOCAL_URL = "http://localhost:8000"
+"""The base URL of a swarm that was given none."""
 
 
 class MAILRuntime:
@@ -46,7 +51,8 @@ class MAILRuntime:
 
     Args:
         user_role: `agent` for another swarm.
-        swarm_registry, enable_interswarm: for messages between swarms, which are still to come.
+        swarm_registry: the other swarms that agents may write to, once `start_interswarm` was called.
+        enable_interswarm: whether that may be called.
         exclude_tools: MAIL tools that no agent may call.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
         print_llm_streams: False silences every agent that prints what its model streams.
@@ -68,7 +74,7 @@ class MAILRuntime:
         user_role: UserRole,
         swarm_name: str = "example",
         entrypoint: str = "supervisor",
-        swarm_registry: Any = None,
+        swarm_registry: "SwarmRegistry | None" = None,
         enable_interswarm: bool = False,
         breakpoint_tools: Sequence[str] | None = None,
         exclude_tools: Sequence[str] | None = None,
@@ -103,7 +109,7 @@ class MAILRuntime:
         user_id: str,
         user_role: UserRole,
         *,
-        swarm_registry: Any = None,
+        swarm_registry: "SwarmRegistry | None" = None,
         enable_interswarm: bool = False,
         enable_db_agent_histories: bool = False,
         print_llm_streams: bool = True,
@@ -116,7 +122,12 @@ class MAILRuntime:
         return runtime
 
     def _set_up(
-        self, user_id: str, user_role: UserRole, registry: Any, enable_interswarm: bool, histories: bool
+        self,
+        user_id: str,
+        user_role: UserRole,
+        registry: "SwarmRegistry | None",
+        enable_interswarm: bool,
+        histories: bool,
     ) -> None:
         self.user_id = user_id
         self.user_role = user_role
@@ -129,6 +140,7 @@ class MAILRuntime:
         self._task_ids: deque[str] = deque(maxlen=KEPT)
         self._unanswered: deque[Submitted] = deque(maxlen=KEPT)
         self._stepping: set[tuple[TaskKey, str]] = set()
+        self._router: InterswarmRouter | None = None
 
     @property
     def swarm(self) -> SwarmCore:
@@ -265,6 +277,9 @@ class MAILRuntime:
 
     async def _graceful_shutdown(self) -> None:
         await self._workers.shut_down()
+        await self.stop_interswarm()
+        if self.swarm_registry is not None:
+            await self.swarm_registry.http.aclose()
 
     async def manual_step(
         self,
@@ -342,26 +357,68 @@ class MAILRuntime:
     # ------------------------------------------------------------------------------------------ other swarms
 
     async def start_interswarm(self) -> None:
-        """Connect to other swarms. Raises MAILError: that is still to come."""
-        raise MAILError(ISSUE_5)
+        """Connect to other swarms: mail to `agent@swarm` is delivered from now on, by the registry.
+
+        Raises ConfigurationError where `enable_interswarm` is off.
+        """
+        if not self.enable_interswarm:
+            raise ConfigurationError(
+                f"swarm {self.swarm.name!r} keeps to itself; set enable_interswarm to let it write to others"
+            )
+        if self.swarm_registry is None:
+            self.swarm_registry = bootstrap.interswarm_registry(self.swarm.name, LOCAL_URL)
+        if self._router is None:
+            self._router = bootstrap.interswarm_router(self.swarm_registry)
+            self._router.register_message_handler("*", self._handle_local_message)
+        await self._router.start()
+        self._workers.peers = self._router
 
     async def stop_interswarm(self) -> None:
-        """Cut the connection to other swarms, if there is one."""
+        """Cut the connection to other swarms, if there is one. Mail to them comes back to its sender."""
+        self._workers.peers = None
+        if self._router is not None:
+            await self._router.stop()
 
     def is_interswarm_running(self) -> bool:
         """Whether there is a connection to other swarms."""
-        return False
+        return self._router is not None and self._router.is_running()
 
     async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
-        """Take another swarm's message: it goes into the mailbox of the agent that it is for."""
+        """Take another swarm's message: it goes into the mailbox of the agent that it is for.
+
+        In a task that has asked that swarm, it is what the swarm answers; else somebody's message.
+        """
         await self._handle_local_message(response_message)
 
     async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
-        """Send a message to another swarm. Raises MAILError: that is still to come."""
-        raise MAILError(ISSUE_5)
+        """Send a message that belongs to no task here; see `InterswarmRouter.route_message`.
+
+        Raises MAILError where there is no connection.
+        """
+        if self._router is None or not self._router.is_running():
+            raise MAILError("there is no connection to other swarms: await start_interswarm() first")
+        return await self._router.route_message(message, owner=str(self.principal))
 
     async def _handle_local_message(self, message: MAILMessage) -> None:
-        await self.submit(message)
+        sender = message.sender
+        source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
+        engine = self._workers.engine
+        task = await engine.store.load(TaskKey(str(self.principal), message.task_id))
+        if source is None or task is None or source not in task.contacts:
+            await self.submit(message)
+            return
+        caller_id = source if engine.peers is None else await engine.peers.caller_id(source)
+        wrapped = MAILInterswarmMessage(
+            message_id=message.id,
+            source_swarm=source,
+            target_swarm=self.swarm.name,
+            timestamp=message.timestamp,
+            task_owner=task.owner,
+            task_contributors=task.contributors,
+            msg_type=message.msg_type,
+            payload=message.message,
+        )
+        await engine.receive(caller_id, wrapped, back=True)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

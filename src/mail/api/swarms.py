@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
     from mail.api.templates import MAILSwarmTemplate
+    from mail.net import SwarmRegistry
 
 SenderType = Literal["admin", "agent", "user"]
 LetterType = Literal["request", "response", "broadcast", "interrupt"]
@@ -45,7 +46,8 @@ class MAILSwarm(SwarmParts[MAILAgent]):
 
     Args:
         user_role: `agent` for another swarm.
-        swarm_registry, enable_interswarm: for messages between swarms, which are still to come.
+        swarm_registry: the other swarms that agents may write to, once `start_interswarm` was called.
+        enable_interswarm: whether that may be called.
         breakpoint_tools: tools whose call pauses the task until the user gives their result.
         exclude_tools: MAIL tools that no agent may call.
         task_message_limit: steps a task may take; None for the default.
@@ -65,7 +67,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         entrypoint: str,
         user_id: str = "default",
         user_role: UserRole = "user",
-        swarm_registry: Any = None,
+        swarm_registry: "SwarmRegistry | None" = None,
         enable_interswarm: bool = False,
         breakpoint_tools: Sequence[str] = (),
         exclude_tools: Sequence[str] = (),
@@ -94,7 +96,6 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         )
         self.user_id = user_id
         self.user_role: UserRole = user_role
-        self.swarm_registry = swarm_registry
         self._runtime = MAILRuntime.from_core(
             self._core(),
             user_id,
@@ -105,6 +106,11 @@ class MAILSwarm(SwarmParts[MAILAgent]):
             print_llm_streams=print_llm_streams,
             database=database,
         )
+
+    @property
+    def swarm_registry(self) -> "SwarmRegistry | None":
+        """The other swarms that agents may write to."""
+        return self._runtime.swarm_registry
 
     # ------------------------------------------------------------------------------ a person's words
 
@@ -334,11 +340,14 @@ class MAILSwarm(SwarmParts[MAILAgent]):
     # --------------------------------------------------------------------------------- other swarms
 
     async def start_interswarm(self) -> None:
-        """Connect to other swarms. Raises MAILError: that is still to come."""
+        """Connect to other swarms: mail to `agent@swarm` is delivered from now on, by the registry.
+
+        Raises ConfigurationError where `enable_interswarm` is off.
+        """
         await self._runtime.start_interswarm()
 
     async def stop_interswarm(self) -> None:
-        """Cut the connection to other swarms, if there is one."""
+        """Cut the connection to other swarms, if there is one. Mail to them comes back to its sender."""
         await self._runtime.stop_interswarm()
 
     def is_interswarm_running(self) -> bool:
@@ -346,11 +355,18 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         return self._runtime.is_interswarm_running()
 
     async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
-        """Take another swarm's message: it goes into the mailbox of the agent that it is for."""
+        """Take another swarm's message: it goes into the mailbox of the agent that it is for.
+
+        In a task that has asked that swarm, it is what the swarm answers; else somebody's message.
+        """
         await self._runtime.handle_interswarm_response(response_message)
 
     async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
-        """Send a message to another swarm. Raises MAILError: that is still to come."""
+        """Send a message that belongs to no task here. Agents' mail to `agent@swarm` needs no such call.
+
+        Returns the message as it was sent, or one of the system that says why it could not be delivered. Raises
+        MAILError where there is no connection.
+        """
         return await self._runtime.route_interswarm_message(message)
 
     # --------------------------------------------------------------------------------------- inside

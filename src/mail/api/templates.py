@@ -117,16 +117,28 @@ class MAILSwarmTemplate(SwarmParts[MAILAgentTemplate]):
         Args:
             instance_params: what every agent's factory gets for this instance, such as `user_token`.
             user_role: `agent` for another swarm.
-            base_url, registry_file: of this swarm and of the swarms it knows; for messages between swarms, which
-                are still to come.
+            base_url: by which other swarms reach this one, where `enable_interswarm` is on.
+            registry_file: where the swarms that it knows are kept; by default nowhere.
             print_llm_streams: False silences all agents.
             database: where tasks are kept: a store, or what `[server.storage] database` takes. The default is in
                 memory.
 
         Raises ConfigurationError for a factory that can't be found or refuses.
         """
+        from mail import bootstrap
+        from mail.api.runtime import LOCAL_URL
         from mail.api.swarms import MAILSwarm
 
+        registry = None
+        if self.enable_interswarm:
+            registry = bootstrap.interswarm_registry(
+                self.name,
+                base_url or LOCAL_URL,
+                registry_file,
+                description=self.description,
+                keywords=self.keywords,
+                public=self.public,
+            )
         return MAILSwarm(
             name=self.name,
             version=self.version,
@@ -140,6 +152,7 @@ class MAILSwarmTemplate(SwarmParts[MAILAgentTemplate]):
             entrypoint=self.entrypoint,
             user_id=user_id,
             user_role=user_role,
+            swarm_registry=registry,
             enable_interswarm=self.enable_interswarm,
             breakpoint_tools=self.breakpoint_tools,
             exclude_tools=self.exclude_tools,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mail import bootstrap
 from mail.api.overrides import ActionOverrideFunction, silent_swarm, with_actions
 from mail.core.agents import SwarmCore
+from mail.core.peers import Peers
 from mail.core.ports import Store
 from mail.core.runtime import Runtime
 from mail.errors import BadRequest, MAILError
@@ -29,6 +30,7 @@ class Workers:
         self._database = database
         self._override: ActionOverrideFunction | None = None
         self._system: EmbeddedSystem | None = None
+        self._peers: Peers | None = None
         self._stopping: asyncio.Future[None] | None = None
         self._is_shut_down = False
 
@@ -43,6 +45,17 @@ class Workers:
         if self._system is not None:
             runtime = self._system.runtime
             runtime.swarm = replace(self._as_told(), protocol=runtime.swarm.protocol)
+
+    @property
+    def peers(self) -> Peers | None:
+        """How mail reaches other swarms; without it, such mail comes back to its sender."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, peers: Peers | None) -> None:
+        self._peers = peers
+        if self._system is not None:
+            self._system.runtime.peers = peers
 
     @property
     def engine(self) -> Runtime:
@@ -124,6 +137,7 @@ class Workers:
             raise MAILError("this swarm was shut down; instantiate it anew")
         if self._system is None:
             self._system = bootstrap.embedded(self._as_told(), database=self._database)
+            self._system.runtime.peers = self._peers
         return self._system
 
     def _as_told(self) -> SwarmCore:

@@ -8,7 +8,7 @@ Everything else is handed what it needs. No system imports what only another one
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,24 @@ from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords, Store
 from mail.core.stamp import SYSTEM_STAMP, Stamp
 
-__all__ = ["aws", "create_tables", "embedded", "issues_tokens", "local", "open_records", "read_swarm"]
+__all__ = [
+    "aws",
+    "create_tables",
+    "embedded",
+    "interswarm_registry",
+    "interswarm_router",
+    "issues_tokens",
+    "local",
+    "open_records",
+    "read_swarm",
+]
 
 if TYPE_CHECKING:
     from mail.bootstrap.aws_system import AwsSystem
     from mail.bootstrap.embedded_system import EmbeddedSystem
     from mail.bootstrap.local_system import LocalSystem
     from mail.config.aws import AwsConfig
+    from mail.net import InterswarmRouter, SwarmRegistry
 
 
 def local(
@@ -66,6 +77,28 @@ def aws(
     return AwsSystem(
         build_configured(entry, config.server), config, entry=entry, stamp=stamp, environ=environ
     )
+
+
+def interswarm_registry(
+    name: str,
+    base_url: str,
+    file: str | None = None,
+    *,
+    description: str = "",
+    keywords: Sequence[str] = (),
+    public: bool = False,
+) -> "SwarmRegistry":
+    """The swarms that a swarm knows which a program has built itself; see `SwarmRegistry`. Raises ConfigurationError."""
+    from mail.net import SwarmRegistry
+
+    return SwarmRegistry(name, base_url, file, description, keywords, public)
+
+
+def interswarm_router(registry: "SwarmRegistry") -> "InterswarmRouter":
+    """What delivers mail to the swarms of a registry."""
+    from mail.net import InterswarmRouter
+
+    return InterswarmRouter(registry, registry.local_swarm_name)
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from mail.aws import Aws, AwsClient
+from mail.bootstrap import peers
 from mail.bootstrap.shared import auth_endpoints, make_authenticator, serve_swarm
 from mail.config.aws import AwsConfig
 from mail.core.agents import SwarmCore
@@ -12,6 +13,7 @@ from mail.core.ports import ServerRecords
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP, Stamp
 from mail.errors import ConfigurationError, StoreUnavailable
+from mail.net import SwarmRegistry
 from mail.queues.sqs import SQSQueue
 from mail.stores.blobs import Blobs
 from mail.stores.dynamodb import DynamoDBStore
@@ -53,8 +55,15 @@ class AwsSystem:
         if config.turn_queues:
             sqs.warm_up()
         self.queue = SQSQueue(sqs, config.turn_queues)
+        self.router = peers.aws_router(swarm, self.records, config, stamp, account, environ)
         self.runtime = Runtime(
-            swarm, self.store, self.queue, stamp, turn_seconds=config.server.settings.turn_seconds
+            swarm,
+            self.store,
+            self.queue,
+            stamp,
+            turn_seconds=config.server.settings.turn_seconds,
+            peers=self.router,
+            hop_limit=config.server.interswarm.hop_limit,
         )
         self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))
         self._resources = AsyncExitStack()
@@ -64,6 +73,11 @@ class AwsSystem:
     def swarm(self) -> SwarmCore:
         """The swarm that runs."""
         return self.runtime.swarm
+
+    @property
+    def registry(self) -> SwarmRegistry:
+        """The other swarms that the functions know."""
+        return self.router.swarm_registry
 
 
 async def create_dynamodb_table(name: str) -> tuple[str, ...]:

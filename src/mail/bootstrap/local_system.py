@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from mail.bootstrap import peers
 from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
 from mail.config import ServerConfig, StorageConfig
 from mail.core.agents import SwarmCore
@@ -13,6 +14,7 @@ from mail.core.ports import ServerRecords
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP, Stamp
 from mail.errors import ConfigurationError
+from mail.net import SwarmRegistry
 from mail.queues.local import LocalQueue, LocalWorkers
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import SQLiteDatabase
@@ -30,7 +32,7 @@ class LocalSystem:
     The database is opened, and claimed, when it is made. Between `start` and `stop`, or as an async context
     manager, tasks are worked on. `entry` is what the swarm was built of, where that is known.
 
-    Raises ConfigurationError where the database can't be used.
+    Raises ConfigurationError where the database or the registry's file can't be used.
     """
 
     def __init__(
@@ -45,12 +47,22 @@ class LocalSystem:
         self.config = config
         self.stamp = stamp
         self._auth_endpoints = auth_endpoints(environ)
+        peers.check(config)
         self._database = open_sqlite(config.storage)
         self.store = SQLiteStore(self._database)
         self.records: ServerRecords = SQLiteRecords(self._database)
         queue = LocalQueue()
         settings = config.settings
-        self.runtime = Runtime(swarm, self.store, queue, stamp, turn_seconds=settings.turn_seconds)
+        self.router = peers.local_router(swarm, self.records, config, stamp, environ)
+        self.runtime = Runtime(
+            swarm,
+            self.store,
+            queue,
+            stamp,
+            turn_seconds=settings.turn_seconds,
+            peers=self.router,
+            hop_limit=config.interswarm.hop_limit,
+        )
         self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
         self._workers = LocalWorkers(self.runtime, queue, concurrency=settings.turn_concurrency)
         self._resources = AsyncExitStack()
@@ -66,15 +78,26 @@ class LocalSystem:
         """Whether callers show tokens that this server has issued, and not keys of an external service."""
         return self._auth_endpoints is None
 
+    @property
+    def registry(self) -> SwarmRegistry:
+        """The other swarms that the server knows."""
+        return self.router.swarm_registry
+
+    def listens(self, host: str, url: str) -> None:
+        """Say where the server listens, and by which URL it is reached; to be called before `start`."""
+        peers.listens(self.router, self.config, host, url)
+
     async def start(self) -> None:
         """Take up the tasks that an earlier process left, and work on whatever comes."""
         await self.served.refresh()
+        await self.router.start()
         await self._workers.start()
 
     async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
         """Begin no new turn, give the running ones `grace` seconds, and close everything."""
         try:
             await self._workers.stop(grace)
+            await self.router.stop()
             await close_models()
         finally:
             await self._resources.aclose()

@@ -2,12 +2,13 @@
 
 from mail.config.files import CONFIG_PATH_VARIABLE, DEFAULT_FILE
 from mail.config.models import ClientConfig, MailConfig, ServerConfig, load_config
-from mail.config.tables import SettingsConfig, StorageConfig, SwarmConfig
+from mail.config.tables import InterswarmConfig, SettingsConfig, StorageConfig, SwarmConfig
 
 __all__ = [
     "CONFIG_PATH_VARIABLE",
     "DEFAULT_FILE",
     "ClientConfig",
+    "InterswarmConfig",
     "MailConfig",
     "ServerConfig",
     "SettingsConfig",

@@ -21,6 +21,7 @@ class AwsConfig:
         turn_queues: URLs of the SQS queues that wake mailboxes, one per tier; none where nothing is published.
         retention_days: after how many days what was written may be deleted; None for never.
         stream_url: the base URL of the function that streams, where another one is asked to.
+        secrets_path: the path in SSM of the parameters that hold the tokens of other swarms, if there is one.
     """
 
     server: ServerConfig
@@ -29,6 +30,7 @@ class AwsConfig:
     turn_queues: tuple[str, ...] = ()
     retention_days: int | None = None
     stream_url: str = ""
+    secrets_path: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Self:
@@ -43,6 +45,7 @@ class AwsConfig:
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
+            secrets_path=environ.get("MAIL_SECRETS_PATH", ""),
         )
 
 

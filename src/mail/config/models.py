@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 
 from mail.config.database import read_database
 from mail.config.files import find_file, read_file
-from mail.config.tables import SettingsConfig, StorageConfig, SwarmConfig, Table
+from mail.config.tables import InterswarmConfig, SettingsConfig, StorageConfig, SwarmConfig, Table
 from mail.errors import ConfigurationError
 from mail.utils.problems import describe
 
@@ -48,6 +48,7 @@ class ServerConfig(_TopTable):
     swarm: SwarmConfig = SwarmConfig()
     settings: SettingsConfig = SettingsConfig()
     storage: StorageConfig = StorageConfig()
+    interswarm: InterswarmConfig = InterswarmConfig()
 
     def with_overrides(
         self,

@@ -70,3 +70,24 @@ class StorageConfig(Table):
     def dynamodb_table(self) -> str | None:
         """The DynamoDB table, if it is one."""
         return self.database.removeprefix(DYNAMODB) if self.database.startswith(DYNAMODB) else None
+
+
+class InterswarmConfig(Table):
+    """`[server.interswarm]`: how the server and other swarms reach each other.
+
+    Attributes:
+        base_url: the URL by which others reach this server; empty for the one it listens on.
+        allow_private_addresses: whether other swarms may have addresses that are not public; `auto` for whether
+            this server listens on this machine only.
+        request_timeout: seconds that another swarm may take for an answer.
+        health_check_seconds: the time between two looks at how the others are.
+        volatile_seconds: after how long a volatile registration is forgotten.
+        hop_limit: through how many swarms a task may go.
+    """
+
+    base_url: str = ""
+    allow_private_addresses: bool | Literal["auto"] = "auto"
+    request_timeout: float = Field(default=30.0, gt=0)
+    health_check_seconds: float = Field(default=30.0, gt=0)
+    volatile_seconds: float = Field(default=86_400.0, gt=0)
+    hop_limit: int = Field(default=8, ge=1)

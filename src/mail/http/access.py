@@ -16,7 +16,10 @@ class RoleGate(SecurityBase):
 
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
-        self.model = HTTPBearer(description="An API key, as `Authorization: Bearer <key>`.")
+        self.model = HTTPBearer(
+            description="An API key, as `Authorization: Bearer <key>`. Where that header holds something else, such as a "
+            "signature, it is read from `X-MAIL-Authorization: Bearer <key>`."
+        )
         self.scheme_name = "bearer"
 
     def docs(self) -> dict[str, Any]:

@@ -10,11 +10,21 @@ from starlette.types import StatelessLifespan
 from mail import PROTOCOL_VERSION
 from mail.http.docs import DESCRIPTION, TAGS
 from mail.http.errors import install_error_handlers
+from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
 from mail.http.registry_schemas import PostSwarms
 from mail.http.schemas import GetTask, PostHealth, PostMessage, PostSwarmsLoad, StreamEvent
 from mail.http.service import Service
 
-_REFERRED_TO = (PostMessage, PostHealth, PostSwarms, PostSwarmsLoad, GetTask, StreamEvent)
+_REFERRED_TO = (
+    GetTask,
+    PostHealth,
+    PostInterswarm,
+    PostInterswarmMessage,
+    PostMessage,
+    PostSwarms,
+    PostSwarmsLoad,
+    StreamEvent,
+)
 _COMPONENT = "#/components/schemas/{model}"
 
 

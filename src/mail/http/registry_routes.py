@@ -52,7 +52,7 @@ async def post_swarms(
 
 
 @router.delete(
-    "/swarms/{name}",
+    "/swarms/{name:path}",
     summary="Forget another swarm",
     response_model=SwarmUnregistered,
     responses=problems(400, 404, *PROTECTED),

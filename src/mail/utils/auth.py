@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request
 
 from mail.core.ports import CallerRole
 from mail.errors import ConfigurationError, Forbidden, MAILError
-from mail.utils.callers import Authenticator, Caller, read_bearer
+from mail.utils.callers import Authenticator, Caller, find_bearer
 
 if TYPE_CHECKING:
     from mail.utils.auth_service import AuthService
@@ -27,7 +27,7 @@ async def identify(request: Request, *roles: CallerRole) -> Caller:
 
     Raises Unauthenticated, Forbidden, AuthServiceUnavailable.
     """
-    bearer = read_bearer(request.headers.get("authorization"))
+    bearer = find_bearer(request.headers)
     authenticator: Authenticator | None = getattr(request.app.state, "authenticator", None)
     if authenticator is not None:
         caller = await authenticator.authenticate(bearer)
@@ -57,7 +57,7 @@ async def extract_token_info(request: Request) -> dict[str, Any]:
     return {
         "role": caller.role,
         "id": caller.id,
-        "api_key": read_bearer(request.headers.get("authorization")),
+        "api_key": find_bearer(request.headers),
     }
 
 

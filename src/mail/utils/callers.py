@@ -3,7 +3,7 @@
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -40,6 +40,10 @@ class Caller:
         return Principal(role=_PRINCIPAL_ROLE[self.role], id=self.id, swarm=swarm)
 
 
+BEARER_HEADER = "X-MAIL-Authorization"
+"""Where the key is when `Authorization` holds something else, such as the signature that a function URL wants."""
+
+
 class Authenticator(Protocol):
     """Knows whose key a key is."""
 
@@ -57,6 +61,17 @@ def read_bearer(authorization: str | None) -> str:
     if found is None:
         raise Unauthenticated
     return found[1]
+
+
+def find_bearer(headers: Mapping[str, str]) -> str:
+    """The key in a request's headers, which are found whatever the case of their names.
+
+    It is in `Authorization` or, where that is no bearer, in `BEARER_HEADER`. Raises Unauthenticated where there is none.
+    """
+    authorization = headers.get("Authorization")
+    if BEARER_HEADER in headers and _BEARER.fullmatch(authorization or "") is None:
+        authorization = headers[BEARER_HEADER]
+    return read_bearer(authorization)
 
 
 def digest(bearer: str) -> str:

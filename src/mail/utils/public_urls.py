@@ -1,9 +1,16 @@
 """Asking only public addresses: what a URL that somebody else has given may lead to."""
 
+import asyncio
 import socket
+from collections.abc import Sequence
 from ipaddress import ip_address
+from typing import Any
 
 import httpx
+
+
+class NotPublic(httpx.ConnectError):
+    """The host has an address that is not public; nothing was sent to it."""
 
 
 class PublicTransport(httpx.BaseTransport):
@@ -18,10 +25,7 @@ class PublicTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request. Raises httpx.ConnectError where it must not be sent."""
-        host = request.url.host
-        address = public_address(host, request.url.port or (443 if request.url.scheme == "https" else 80))
-        request.url = request.url.copy_with(host=address)
-        request.extensions = {**request.extensions, "sni_hostname": host}
+        _lead_to(request, public_address(request.url.host, _port(request)))
         return self._inner.handle_request(request)
 
     def close(self) -> None:
@@ -29,17 +33,52 @@ class PublicTransport(httpx.BaseTransport):
         self._inner.close()
 
 
+class AsyncPublicTransport(httpx.AsyncBaseTransport):
+    """`PublicTransport` for async clients.
+
+    Each host has connections of its own: as they are made by address, a pool would lend one host's to another that
+    has the same address, and for which its certificate was never checked.
+    """
+
+    def __init__(self, limits: httpx.Limits) -> None:
+        self._limits = limits
+        self._ssl = httpx.create_ssl_context()
+        self._inner: dict[str, httpx.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request. Raises httpx.ConnectError where it must not be sent."""
+        host = request.url.host
+        _lead_to(request, await async_public_address(host, _port(request)))
+        inner = self._inner.get(host)
+        if inner is None:
+            inner = self._inner[host] = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
+        return await inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for inner in self._inner.values():
+            await inner.aclose()
+
+
 def public_address(host: str, port: int) -> str:
-    """An address of the host. Raises httpx.ConnectError for a host that has an address which is not public."""
+    """An address of the host.
+
+    Raises NotPublic for a host that has an address which is not public, httpx.ConnectError for one that has none.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpx.ConnectError(f"{host} has no address: {error}") from error
-    addresses = [str(address[0]) for *_, address in found]
-    private = [address for address in addresses if not is_public(address)]
-    if private:
-        raise httpx.ConnectError(f"{host} is {private[0]}, which is not a public address")
-    return addresses[0]
+    except (OSError, UnicodeError) as error:
+        raise _no_address(host, error) from error
+    return _first_of_public(host, found)
+
+
+async def async_public_address(host: str, port: int) -> str:
+    """`public_address` that doesn't hold up the event loop."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _no_address(host, error) from error
+    return _first_of_public(host, found)
 
 
 def is_public(address: str) -> bool:
@@ -47,3 +86,25 @@ def is_public(address: str) -> bool:
     ip = ip_address(address.partition("%")[0])
     mapped = getattr(ip, "ipv4_mapped", None) or ip
     return bool(mapped.is_global and not mapped.is_multicast)
+
+
+def _port(request: httpx.Request) -> int:
+    return request.url.port or (443 if request.url.scheme == "https" else 80)
+
+
+def _lead_to(request: httpx.Request, address: str) -> None:
+    """Send the request to an address of its host; TLS and the Host header still name the host."""
+    request.extensions = {**request.extensions, "sni_hostname": request.url.host}
+    request.url = request.url.copy_with(host=address)
+
+
+def _no_address(host: str, error: Exception) -> httpx.ConnectError:
+    return httpx.ConnectError(f"{host} has no address: {error}")
+
+
+def _first_of_public(host: str, found: Sequence[tuple[Any, ...]]) -> str:
+    addresses = [str(address[0]) for *_, address in found]
+    private = [address for address in addresses if not is_public(address)]
+    if private:
+        raise NotPublic(f"{host} is {private[0]}, which is not a public address")
+    return addresses[0]

@@ -1,0 +1,92 @@
+"""What makes an entry: what was given, less what can't be used, and what the swarm says of itself."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic_core import to_json
+
+from mail.core.peers import PeerRecord
+from mail.errors import BadRequest, PeerRefused, PeerUnavailable
+from mail.net.connection import Answer, PeerHTTP, Target
+from mail.net.tokens import reference_for, variable_in
+from mail.net.types import SwarmInfo
+from mail.net.urls import check_name, check_url
+
+Auth = Literal["bearer", "aws_iam"]
+
+LOOK_SECONDS = 10.0
+"""How long a peer may take to say how it is."""
+
+MAX_METADATA_BYTES = 16 * 1024
+
+
+def new_entry(
+    name: str,
+    base_url: str,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    auth: Auth = "bearer",
+    caller_id: str = "",
+    registered: str,
+) -> PeerRecord:
+    """An entry of what was given. Raises BadRequest."""
+    if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
+        raise BadRequest(f"metadata has more than {MAX_METADATA_BYTES} bytes")
+    record = PeerRecord(
+        name=check_name(name),
+        base_url=check_url(base_url),
+        metadata=dict(metadata or {}),
+        auth=auth,
+        caller_id=check_name(caller_id) if caller_id else "",
+        registered=registered,
+    )
+    try:
+        target_of(record)
+    except PeerRefused as error:
+        raise BadRequest(error.detail) from error
+    return record
+
+
+def with_token(
+    record: PeerRecord,
+    token: str | None,
+    volatile: bool | None,
+    expires: float | None,
+    *,
+    default_expiry: float,
+) -> PeerRecord:
+    """The entry with its token: only a volatile one keeps a token itself. Raises BadRequest."""
+    is_literal = bool(token) and variable_in(token or "") is None
+    if volatile is None:
+        volatile = is_literal or expires is not None
+    kept = token if volatile and is_literal else reference_for(record.name, token)
+    end = (default_expiry if expires is None else expires) if volatile else None
+    return record.model_copy(update={"auth_token": kept, "volatile": volatile, "expires": end})
+
+
+def target_of(record: PeerRecord) -> Target:
+    """How a swarm is called. Raises PeerRefused where that is not known."""
+    return Target.of(record.base_url, record.auth, record.metadata)
+
+
+async def read_info(http: PeerHTTP, target: Target) -> tuple[SwarmInfo, Answer]:
+    """What a swarm says of itself at its `/`. Raises PeerRefused, PeerUnavailable."""
+    answer = await http.get(target, "/", seconds=LOOK_SECONDS)
+    answer.raise_for_status()
+    return SwarmInfo.read(answer.json()), answer
+
+
+async def describe(http: PeerHTTP, record: PeerRecord) -> tuple[SwarmInfo, float] | None:
+    """What a swarm says of itself, and how many seconds that took; None where it does not answer now.
+
+    Raises BadRequest where what answers is not that swarm, or may not be called.
+    """
+    try:
+        info, answer = await read_info(http, target_of(record))
+    except PeerUnavailable:
+        return None
+    except PeerRefused as error:
+        raise BadRequest(f"{record.base_url} can't be registered: {error.detail}") from error
+    if info.name != record.name:
+        raise BadRequest(f"{record.base_url} is swarm {info.name[:128]!r}, not {record.name!r}")
+    return info, answer.seconds

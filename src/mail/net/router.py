@@ -1,0 +1,183 @@
+"""How mail reaches other swarms: over HTTP, to the servers that the registry names."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from mail.core.address import Principal
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.message import MAILMessage
+from mail.core.peers import PeerRecord
+from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable
+from mail.net.letters import destinations, for_swarm, returned, wrap
+from mail.net.registration import target_of
+from mail.net.registry import SwarmRegistry
+
+MessageHandler = Callable[[MAILMessage], Awaitable[MAILMessage | None]]
+
+ANY_TYPE = "*"
+"""In the place of a message type: the handler of all types that have none of their own."""
+
+logger = logging.getLogger(__name__)
+
+
+class InterswarmRouter:
+    """`mail.core.peers.Peers` over HTTP. All requests go through the one client of the registry.
+
+    A program that runs no engine can hand it whole messages, with `route_message`, and takes those to its own agents by
+    `register_message_handler`.
+    """
+
+    def __init__(
+        self, swarm_registry: SwarmRegistry, local_swarm_name: str, *, stamp: Stamp = SYSTEM_STAMP
+    ) -> None:
+        self.swarm_registry = swarm_registry
+        self.local_swarm_name = local_swarm_name
+        self._stamp = stamp
+        self._handlers: dict[str, MessageHandler] = {}
+        self._is_running = False
+
+    # ------------------------------------------------------------------------------------------ to begin and end
+
+    async def start(self) -> None:
+        """Take up the registry's entries, and look after the health of the swarms. Raises ConfigurationError."""
+        if not self._is_running:
+            await self.swarm_registry.start()
+            await self.swarm_registry.start_health_checks()
+            self._is_running = True
+
+    async def stop(self) -> None:
+        """Look after nobody any more, forget the volatile entries, and close the connections."""
+        if self._is_running:
+            self._is_running = False
+            await self.swarm_registry.stop()
+        else:
+            await self.swarm_registry.http.aclose()
+
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped. It delivers in any case; connections are opened as needed."""
+        return self._is_running
+
+    # ----------------------------------------------------------------------------------------- for the engine
+
+    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+        """Hand a message over; see `mail.core.peers.Peers`."""
+        name = message.target_swarm
+        peer = await self._find(name)
+        if peer is None:
+            raise PeerRefused(f"swarm {name!r} is not known here")
+        try:
+            bearer = await self.swarm_registry.token_for(peer) or message.auth_token
+        except StoreUnavailable as error:
+            raise PeerUnavailable(f"swarm {name!r}: its token can't be read now") from error
+        if not bearer:
+            raise PeerRefused(f"authentication token missing for swarm '{name}'")
+        sent = message.model_dump(mode="json")
+        sent |= {"auth_token": message.auth_token or "", "metadata": message.metadata or {}}
+        try:
+            answer = await self.swarm_registry.http.request(
+                "POST",
+                target_of(peer),
+                "/interswarm/back" if back else "/interswarm/forward",
+                bearer=bearer,
+                body={"message": sent},
+            )
+            answer.raise_for_status()
+        except PeerError as error:
+            text = error.detail.replace(bearer, "…")  # a peer may repeat what it was sent
+            raise type(error)(f"swarm {name!r}: {text}") from error
+        return _runner(answer.json())
+
+    async def _find(self, swarm: str) -> PeerRecord | None:
+        try:
+            return await self.swarm_registry.find(swarm)
+        except StoreUnavailable as error:
+            raise PeerUnavailable(f"swarm {swarm!r}: the registry can't be read now") from error
+
+    async def known(self) -> Sequence[str]:
+        """The names of the swarms that mail can be sent to."""
+        return await self.swarm_registry.names()
+
+    async def caller_id(self, swarm: str) -> str:
+        """The id of the token with which a swarm calls this server."""
+        peer = await self.swarm_registry.find(swarm)
+        return (peer.caller_id if peer else "") or swarm
+
+    async def discover(self, urls: Sequence[str]) -> str:
+        """Register the public swarms that servers at these URLs are or know; returns what came of it, in words."""
+        return str(await self.swarm_registry.discover_swarms(urls))
+
+    # -------------------------------------------------------------------------------------- for other programs
+
+    def register_message_handler(self, message_type: str, handler: MessageHandler) -> None:
+        """Let a coroutine function take the messages of a type to local agents; `*` stands for all other types."""
+        self._handlers[message_type] = handler
+
+    async def route_message(self, message: MAILMessage, *, owner: str | None = None) -> MAILMessage:
+        """Take a message to its recipients: local ones by the handler of its type, others by their swarms.
+
+        Returns what the local handler answers; without one, the message as it was sent. Where a swarm could not be
+        given it, that is a message of the system to the sender which says why. `owner` is the principal that owns the
+        task; the default is the message's sender, if it is a person, else this swarm.
+
+        Raises BadRequest for a local recipient when there is no handler for the message's type.
+        """
+        answer = message
+        failed: MAILMessage | None = None
+        for swarm, recipients in destinations(message, self.local_swarm_name).items():
+            if swarm is None:
+                answer = await self._route_to_local_agent(self._create_local_message(message, recipients))
+                continue
+            remote = self._create_remote_message(message, recipients, swarm)
+            answer = await self._route_to_remote_swarm(remote, swarm, owner or self._owner(message))
+            if answer is not remote:
+                failed = answer
+        return failed or answer
+
+    async def _route_to_local_agent(self, message: MAILMessage) -> MAILMessage:
+        handler = self._handlers.get(message.msg_type) or self._handlers.get(ANY_TYPE)
+        if handler is None:
+            raise BadRequest(f"nobody takes messages of type {message.msg_type!r} to local agents")
+        return await handler(message) or message
+
+    async def _route_to_remote_swarm(self, message: MAILMessage, swarm: str, owner: str) -> MAILMessage:
+        """Deliver a message to one swarm; returns it, or what to tell its sender of the failure."""
+        contributors = (message.message.routing_info or {}).get("task_contributors") or ()
+        try:
+            wrapped = wrap(message, self.local_swarm_name, swarm, owner, contributors, self._stamp)
+            back = any(Principal.parse(each).swarm == swarm for each in wrapped.task_contributors)
+            await self.deliver(wrapped, back=back)
+        except (BadRequest, PeerError) as error:
+            logger.warning("message %s: %s", message.id, error.detail)
+            return self._system_router_message(message, error.detail)
+        return message
+
+    def _create_local_message(self, message: MAILMessage, recipients: Sequence[Any]) -> MAILMessage:
+        """The message for its local recipients only."""
+        return for_swarm(message, recipients, None, self.local_swarm_name)
+
+    def _create_remote_message(
+        self, message: MAILMessage, recipients: Sequence[Any], swarm: str
+    ) -> MAILMessage:
+        """The message for its recipients in another swarm only; its sender is `agent@swarm` there."""
+        return for_swarm(message, recipients, swarm, self.local_swarm_name)
+
+    def _system_router_message(self, message: MAILMessage, reason: str) -> MAILMessage:
+        """What the sender of a message is told that could not be delivered."""
+        return returned(message, reason, self.local_swarm_name, self._stamp)
+
+    def _owner(self, message: MAILMessage) -> str:
+        sender = message.sender
+        if sender.address_type in ("user", "admin"):
+            return f"{sender.address_type}:{sender.address}@{self.local_swarm_name}"
+        return f"swarm:{self.local_swarm_name}@{self.local_swarm_name}"
+
+
+def _runner(answer: Any) -> str | None:
+    """The principal under which a peer says that it keeps the task, if it says so in a way that can be read."""
+    given = answer.get("local_runner") if isinstance(answer, dict) else None
+    try:
+        return str(Principal.parse(given)) if isinstance(given, str) else None
+    except BadRequest:
+        return None

@@ -1,0 +1,64 @@
+"""Calling a Lambda function URL with `AuthType: AWS_IAM`: requests are signed with AWS Signature Version 4."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from mail.errors import PeerRefused, PeerUnavailable
+from mail.net.urls import lambda_region
+
+SERVICE = "lambda"
+
+
+class Signer:
+    """Signs with the credentials of the environment, as botocore finds them. `session` is one of botocore's."""
+
+    def __init__(self, session: Any = None) -> None:
+        self._session = session
+        self._credentials: Any = None
+
+    async def sign(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, region: str
+    ) -> dict[str, str]:
+        """The headers with those of the signature, which covers the others and the body.
+
+        Raises PeerRefused where there are no credentials, PeerUnavailable where they can't be got now.
+        """
+        return await asyncio.to_thread(self._sign, method, url, headers, body, region)
+
+    def _sign(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, region: str
+    ) -> dict[str, str]:
+        try:
+            from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
+            from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
+            from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise PeerRefused("calls with auth 'aws_iam' need botocore: pip install 'mail[aws]'") from error
+        request = AWSRequest(method, url, data=body, headers=dict(headers))
+        try:
+            SigV4Auth(self._frozen(), SERVICE, region).add_auth(request)
+        except BotoCoreError as error:
+            raise PeerUnavailable(f"the credentials of AWS can't be got: {error}") from error
+        return dict(request.headers.items())
+
+    def _frozen(self) -> Any:
+        """The credentials as they are now; temporary ones are renewed before they end."""
+        if self._credentials is None:
+            if self._session is None:
+                import botocore.session  # type: ignore[import-untyped]
+
+                self._session = botocore.session.Session()
+            self._credentials = self._session.get_credentials()
+        if self._credentials is None:
+            raise PeerRefused("calls with auth 'aws_iam' need credentials of AWS, and there are none")
+        return self._credentials.get_frozen_credentials()
+
+
+def region_for(url: str, metadata: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> str | None:
+    """The region that a call is signed for: the one in the URL, else `region` of the metadata, else our own."""
+    given = metadata.get("region")
+    if isinstance(given, str) and given:
+        return lambda_region(url) or given
+    return lambda_region(url) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")

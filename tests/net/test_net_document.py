@@ -1,0 +1,74 @@
+"""The samples of docs/registry.md: the Python runs as it stands, top to bottom; the HTTP is sent and answered so."""
+
+import ast
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.http_server import HTTPServer
+from support.letters import letter
+from support.peer_server import PeerServer
+from support.swarms import build_swarm
+
+from mail.http.registry_schemas import PostSwarms
+from mail.net import SwarmRegistry
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "registry.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+async def test_python(
+    beta: PeerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"BETA_URL": beta.url, "TOKEN": "t0ken", "message": letter("boss@beta")}
+    for code in blocks("python"):
+        compiled = compile(code, str(DOCUMENT), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(compiled, namespace)
+        if inspect.isawaitable(result):
+            await result
+    assert capsys.readouterr().out.splitlines() == [
+        f"{beta.url} 7 True None",
+        "['beta']",
+        "{}",
+        "[]",
+        "boss@alpha -> boss@beta",
+    ]
+
+
+async def test_http(beta: PeerServer) -> None:
+    registering, listing = blocks("http")
+    asked, answered = registering.split("\n\n")
+    line, body = asked.split("\n", 1)
+    status, answer = answered.split("\n", 1)
+    fields = {**json.loads(body), "base_url": beta.url, "auth_token": "t0ken"}
+    registry = SwarmRegistry("alpha", "", allow_private=True)
+    async with HTTPServer(build_swarm({"supervisor": lambda _: []}), registry=registry) as server:
+        response = await server.client.request(*line.split(), json=fields, headers=server.headers("admin"))
+        assert (response.status_code, response.json()) == (int(status), json.loads(answer))
+        asked, answered = listing.split("\n\n")
+        listed = (await server.client.request(*asked.split())).json()
+    await registry.stop()
+    shown = json.loads(answered.removeprefix("200\n"))
+    assert listed.keys() == shown.keys()
+    assert [entry.keys() for entry in listed["swarms"]] == [entry.keys() for entry in shown["swarms"]]
+
+
+def test_the_file(tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text(blocks("jsonc")[0])
+    registry = SwarmRegistry("alpha", "", tmp_path / "registry.json")
+    found = registry.get_swarm_endpoint("beta")
+    assert found is not None
+    assert found.auth_token_ref == "${SWARM_AUTH_TOKEN_BETA}"
+
+
+def test_every_field_is_explained() -> None:
+    explained = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
+    assert explained == set(PostSwarms.model_fields)

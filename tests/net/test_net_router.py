@@ -1,0 +1,299 @@
+"""Handing mail over to other swarms."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.http_server import eventually
+from support.letters import letter, wrapped
+from support.peer_server import PeerServer
+
+from mail.core.address import create_agent_address
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.message import MAILMessage
+from mail.errors import BadRequest, PeerRefused, PeerUnavailable, StoreUnavailable
+from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net.connection import PeerHTTP
+
+HOME = "http://127.0.0.1:8000"
+FIELDS = {
+    "message_id",
+    "source_swarm",
+    "target_swarm",
+    "timestamp",
+    "payload",
+    "msg_type",
+    "auth_token",
+    "metadata",
+    "task_owner",
+    "task_contributors",
+}
+
+
+@pytest.fixture
+async def router(registry: SwarmRegistry, beta: PeerServer) -> InterswarmRouter:
+    await registry.register_swarm("beta", beta.url, "t0ken")
+    beta.requests.clear()
+    return InterswarmRouter(registry, "alpha")
+
+
+class TestDeliver:
+    @pytest.mark.parametrize(("back", "path"), [(False, "/interswarm/forward"), (True, "/interswarm/back")])
+    async def test_what_goes_over_the_wire(
+        self, router: InterswarmRouter, beta: PeerServer, back: bool, path: str
+    ) -> None:
+        message = wrapped(auth_token=None, metadata=None)
+        assert await router.deliver(message, back=back) == "swarm:alpha@beta"
+        (request,) = beta.requests
+        assert (request.method, request.path) == ("POST", path)
+        assert request.headers["authorization"] == "Bearer t0ken"
+        assert request.headers["content-type"] == "application/json"
+        assert request.json.keys() == {"message"}
+        sent = request.json["message"]
+        assert sent.keys() == FIELDS
+        assert (sent["auth_token"], sent["metadata"]) == ("", {})
+        assert sent["task_contributors"] == ["user:ann@alpha"]
+        read = MAILInterswarmMessage.model_validate(sent)
+        assert read == message.model_copy(update={"auth_token": "", "metadata": {}})
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            {},
+            [],
+            None,
+            "ok",
+            {"local_runner": None},
+            {"local_runner": 7},
+            {"local_runner": "swarm:alpha"},
+            {"local_runner": "root:x@beta"},
+            b"",
+            b"<html>",
+            b"x" * 2_000_000,
+        ],
+    )
+    async def test_odd_answers_are_taken(
+        self, router: InterswarmRouter, beta: PeerServer, answer: Any
+    ) -> None:
+        beta.answers["/interswarm/forward"] = 202, answer
+        assert await router.deliver(wrapped(), back=False) is None
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
+    async def test_refusals(self, router: InterswarmRouter, beta: PeerServer, status: int) -> None:
+        beta.answers["/interswarm/back"] = status, {"detail": "no, for t0ken,\n" + "x" * 1000}
+        with pytest.raises(PeerRefused, match=rf"swarm 'beta': {status} no, for …, x+…$") as refused:
+            await router.deliver(wrapped(), back=True)
+        assert len(refused.value.detail) < 400
+
+    @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+    async def test_troubles(self, router: InterswarmRouter, beta: PeerServer, status: int) -> None:
+        beta.answers["/interswarm/back"] = status, b"later"
+        with pytest.raises(PeerUnavailable, match=f"swarm 'beta': {status} later"):
+            await router.deliver(wrapped(), back=True)
+
+    async def test_redirects_are_not_followed(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        beta.answers["/interswarm/forward"] = 307, b""
+        beta.headers = {"location": f"{beta.url}/elsewhere"}
+        with pytest.raises(PeerRefused, match="redirects"):
+            await router.deliver(wrapped(), back=False)
+        assert beta.paths() == ["/interswarm/forward"]
+
+    async def test_nobody_there(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
+        await registry.register_swarm("gamma", "http://127.0.0.1:1", "t0ken")
+        with pytest.raises(PeerUnavailable, match="swarm 'gamma': no answer"):
+            await router.deliver(wrapped(target_swarm="gamma"), back=False)
+        with pytest.raises(PeerRefused, match="swarm 'delta' is not known"):
+            await router.deliver(wrapped(target_swarm="delta"), back=False)
+
+    async def test_no_answer_in_time(self, beta: PeerServer) -> None:
+        registry = SwarmRegistry("alpha", HOME, http=PeerHTTP(allow_private=True, seconds=0.05))
+        await registry.register_swarm("beta", beta.url, "t0ken")
+        beta.delay = 1.0
+        with pytest.raises(PeerUnavailable, match=r"no answer within 0.05 seconds"):
+            await InterswarmRouter(registry, "alpha").deliver(wrapped(), back=False)
+        await registry.stop()
+
+    async def test_a_connection_that_breaks(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await registry.register_swarm("gamma", f"http://127.0.0.1:{port}", "t0ken")
+            with pytest.raises(PeerUnavailable, match="swarm 'gamma': no answer"):
+                await router.deliver(wrapped(target_swarm="gamma"), back=False)
+
+
+class TestTokens:
+    async def test_that_of_the_registry_comes_first(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        await router.deliver(wrapped(auth_token="from-the-message"), back=False)
+        assert beta.requests[0].headers["authorization"] == "Bearer t0ken"
+
+    async def test_then_that_of_the_message(
+        self, router: InterswarmRouter, registry: SwarmRegistry, beta: PeerServer
+    ) -> None:
+        await registry.register_swarm("beta", beta.url)
+        await router.deliver(wrapped(auth_token="from-the-message"), back=False)
+        assert beta.requests[-1].headers["authorization"] == "Bearer from-the-message"
+
+    async def test_with_neither_nothing_is_sent(
+        self, router: InterswarmRouter, registry: SwarmRegistry, beta: PeerServer
+    ) -> None:
+        await registry.register_swarm("beta", beta.url)
+        beta.requests.clear()
+        with pytest.raises(PeerRefused) as refused:
+            await router.deliver(wrapped(), back=False)
+        assert refused.value.detail == "authentication token missing for swarm 'beta'"
+        assert beta.requests == []
+
+    async def test_tokens_that_cannot_be_read_now(self, beta: PeerServer) -> None:
+        class Broken:
+            def known(self, variable: str) -> str | None:
+                return None
+
+            async def find(self, variable: str) -> str | None:
+                raise StoreUnavailable
+
+        registry = SwarmRegistry("alpha", HOME, tokens=Broken())
+        await registry.register_swarm("beta", beta.url)
+        with pytest.raises(PeerUnavailable, match="its token can't be read now"):
+            await InterswarmRouter(registry, "alpha").deliver(wrapped(), back=False)
+        await registry.stop()
+
+
+class TestPeers:
+    async def test_who_is_known(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
+        await registry.register_swarm("gamma", "http://127.0.0.1:1", caller_id="gamma-key")
+        assert list(await router.known()) == ["beta", "gamma"]
+        assert await router.caller_id("beta") == "beta"
+        assert await router.caller_id("gamma") == "gamma-key"
+        assert await router.caller_id("x" * 5000) == "x" * 5000
+
+    async def test_one_client_serves_them_all(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        await asyncio.gather(*(router.deliver(wrapped(), back=False) for _ in range(20)))
+        client = router.swarm_registry.http._client
+        await router.deliver(wrapped(), back=True)
+        assert router.swarm_registry.http._client is client
+        assert len(beta.requests) == 21
+
+    def test_each_event_loop_gets_its_own(self) -> None:
+        registry = SwarmRegistry("alpha", HOME)
+        router = InterswarmRouter(registry, "alpha")
+
+        async def once() -> str | None:
+            async with PeerServer("beta") as beta:
+                await registry.register_swarm("beta", beta.url, "t0ken")
+                await router.start()
+                runner = await router.deliver(wrapped(), back=False)
+                await router.stop()
+                return runner
+
+        assert asyncio.run(once()) == asyncio.run(once()) == "swarm:alpha@beta"
+
+    async def test_start_and_stop(self, registry: SwarmRegistry, beta: PeerServer) -> None:
+        async def looked() -> bool:
+            return beta.paths().count("/health") >= 3
+
+        registry.health_check_seconds = 0.01
+        router = InterswarmRouter(registry, "alpha")
+        assert not router.is_running()
+        await registry.register_swarm("beta", beta.url, "t0ken")
+        await router.start()
+        await router.start()
+        assert router.is_running()
+        await eventually(looked)
+        await router.stop()
+        asked = len(beta.requests)
+        await asyncio.sleep(0.05)
+        assert len(beta.requests) == asked
+        assert not router.is_running()
+        assert await router.known() == []
+        await router.stop()
+
+
+class TestRouteMessage:
+    async def test_local_agents_get_it_by_the_handler_of_its_type(self, router: InterswarmRouter) -> None:
+        taken: list[MAILMessage] = []
+
+        async def take(message: MAILMessage) -> MAILMessage | None:
+            taken.append(message)
+            return letter("boss") if message.msg_type == "response" else None
+
+        with pytest.raises(BadRequest, match="nobody takes messages of type 'request'"):
+            await router.route_message(letter("weather"))
+        router.register_message_handler("request", take)
+        assert await router.route_message(letter("weather@alpha")) is taken[0]
+        assert taken[0].message.recipients[0].address == "weather"
+        router.register_message_handler("*", take)
+        assert (await router.route_message(letter("weather", kind="response"))) == letter("boss")
+
+    async def test_others_get_it_over_http(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        answer = await router.route_message(letter("boss@beta"))
+        sent = beta.requests[0].json["message"]
+        assert sent["payload"] == answer.message.model_dump(mode="json")
+        assert sent["message_id"] == answer.id
+        assert sent["payload"]["sender"]["address"] == "boss@alpha"
+        assert (sent["payload"]["sender_swarm"], sent["payload"]["recipient_swarm"]) == ("alpha", "beta")
+        assert (sent["task_owner"], sent["task_contributors"]) == (
+            "swarm:alpha@alpha",
+            ["swarm:alpha@alpha"],
+        )
+        await router.route_message(letter("boss@beta", sender=None))
+        assert beta.requests[1].json["message"]["task_owner"] == "user:ann@alpha"
+        await router.route_message(letter("boss@beta"), owner="admin:root@alpha")
+        assert beta.requests[2].json["message"]["task_owner"] == "admin:root@alpha"
+
+    async def test_back_to_a_swarm_that_has_a_part_in_the_task(
+        self, router: InterswarmRouter, beta: PeerServer
+    ) -> None:
+        message = letter("boss@beta")
+        routing = {"task_contributors": ["user:ann@alpha", "swarm:alpha@beta"]}
+        message = message.model_copy(
+            update={"message": message.message.model_copy(update={"routing_info": routing})}
+        )
+        await router.route_message(message, owner="user:ann@alpha")
+        (request,) = beta.requests
+        assert request.path == "/interswarm/back"
+        assert request.json["message"]["task_contributors"] == routing["task_contributors"]
+
+    async def test_each_swarm_gets_its_part(
+        self, router: InterswarmRouter, registry: SwarmRegistry, beta: PeerServer
+    ) -> None:
+        local: list[MAILMessage] = []
+
+        async def take(message: MAILMessage) -> None:
+            local.append(message)
+
+        router.register_message_handler("*", take)
+        async with PeerServer("gamma") as gamma:
+            await registry.register_swarm("gamma", gamma.url, "t0ken")
+            message = letter("a", "b@beta", "c@gamma", "d@beta", "e@alpha", kind="broadcast")
+            await router.route_message(message)
+            parts = [
+                [each["address"] for each in server.requests[-1].json["message"]["payload"]["recipients"]]
+                for server in (beta, gamma)
+            ]
+        assert parts == [["b@beta", "d@beta"], ["c@gamma"]]
+        assert [each.address for each in local[0].message.recipients] == ["a", "e"]
+
+    async def test_failures_come_back_from_the_system(
+        self, router: InterswarmRouter, beta: PeerServer
+    ) -> None:
+        beta.answers["/interswarm/forward"] = 403, {"detail": "not you"}
+        for message, reason in (
+            (letter("boss@beta"), "swarm 'beta': 403 not you"),
+            (letter("boss@delta"), "swarm 'delta' is not known here"),
+        ):
+            answer = await router.route_message(message)
+            assert answer.msg_type == "response"
+            assert (answer.sender.address_type, answer.sender.address) == ("system", "alpha")
+            assert answer.message.recipients[0] == create_agent_address("boss")
+            assert answer.message.subject == "::runtime_error::"
+            assert reason in answer.message.body
+            assert answer.message.get("request_id") == message.message.get("request_id")
+
+    async def test_principals_that_are_none(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        answer = await router.route_message(letter("boss@beta"), owner="nobody")
+        assert "can't be sent to swarm 'beta'" in answer.message.body
+        assert beta.requests == []
