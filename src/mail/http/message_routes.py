@@ -22,7 +22,11 @@ _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
 
 _TASK_ID_HEADER: dict[str, Any] = {
-    "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}}
+    "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}},
+    "X-Last-Event-ID": {
+        "description": "The event before the message's own: after which a stream that broke off begins again.",
+        "schema": {"type": "string"},
+    },
 }
 _ACCEPTED_HEADERS: dict[str, Any] = {
     **_TASK_ID_HEADER,
@@ -71,7 +75,7 @@ async def post_message(request: Request) -> Response:
     service = service_of(request)
     await service.refresh()
     submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
-    headers = {"X-Task-ID": quote(submitted.key.task_id, safe="")}
+    headers = {"X-Task-ID": quote(submitted.key.task_id, safe=""), "X-Last-Event-ID": str(submitted.after)}
     if body.stream:
         return stream_events(
             request, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
