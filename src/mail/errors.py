@@ -25,7 +25,8 @@
     │   ├── UnknownRecipient        ::agent_error::
     │   ├── InvalidRecipient        ::invalid_recipient::
     │   ├── UnreachableSwarm        ::runtime_error::
-    │   └── ImproperResponseToUser  ::improper_response_to_user::
+    │   ├── ImproperResponseToUser  ::improper_response_to_user::
+    │   └── ActionFailed            of `mail.stdlib`
     └── StoreError
         ├── VersionConflict         another commit of the task came first
         ├── LeaseLost               the turn belongs to somebody else now

@@ -1,12 +1,12 @@
 """The Python samples of the seeds that use the Python API run as they stand, and the signatures they document exist.
 
-A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then. Language models are played by
-the stub of `support.llm_stub`, through the real litellm. What can't be run is listed in `LEFT_OUT` with the reason.
+A sample is run in a namespace of its own, after what `BEFORE` says a reader has by then; `FILLED` has what goes into the
+gaps of fragments. Language models are played by the stub of `support.llm_stub`, through the real litellm. What can't be
+run is listed in `LEFT_OUT` with the reason. `test_every_sample` has the whole inventory.
 """
 
 import ast
 import asyncio
-import importlib.util
 import inspect
 import json
 import re
@@ -37,7 +37,6 @@ from mail.factories import (
     base_agent_factory,
 )
 from mail.factories.models import close_clients
-from mail.swarms_json import validate_swarm_from_swarms_json
 from mail.utils import auth, logger, parsing, store
 
 API = "docs/api.md"
@@ -48,32 +47,44 @@ DOCUMENTS = (API, AGENTS, CLAUDE, GUIDE)
 
 pytestmark = pytest.mark.skipif(not blocks(), reason="the seeds are not at hand")
 
-FRAGMENT = "a fragment: '...' stands for what is left out"
+MAFIA = "tests/examples/test_mafia_guide.py"
+
+ELSEWHERE: dict[tuple[str, int], str] = dict.fromkeys([(GUIDE, n) for n in (3, 5, 6, 28, 29)], MAFIA)
+"""Samples of a game whose other parts are not in the guide, but in `mail.examples.mafia`: the module runs them in it."""
+
 SERVES = "serves on fixed ports until it is stopped; test_api_templates.TestServer runs it on a free one"
-METHOD = "the methods of a class that the other samples build; TestGuide runs them in it"
-OF_ANOTHER_GAME = "of a game whose other parts the guide leaves out (roles, personas, prompts)"
 
 LEFT_OUT: dict[tuple[str, int], str] = {
     (AGENTS, 11): SERVES,
-    (AGENTS, 12): "names a breakpoint tool that it does not define, which it says is refused",
-    (CLAUDE, 3): FRAGMENT,
-    (CLAUDE, 4): FRAGMENT,
     (CLAUDE, 11): SERVES,
-    (CLAUDE, 13): FRAGMENT,
-    (CLAUDE, 16): FRAGMENT,
-    (CLAUDE, 17): FRAGMENT,
-    (CLAUDE, 20): FRAGMENT,
-    (CLAUDE, 21): FRAGMENT,
-    (GUIDE, 1): "works until the process ends; TestModes runs it beside other code",
-    (GUIDE, 2): "works until the process ends; TestModes runs it beside other code",
-    (GUIDE, 3): OF_ANOTHER_GAME,
-    (GUIDE, 5): OF_ANOTHER_GAME,
-    (GUIDE, 6): OF_ANOTHER_GAME,
-    **dict.fromkeys([(GUIDE, n) for n in range(9, 18)], METHOD),
-    (GUIDE, 28): FRAGMENT,
-    (GUIDE, 29): FRAGMENT,
-    (GUIDE, 35): FRAGMENT,
 }
+
+MODES = [(GUIDE, 1), (GUIDE, 2)]
+"""They work until the process ends: TestModes runs them beside other code."""
+
+METHODS = [(GUIDE, n) for n in range(9, 18)]
+"""The methods of a class that the other samples build: TestGuide runs them in it."""
+
+PARAMS = '{"llm": "openai/gpt-5-mini", "system": "You work."}'
+
+FILLED: dict[tuple[str, int], dict[str, str]] = {
+    (CLAUDE, 3): {"{...}": PARAMS},
+    (CLAUDE, 4): {"{...}": PARAMS},
+    (CLAUDE, 13): {"[...]": "[supervisor]", "(...)": "({})"},
+    (CLAUDE, 16): {
+        "    ...\n": "    name='a', factory=LiteLLMAgentFunction, comm_targets=[], actions=[],\n",
+        "{...}": PARAMS,
+    },
+    (CLAUDE, 17): {"{...}": PARAMS},
+    (CLAUDE, 20): {"(...)": "(task_id='game', target='GameMaster')"},
+    (CLAUDE, 21): {"    ...\n": "    payload='Speak.',\n"},
+    (GUIDE, 35): {
+        "[...], ...)": "[player], version='1', actions=[], entrypoint='AgentName')",
+        "{...}": "{}",
+        '["all"], ...)': '["all"], type="broadcast", task_id="...")',
+    },
+}
+"""Fragments, in which `...` stands for what is left out; and what is put there."""
 
 
 def python_blocks(*documents: str) -> list[Block]:
@@ -93,6 +104,15 @@ def with_body(code: str) -> str:
     return code.removeprefix("@staticmethod\n").rstrip().rstrip(":") + ": ..."
 
 
+def filled(sample: Block) -> str:
+    """A sample as it runs: as it stands, but for the gaps of fragments."""
+    code = sample.code
+    for gap, filling in FILLED.get((sample.document, sample.number), {}).items():
+        assert gap in code
+        code = code.replace(gap, filling)
+    return code
+
+
 def parses(code: str) -> bool:
     try:
         compile(code, "<sample>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -104,7 +124,7 @@ def parses(code: str) -> bool:
 RUN = [
     each
     for each in python_blocks(*DOCUMENTS)
-    if (each.document, each.number) not in LEFT_OUT and not is_signature(each.code)
+    if (each.document, each.number) not in {**LEFT_OUT, **ELSEWHERE} and not is_signature(each.code)
 ]
 SIGNATURES = [
     each
@@ -195,16 +215,17 @@ def tool(name: str) -> MAILAction:
     return MAILAction(name, "d", {"type": "object", "properties": {}}, lambda _: "result")
 
 
+def reviewer(**fields: Any) -> MAILAgentTemplate:
+    """Asks a person, and is content with the answer."""
+
+    def policy(view: View) -> list[Any]:
+        return [complete("approved")] if "human_review" in str(view.history) else [call("human_review")]
+
+    return agent("supervisor", policy, supervises=True, **fields)
+
+
 async def paused() -> dict[str, Any]:
-    review = tool("human_review")
-    boss = agent(
-        "boss",
-        lambda view: (
-            [complete("approved")] if "human_review" in str(view.history) else [call("human_review")]
-        ),
-        supervises=True,
-        actions=[review],
-    )
+    boss = reviewer(actions=[tool("human_review")])
     swarm = template(boss, breakpoint_tools=["human_review"]).instantiate({})
     response, _ = await swarm.post_message("x", task_id="paused")
     return {"swarm": swarm, "existing_task_id": "paused", "response": response}
@@ -243,7 +264,14 @@ async def playing_game(*names: str) -> dict[str, Any]:
         remaining_items=[],
         scores={},
     )
-    return {"self": me, "swarm": swarm, "player_name": "Alice", "running": running, **letters}
+    return {
+        "self": me,
+        "swarm": swarm,
+        "task_id": "game",
+        "player_name": "Alice",
+        "running": running,
+        **letters,
+    }
 
 
 IMPORTS = {
@@ -278,10 +306,8 @@ def team(*names: str) -> dict[str, Any]:
 
 def documented_swarms() -> dict[str, Any]:
     """The swarms.json of the configuration guide, in the current folder."""
-    (swarms,) = (json.loads(each.code) for each in blocks() if each.name == "docs/configuration.md json 1")
-    if importlib.util.find_spec("mail.stdlib") is None:  # it comes with item 8 of issue 4
-        del swarms[0]["action_imports"]
-    Path("swarms.json").write_text(json.dumps(swarms), encoding="utf-8")
+    (code,) = (each.code for each in blocks() if each.name == "docs/configuration.md json 1")
+    Path("swarms.json").write_text(code, encoding="utf-8")
     return {}
 
 
@@ -300,6 +326,11 @@ BEFORE: dict[tuple[str, int], Callable[[], Any]] = {
     (AGENTS, 6): lambda: {**team("supervisor", "worker"), **tools("select_speaker_action")},
     **dict.fromkeys([(AGENTS, n) for n in (7, 8, 9)], lambda: {"swarm": solo().instantiate({})}),
     (AGENTS, 10): lambda: {"swarm": players("narrator", "player1").instantiate({})},
+    (AGENTS, 12): lambda: {
+        "supervisor": agent("supervisor", done, supervises=True, actions=[tool("human_review")]),
+        "worker": agent("worker", done),
+        **tools("select_speaker_action"),
+    },
     (AGENTS, 13): paused,
     (AGENTS, 14): paused,
     (AGENTS, 16): documented_swarms,
@@ -313,6 +344,8 @@ BEFORE: dict[tuple[str, int], Callable[[], Any]] = {
     (CLAUDE, 9): lambda: {"template": solo()},
     (CLAUDE, 10): lambda: {"swarm": solo().instantiate({})},
     (CLAUDE, 12): lambda: {"template": players("narrator", "player1")},
+    (CLAUDE, 4): lambda: {"GameState": Game},
+    (CLAUDE, 13): lambda: {"supervisor": reviewer(), "human_review_action": tool("human_review")},
     (CLAUDE, 19): lambda: {"DoThingArgs": Arguments, "my_state_object": Game()},
     (GUIDE, 8): lambda: {
         "get_narrator_actions": lambda _game: [tool("doctor_protect")],
@@ -320,9 +353,15 @@ BEFORE: dict[tuple[str, int], Callable[[], Any]] = {
         "Game": Game,
     },
     **dict.fromkeys([(GUIDE, n) for n in (23, 24, 25, 26, 27, 30)], lambda: playing_game(*OTHERS)),
+    **dict.fromkeys([(CLAUDE, 20), (CLAUDE, 21)], lambda: playing_game("GameMaster", "agent")),
+    (GUIDE, 35): lambda: {"player": agent("AgentName", talk, supervises=True), "Game": Game, "game": Game()},
     (GUIDE, 32): lambda: {"valid_target": bool},
     (GUIDE, 33): dataclass_names,
 }
+
+
+ANSWERS = {(CLAUDE, 13): "approved", (CLAUDE, 20): "words", (GUIDE, 35): "words"}
+"""What the last response of a sample says, where a fragment was filled."""
 
 
 class Arguments(BaseModel):
@@ -342,17 +381,21 @@ async def run(code: str, namespace: dict[str, Any]) -> None:
 
 def test_every_sample_is_accounted_for() -> None:
     known = {(each.document, each.number) for each in python_blocks(*DOCUMENTS)}
-    assert set(LEFT_OUT) <= known
+    not_here = {**LEFT_OUT, **ELSEWHERE}
+    assert set(not_here) | set(FILLED) <= known
     accounted = {(each.document, each.number) for each in (*RUN, *SIGNATURES)}
-    assert known - set(LEFT_OUT) == accounted
+    assert known - set(not_here) == accounted
 
 
 MODELS = {f"{AGENTS} python 2", f"{CLAUDE} python 2"}
-NEEDS_NO_LOOP = f"{API} python 42"
+NEEDS_NO_LOOP = (API, 42)
+IN_OTHER_TESTS = {NEEDS_NO_LOOP, *MODES, *METHODS}
 
 
 @pytest.mark.parametrize(
-    "sample", [each for each in RUN if each.name != NEEDS_NO_LOOP], ids=lambda each: each.name
+    "sample",
+    [each for each in RUN if (each.document, each.number) not in IN_OTHER_TESTS],
+    ids=lambda each: each.name,
 )
 @pytest.mark.filterwarnings("ignore:base_agent_factory is deprecated")
 async def test_sample(
@@ -366,7 +409,9 @@ async def test_sample(
     namespace: dict[str, Any] = {"__name__": "sample", **IMPORTS}
     given = BEFORE.get((sample.document, sample.number), dict)()
     namespace |= await given if inspect.isawaitable(given) else given
-    await run(sample.code, namespace)
+    await run(filled(sample), namespace)
+    if (answer := ANSWERS.get((sample.document, sample.number))) is not None:
+        assert namespace["response"]["message"]["body"] == answer
     swarm = namespace.get("swarm")
     if swarm is not None and not swarm._runtime._workers._is_shut_down:
         stream = namespace.get("stream")
@@ -507,21 +552,6 @@ def test_signature(sample: Block) -> None:
             assert ast.literal_eval(default) == parameter.default
     assert len(parameters) >= len(documented_arguments)
     assert inspect.iscoroutinefunction(ours) or not isinstance(function, ast.AsyncFunctionDef)
-
-
-# ------------------------------------------------------------------------------------------------------- JSON
-
-
-def test_the_documented_swarm_is_valid() -> None:
-    (swarms,) = (json.loads(each.code) for each in blocks() if each.name == "docs/configuration.md json 1")
-    entry = validate_swarm_from_swarms_json(swarms[0])
-    assert [each.name for each in entry.agents] == ["supervisor", "weather", "math"]
-
-
-def test_the_documented_agent_is_valid() -> None:
-    (code,) = (each.code for each in blocks() if each.name == "docs/factories.md json 1")
-    made = MAILAgentTemplate.from_swarm_json(code)
-    assert made.instantiate({}).name == "analyst"
 
 
 def test_playing_is_a_factory() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).parents[2]
-MAIN = "000_*.txt"
+SEEDS = ("000", "001", "002")
+"""By the numbers that their names begin with; the first one holds many documents, each under its name."""
 
 _DOCUMENT = re.compile(r"===== `(.+)` =====")
 _FENCE = re.compile(r"\s*```(\w*)\s*")
@@ -21,7 +22,10 @@ _FENCE = re.compile(r"\s*```(\w*)\s*")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the `number`th of its language in its document, counted from 1."""
+    """A fenced block: the `number`th of its language in its document, counted from 1.
+
+    The document is a path, or the number of a seed that is one document.
+    """
 
     document: str
     language: str
@@ -35,19 +39,21 @@ class Block:
 
 @cache
 def blocks() -> tuple[Block, ...]:
-    """Every block of the main seed; none where it isn't at hand."""
-    path = _find()
-    return () if path is None else tuple(_read(path.read_text(encoding="utf-8")))
+    """Every block of the seeds; none where they aren't at hand."""
+    return tuple(block for seed in SEEDS for block in _read(seed, text_of(seed)))
 
 
-def _find() -> Path | None:
+def text_of(seed: str) -> str:
+    """The text of a seed; empty where it isn't at hand."""
     folders = [os.environ.get("MAIL_SEEDS"), ROOT.parent / "shared" / "seeds"]
-    return next((path for folder in folders if folder for path in Path(folder).glob(MAIN)), None)
+    found = (path for folder in folders if folder for path in Path(folder).glob(f"{seed}_*.txt"))
+    path = next(found, None)
+    return "" if path is None else path.read_text(encoding="utf-8")
 
 
-def _read(text: str) -> Iterator[Block]:
+def _read(seed: str, text: str) -> Iterator[Block]:
     count: Counter[tuple[str, str]] = Counter()
-    document, language, lines = "", None, list[str]()
+    document, language, lines = seed, None, list[str]()
     for line in text.splitlines():
         if found := _DOCUMENT.fullmatch(line):
             document, language = found[1], None  # one document ends with a fence too many

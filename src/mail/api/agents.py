@@ -14,7 +14,7 @@ from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
 from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry
-from mail.swarms_json.references import resolve_references, resolver
+from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 from mail.utils.problems import describe
 
@@ -191,7 +191,8 @@ class MAILAgentTemplate(_Agent):
             import string of what does.
         comm_targets: agents it may write to, `agent@swarm` for remote ones.
         actions: what it may call.
-        agent_params: what the factory gets besides; `python::` and `url::` references in it are resolved at once.
+        agent_params: what the factory gets besides; `python::` and `url::` references in it are resolved at once, in
+            `system` also one to a Python object without its prefix.
         tool_format: which API's shapes it speaks.
         exclude_tools: MAIL tools it may not call.
         allowed_prefixes: the modules that references may lead to; None for all.
@@ -220,7 +221,7 @@ class MAILAgentTemplate(_Agent):
             factory,
             comm_targets,
             actions,
-            resolve_references(dict(agent_params), resolver(allowed_prefixes)),
+            resolve_params(agent_params, resolver(allowed_prefixes)),
             enable_entrypoint,
             enable_interswarm,
             can_complete_tasks,

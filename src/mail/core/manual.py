@@ -265,6 +265,8 @@ class StepSettlement(Settlement):
         self.said = letters[0][1] if letters else self._message(self._step.audience[0], words, None)
         for name, message in letters:
             self.draft.send(message, (name,))
+        if not letters:
+            self.draft.send(self.said, ())  # nobody hears it, but the timeline has it
 
     def _message(self, recipient: str, words: str, request_id: str | None) -> MAILMessage:
         recipients: Sequence[str] = [recipient]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mail.core.address import parse_agent_address
 from mail.core.calls import AgentToolCall, ToolFormat
@@ -145,16 +145,45 @@ class Receipt(Record):
     content: str = ""
 
 
+_REPLY = {"completion", "responses"}
+
+
 class Checkpoint(Record):
     """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None).
 
-    `usage` is what its models were paid so far, so that a turn which is taken up again still accounts for it.
+    `usage` is what its models were paid so far, so that a turn which is taken up again still accounts for it. As data,
+    what the model said stands once in `replies`, and not in each of the calls that it made.
     """
 
     text: str | None
     calls: tuple[AgentToolCall, ...]
     receipts: tuple[Receipt | None, ...]
     usage: Usage = NO_USAGE
+
+    @model_serializer(mode="wrap")
+    def _share_replies(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        replies: list[Any] = []
+        calls = []
+        for call in self.calls:
+            reply = call.completion or call.responses
+            if not replies or replies[-1] != reply:
+                replies.append(reply)
+            calls.append({**call.model_dump(exclude=_REPLY), "reply": len(replies) - 1})
+        rest = serialize(self.model_copy(update={"calls": ()}))
+        return {**rest, "calls": calls, "replies": replies}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hand_out_replies(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "replies" not in data:
+            return data
+        replies = data["replies"]
+        calls = []
+        for call in data["calls"]:
+            reply = replies[call["reply"]]
+            origin = "completion" if isinstance(reply, dict) else "responses"
+            calls.append({**{name: value for name, value in call.items() if name != "reply"}, origin: reply})
+        return {**{name: value for name, value in data.items() if name != "replies"}, "calls": calls}
 
     def with_receipt(self, index: int, receipt: Receipt, usage: Usage | None = None) -> "Checkpoint":
         """The checkpoint once the call at `index` has got so far, and models were paid so much (None: no more)."""

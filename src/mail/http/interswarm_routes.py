@@ -10,7 +10,7 @@ from mail.http.access import AdminOrUser, Agent
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import EVENT_STREAM, PROTECTED, problems
 from mail.http.interswarm_schemas import Delivered, InterswarmAnswer, PostInterswarm, PostInterswarmMessage
-from mail.http.message_routes import ACCEPTED, PREFER, accepted, await_answer, task_header
+from mail.http.message_routes import ACCEPTED, PREFER, TASK_HEADERS, accepted, await_answer, task_headers
 from mail.http.prefer import read_preference
 from mail.http.records import answer_events
 from mail.http.service import service_of
@@ -66,6 +66,7 @@ async def _receive(request: Request, caller: Caller, body: PostInterswarm, *, ba
         200: {
             "description": "The answer or, with `stream`, a stream of events that ends with it.",
             "content": EVENT_STREAM,
+            "headers": TASK_HEADERS,
         },
         202: ACCEPTED,
         **problems(400, 404, 413, *PROTECTED),
@@ -83,7 +84,7 @@ async def send_message(
     await service.refresh()
     swarm = service.runtime.swarm.name
     submitted = await service.runtime.submit(caller.principal(swarm), body.submission())
-    headers = task_header(submitted)
+    headers = task_headers(submitted)
     if body.stream:
         return stream_events(
             request,

@@ -21,14 +21,18 @@ router = APIRouter(tags=["messages"])
 _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
 
-_TASK_ID_HEADER: dict[str, Any] = {
-    "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}}
+TASK_HEADERS: dict[str, Any] = {
+    "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}},
+    "X-Last-Event-ID": {
+        "description": "The event before the message's own: after which a stream that broke off begins again.",
+        "schema": {"type": "string"},
+    },
 }
 ACCEPTED: dict[str, Any] = {
     "description": "The message is stored; the answer was not awaited.",
     "model": Accepted,
     "headers": {
-        **_TASK_ID_HEADER,
+        **TASK_HEADERS,
         "Location": {"description": "Where the task is.", "schema": {"type": "string"}},
         "Preference-Applied": {"description": "What was preferred.", "schema": {"type": "string"}},
     },
@@ -54,7 +58,7 @@ PREFER: dict[str, Any] = {
         200: {
             "description": "The answer or, with `stream`, a stream of events that ends with it.",
             "content": EVENT_STREAM,
-            "headers": _TASK_ID_HEADER,
+            "headers": TASK_HEADERS,
         },
         202: ACCEPTED,
         **problems(400, 404, 413, *PROTECTED),
@@ -73,7 +77,7 @@ async def post_message(request: Request) -> Response:
     service = service_of(request)
     await service.refresh()
     submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
-    headers = task_header(submitted)
+    headers = task_headers(submitted)
     if body.stream:
         return stream_events(
             request, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
@@ -89,9 +93,9 @@ async def post_message(request: Request) -> Response:
     return JSON({"response": message.message.body, "events": events}, headers=headers)
 
 
-def task_header(submitted: Submitted) -> dict[str, str]:
-    """The header that names the task."""
-    return {"X-Task-ID": quote(submitted.key.task_id, safe="")}
+def task_headers(submitted: Submitted) -> dict[str, str]:
+    """The headers that name the task, and the event after which its stream begins."""
+    return {"X-Task-ID": quote(submitted.key.task_id, safe=""), "X-Last-Event-ID": str(submitted.after)}
 
 
 async def await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:

@@ -1,7 +1,6 @@
 """From the description of an agent to its function: the factory is called with all that it should know."""
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any
@@ -9,10 +8,9 @@ from typing import Any
 from mail.core.agents import AgentFunction
 from mail.core.tools import ToolFormat
 from mail.errors import ConfigurationError
+from mail.swarms_json.references import LOOKS_LIKE_REFERENCE
 
 logger = logging.getLogger(__name__)
-
-_LOOKS_LIKE_REFERENCE = re.compile(r"[a-zA-Z_]\w*(\.\w+)+:[a-zA-Z_]\w*")
 
 
 def make_function(
@@ -79,7 +77,7 @@ def _warn(where: str, wiring: Mapping[str, Any], params: Mapping[str, Any]) -> N
     for name in sorted(wiring.keys() & params.keys()):
         logger.warning("%s: %r in agent_params is ignored; set it on the agent itself", where, name)
     for name, value in params.items():
-        if isinstance(value, str) and _LOOKS_LIKE_REFERENCE.fullmatch(value):
+        if isinstance(value, str) and LOOKS_LIKE_REFERENCE.fullmatch(value):
             logger.warning(
                 "%s: %r in agent_params is taken as text; write 'python::%s' for the object",
                 where,

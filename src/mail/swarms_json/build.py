@@ -7,7 +7,7 @@ from mail.core.agents import AgentFunction, SwarmCore
 from mail.swarms_json.actions import build_actions
 from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry, SwarmEntry
-from mail.swarms_json.references import Resolve, resolve_references, resolver
+from mail.swarms_json.references import Resolve, resolve_params, resolver
 from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, assemble, excluded_tools
 
 
@@ -65,7 +65,7 @@ def _build_agent(
             tool_format=agent.tool_format,
             exclude_tools=excluded_tools(entry, agent),
         ),
-        params=resolve_references(agent.agent_params, resolve),
+        params=resolve_params(agent.agent_params, resolve),
         instance_params={"user_token": user_token},
         print_llm_streams=print_llm_streams,
     )

@@ -4,11 +4,15 @@
 there, as text.
 """
 
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mail.errors import ConfigurationError
 from mail.utils.parsing import PYTHON_PREFIX, URL_PREFIX, read_python_string, read_url_string
+
+LOOKS_LIKE_REFERENCE = re.compile(r"[a-zA-Z_]\w*(\.\w+)+:[a-zA-Z_]\w*")
+"""`package.module:attribute`, without the prefix."""
 
 Resolve = Callable[[str], Any]
 """From a reference to what it stands for; without a prefix it is a Python object's. Raises ConfigurationError."""
@@ -49,3 +53,16 @@ def resolve_references(value: Any, resolve: Resolve) -> Any:
             return resolve(value)
         case _:
             return value
+
+
+def resolve_params(params: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
+    """An agent's `agent_params` with every reference in them resolved.
+
+    In `system` a reference to a Python object may lack its prefix (seed 000, docs/factories.md): no instructions look
+    like one. Raises ConfigurationError for a reference that leads nowhere.
+    """
+    resolved: dict[str, Any] = resolve_references(dict(params), resolve)
+    system = params.get("system")
+    if isinstance(system, str) and LOOKS_LIKE_REFERENCE.fullmatch(system):
+        resolved["system"] = resolve(system)
+    return resolved

@@ -1,0 +1,29 @@
+"""Talking to MAIL servers: `MAILClient`, asynchronous, over HTTP.
+
+async with MAILClient("http://localhost:8000", api_key="…") as client:
+    answer = await client.post_message("weather in Tokyo")
+"""
+
+from mail.client.client import MAILClient
+from mail.client.errors import (
+    BadAnswer,
+    ConnectionLost,
+    InvalidConnection,
+    MAILClientError,
+    NotJSON,
+    RequestTimedOut,
+    ServerUnreachable,
+)
+from mail.client.stream import EventStream
+
+__all__ = [
+    "BadAnswer",
+    "ConnectionLost",
+    "EventStream",
+    "InvalidConnection",
+    "MAILClient",
+    "MAILClientError",
+    "NotJSON",
+    "RequestTimedOut",
+    "ServerUnreachable",
+]

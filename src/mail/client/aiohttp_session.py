@@ -1,0 +1,80 @@
+"""Requests over an `aiohttp.ClientSession` that a program has already: its connector, cookies, headers, limits.
+
+Only imported where somebody brings such a session; aiohttp is no dependency of ours.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import aiohttp
+import httpx
+from aiohttp.client import DEFAULT_TIMEOUT
+from yarl import URL
+
+DECODED_BY_AIOHTTP = ("content-encoding", "content-length")
+"""Headers that no longer hold for the body as aiohttp hands it out."""
+
+
+class AiohttpTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of an `httpx.AsyncClient` by a session of aiohttp, which is never closed here."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request. Raises httpx.TransportError with aiohttp's error chained."""
+        content = await request.aread()
+        headers = [(name, value) for name, value in request.headers.multi_items() if name != "host"]
+        with _translated():
+            response = await self._session.request(
+                request.method,
+                URL(str(request.url), encoded=True),
+                headers=headers,
+                data=content or None,
+                allow_redirects=False,
+                timeout=self._timeout(request),
+            )
+        return httpx.Response(
+            response.status,
+            headers=[each for each in response.headers.items() if each[0].lower() not in DECODED_BY_AIOHTTP],
+            stream=_Body(response),
+        )
+
+    def _timeout(self, request: httpx.Request) -> aiohttp.ClientTimeout:
+        """The session's own, where somebody has set it; aiohttp's default would end long answers."""
+        if self._session.timeout != DEFAULT_TIMEOUT:
+            return self._session.timeout
+        limits = request.extensions["timeout"]
+        return aiohttp.ClientTimeout(total=None, sock_connect=limits["connect"], sock_read=limits["read"])
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _translated():
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise httpx.ConnectError(str(error)) from error
+    except TimeoutError as error:  # aiohttp's own are TimeoutErrors too
+        raise httpx.ReadTimeout(str(error)) from error
+    except aiohttp.ClientError as error:
+        raise httpx.ReadError(str(error)) from error
+
+
+def over(session: aiohttp.ClientSession) -> httpx.AsyncClient:
+    """An httpx client that sends by this session, and adds no headers of its own."""
+    client = httpx.AsyncClient(transport=AiohttpTransport(session))
+    client.headers.clear()
+    return client

@@ -1,0 +1,223 @@
+"""`MAILClient`: a method for every endpoint of a MAIL server."""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic_core import to_json, to_jsonable_python
+
+from mail.client.connection import read_json
+from mail.client.messaging import Messaging
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+    from mail.core.interswarm import MAILInterswarmMessage
+
+JSONObject = dict[str, Any]
+
+
+class MAILClient(Messaging):
+    """An asynchronous client of one MAIL server.
+
+        async with MAILClient("http://localhost:8000", api_key="…") as client:
+            print(await client.post_message("weather in Tokyo"))
+
+    Its methods return what the server answers, as it is described in `spec/openapi.yaml`, and raise
+    `MAILClientError`, which is a RuntimeError. Without `async with`, close it with `aclose()`.
+
+    Args:
+        base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`.
+        api_key: sent as a bearer token; goes before the token of the URL.
+        session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send by; it is not closed, and where it has
+            time limits other than its library's, these hold.
+        config: the longest wait for an answer, and whether requests are logged as INFO and not as DEBUG; the
+            default is `[client]` of `mail.toml`.
+    """
+
+    # ------------------------------------------------------------------------------------------ the server
+
+    async def ping(self) -> JSONObject:
+        """Which service this is: its name, protocol version and swarm."""
+        return await self._get("/")
+
+    async def get_status(self) -> JSONObject:
+        """Whether the swarm is ready, and whether the caller has tasks."""
+        return await self._get("/status")
+
+    async def get_whoami(self) -> JSONObject:
+        """The caller's id and role."""
+        return await self._get("/whoami")
+
+    async def get_health(self) -> JSONObject:
+        """How the swarm says it is."""
+        return await self._get("/health")
+
+    async def update_health(self, status: str) -> JSONObject:
+        """Set how the swarm says it is. For admins."""
+        return await self._post("/health", {"status": status})
+
+    # ------------------------------------------------------------------------------------------------ tasks
+
+    async def get_tasks(
+        self, *, status: Literal["running", "completed", "paused", "failed"] | None = None
+    ) -> dict[str, JSONObject]:
+        """The records of the caller's tasks (with `status`: of those in this state) by task id, newest first.
+
+        Where the server gives them page by page, all pages are read.
+        """
+        query: dict[str, str] = {"status": status} if status else {}
+        tasks: dict[str, JSONObject] = {}
+        async with self._deadline("GET /tasks"):
+            while True:
+                page = await self._send("GET", "/tasks", query=query)
+                tasks |= read_json(page)
+                if "x-next-cursor" not in page.headers:
+                    return tasks
+                query["cursor"] = page.headers["x-next-cursor"]
+
+    async def get_task(self, task_id: str) -> JSONObject:
+        """The record of a task of the caller's: state, events, mail that waits."""
+        named = {"task_id": task_id}  # servers in use read it from the body, which proxies drop
+        return dict(await self._ask("GET", "/task", query=named, body=named))
+
+    # ----------------------------------------------------------------------------------------------- swarms
+
+    async def get_swarms(self) -> JSONObject:
+        """The public swarms that the server knows."""
+        return await self._get("/swarms")
+
+    async def register_swarm(
+        self,
+        name: str,
+        base_url: str,
+        auth_token: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        volatile: bool | None = None,
+    ) -> JSONObject:
+        """Let the server know another swarm; with `volatile`, only until it is restarted. For admins."""
+        return await self._post(
+            "/swarms",
+            {
+                "name": name,
+                "base_url": base_url,
+                "auth_token": auth_token,
+                "metadata": metadata,
+                "volatile": volatile,
+            },
+        )
+
+    async def dump_swarm(self) -> JSONObject:
+        """Write the server's swarm to its log. For admins."""
+        return await self._get("/swarms/dump")
+
+    async def load_swarm_from_json(self, json_str: str) -> JSONObject:
+        """Replace the server's swarm by an entry of swarms.json, given as JSON text. For admins."""
+        return await self._post("/swarms/load", {"json": json_str})
+
+    # ------------------------------------------------------------------------------------------- interswarm
+
+    async def post_interswarm_message(
+        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
+    ) -> JSONObject:
+        """Hand another swarm mail for a task that is new to it. For swarms: the key's role is `agent`."""
+        return await self._post("/interswarm/forward", {"message": _wrapper(message)})
+
+    async def post_interswarm_response(
+        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
+    ) -> JSONObject:
+        """Hand another swarm mail for a task that it takes part in already. For swarms."""
+        return await self._post("/interswarm/back", {"message": _wrapper(message)})
+
+    async def send_interswarm_message(
+        self,
+        body: str,
+        targets: Sequence[str],
+        user_token: str | None = None,
+        *,
+        subject: str | None = None,
+        msg_type: Literal["request", "broadcast"] | None = None,
+        task_id: str | None = None,
+        routing_info: Mapping[str, Any] | None = None,
+        stream: bool | None = None,
+        ignore_stream_pings: bool | None = None,
+    ) -> JSONObject:
+        """Let the server send a message to agents of other swarms (`agent@swarm`), and wait for the answer.
+
+        `user_token` is the key that the message is sent for, by default the client's own. `stream` and
+        `ignore_stream_pings` are told to the other swarm; the answer is no stream.
+        """
+        return await self._post(
+            "/interswarm/message",
+            {
+                "user_token": user_token or self.api_key or "",
+                "body": body,
+                "targets": list(targets),
+                "subject": subject,
+                "msg_type": msg_type,
+                "task_id": task_id,
+                "routing_info": routing_info,
+                "stream": stream,
+                "ignore_stream_pings": ignore_stream_pings,
+            },
+        )
+
+    # ------------------------------------------------------------------------------------------------ debug
+
+    async def debug_post_responses(
+        self,
+        input: Sequence[Any] | str,  # noqa: A002 - OpenAI's name for it
+        tools: Sequence[Mapping[str, Any]],
+        instructions: str | None = None,
+        previous_response_id: str | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        **kwargs: Any,
+    ) -> "Response | SimpleNamespace":
+        """Ask the swarm in the way of OpenAI's Responses API. Only where the server runs with `--debug`.
+
+        `kwargs` are handed on as they are. Returns the `Response` of the openai package where that is installed,
+        else an object with the same attributes.
+        """
+        answer = await self._post(
+            "/responses",
+            {
+                "input": input,
+                "tools": tools,
+                "instructions": instructions,
+                "previous_response_id": previous_response_id,
+                "tool_choice": tool_choice,
+                "parallel_tool_calls": parallel_tool_calls,
+                "kwargs": kwargs or None,
+            },
+        )
+        return _as_response(answer)
+
+    async def _get(self, path: str) -> JSONObject:
+        return dict(await self._ask("GET", path))
+
+    async def _post(self, path: str, fields: Mapping[str, Any]) -> JSONObject:
+        """POST the fields that are given."""
+        body = {name: value for name, value in fields.items() if value is not None}
+        return dict(await self._ask("POST", path, body=body))
+
+
+def _wrapper(message: "MAILInterswarmMessage | Mapping[str, Any]") -> JSONObject:
+    """The message as it travels: `auth_token` and `metadata` may be empty then, not absent."""
+    fields: JSONObject = to_jsonable_python(message)
+    for name, empty in (("auth_token", ""), ("metadata", {})):
+        if fields.get(name) is None:
+            fields[name] = empty
+    return fields
+
+
+def _as_response(answer: JSONObject) -> "Response | SimpleNamespace":
+    try:
+        from openai.types.responses import Response
+    except ImportError:
+        return cast(
+            SimpleNamespace,
+            json.loads(to_json(answer), object_hook=lambda fields: SimpleNamespace(**fields)),
+        )
+    return Response.construct(**answer)

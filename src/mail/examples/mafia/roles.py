@@ -1,0 +1,68 @@
+"""Who is in a game of Mafia, and what each is there for."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mail.errors import BadRequest
+
+MIN_PLAYERS = 4
+MAX_PLAYERS = 16
+"""As many as there are personas."""
+
+MAFIA_AMONG_SEVEN = 2
+"""With a larger share the town would rarely win, with a smaller one the Mafia."""
+
+
+class Team(StrEnum):
+    """A side of the game; it wins or loses as one."""
+
+    TOWN = "Town"
+    MAFIA = "Mafia"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a player secretly is.
+
+    Attributes:
+        task: what the player is told of it.
+    """
+
+    name: str
+    team: Team
+    task: str
+
+
+MAFIA = Role(
+    "Mafia",
+    Team.MAFIA,
+    "Each night you and your fellow Mafia vote on whom to kill. By day you pass for a villager. "
+    "You win once there are as many Mafia as others.",
+)
+DOCTOR = Role(
+    "Doctor",
+    Team.TOWN,
+    "Each night you protect one player from being killed; not the same one two nights in a row. "
+    "You win with the town, when no Mafia is left.",
+)
+DETECTIVE = Role(
+    "Detective",
+    Team.TOWN,
+    "Each night you investigate one player and learn whether they are Mafia. Tell the town when it helps, "
+    "and not before: the Mafia listens. You win with the town, when no Mafia is left.",
+)
+VILLAGER = Role(
+    "Villager",
+    Team.TOWN,
+    "You have your wits and your vote. You win with the town, when no Mafia is left.",
+)
+
+ROLES = {role.name: role for role in (MAFIA, DOCTOR, DETECTIVE, VILLAGER)}
+
+
+def calculate_roles(n: int) -> list[Role]:
+    """The roles of a game of `n` players. Raises BadRequest where so many can't play."""
+    if not MIN_PLAYERS <= n <= MAX_PLAYERS:
+        raise BadRequest(f"Mafia takes {MIN_PLAYERS} to {MAX_PLAYERS} players, not {n}")
+    mafia = max(1, n * MAFIA_AMONG_SEVEN // 7)
+    return [MAFIA] * mafia + [DOCTOR, DETECTIVE] + [VILLAGER] * (n - mafia - 2)

@@ -1,0 +1,1 @@
+"""Actions on the files below one directory."""

@@ -1,0 +1,154 @@
+"""Actions: `read_file`, `write_file`, `list_directory`, `find_files` and `search_files`.
+
+They are plain functions, so each runs in a thread and can't hold up other agents.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mail.api.actions import action
+from mail.errors import ToolCallFault
+from mail.stdlib.fs.contents import read_piece, write_whole
+from mail.stdlib.fs.root import parts_of
+from mail.stdlib.fs.search import search
+from mail.stdlib.fs.tree import Entry, Walk, list_entries, matches
+from mail.stdlib.outcomes import as_json
+
+MAX_READ_BYTES = 64 * 1024
+"""Bytes of a file that one call reads."""
+
+MAX_WRITE_BYTES = 1024 * 1024
+"""Bytes of a file that an agent may write."""
+
+MAX_ENTRIES = 1000
+"""Entries or paths that one call returns."""
+
+_PATH = "The path, below the root directory and with / between its parts."
+_FOLDER = "The directory to look in, below the root directory; '.' is the root directory itself."
+_GLOB = "A glob such as *.txt or notes/**/*.md; one without / fits names in any directory."
+
+
+class ReadFile(BaseModel):
+    """The arguments of `read_file`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(description=_PATH)
+    offset: int = Field(default=0, ge=0, lt=2**63, description="The byte to begin at.")
+
+
+class WriteFile(BaseModel):
+    """The arguments of `write_file`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(description=_PATH)
+    content: str = Field(description="All that the file shall hold.")
+    overwrite: bool = Field(default=True, description="Whether to replace a file that is there already.")
+
+
+class ListDirectory(BaseModel):
+    """The arguments of `list_directory`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(default=".", description=_FOLDER)
+
+
+class FindFiles(ListDirectory):
+    """The arguments of `find_files`."""
+
+    pattern: str = Field(min_length=1, max_length=500, description=_GLOB)
+
+
+class SearchFiles(ListDirectory):
+    """The arguments of `search_files`."""
+
+    text: str = Field(
+        min_length=1, max_length=1000, description="The text to look for, as it stands; no pattern."
+    )
+    pattern: str = Field(default="*", min_length=1, max_length=500, description=f"Which files. {_GLOB}")
+    ignore_case: bool = Field(default=False, description="Whether upper and lower case are the same.")
+
+
+@action(idempotent=True)
+def read_file(request: ReadFile) -> str:
+    """Read a text file. Returns JSON: path, size in bytes, text, and next_offset where the file goes on."""
+    parts = parts_of(request.path)
+    piece = read_piece(parts, request.offset, MAX_READ_BYTES)
+    told: dict[str, Any] = {"path": "/".join(parts), "size": piece.size, "text": piece.text}
+    if piece.text is None:
+        told["not_shown"] = "the file is no text"
+    if piece.next_offset is not None:
+        told["next_offset"] = piece.next_offset
+    return as_json(told)
+
+
+@action
+def write_file(request: WriteFile) -> str:
+    """Write a text file, and the directories that it needs. Returns JSON: path and size in bytes."""
+    try:
+        content = request.content.encode()
+    except UnicodeEncodeError as error:
+        raise ToolCallFault("the content must be text that UTF-8 can hold") from error
+    if len(content) > MAX_WRITE_BYTES:
+        raise ToolCallFault(f"the content has {len(content)} bytes; at most {MAX_WRITE_BYTES} may be written")
+    parts = parts_of(request.path)
+    write_whole(parts, content, overwrite=request.overwrite)
+    return as_json({"path": "/".join(parts), "size": len(content)})
+
+
+@action(idempotent=True)
+def list_directory(request: ListDirectory) -> str:
+    """List a directory. Returns JSON: path and entries, each with name, kind and, for files, size in bytes."""
+    parts = parts_of(request.path)
+    entries = list_entries(parts)
+    told: dict[str, Any] = {
+        "path": "/".join(parts) or ".",
+        "entries": [
+            {
+                "name": entry.parts[-1],
+                "kind": entry.kind,
+                **({"size": entry.size} if entry.kind == "file" else {}),
+            }
+            for entry in entries[:MAX_ENTRIES]
+        ],
+    }
+    if len(entries) > MAX_ENTRIES:
+        told["left_out"] = len(entries) - MAX_ENTRIES
+    return as_json(told)
+
+
+@action(idempotent=True)
+def find_files(request: FindFiles) -> str:
+    """Find files by name, in a directory and all below it. Returns JSON: paths, and whether there may be more."""
+    walk = Walk(parts_of(request.path))
+    paths: list[str] = []
+    for entry in _files(walk, request.pattern):
+        if len(paths) == MAX_ENTRIES:
+            return as_json({"paths": paths, "is_partial": True})
+        paths.append(entry.path)
+    return as_json({"paths": paths, "is_partial": walk.is_partial})
+
+
+@action(idempotent=True)
+def search_files(request: SearchFiles) -> str:
+    """Find lines that hold a text, in the files of a directory and all below it.
+
+    Returns JSON: matches, each with path, line number and line, and whether there may be more.
+    """
+    walk = Walk(parts_of(request.path))
+    found = search(_files(walk, request.pattern), request.text, ignore_case=request.ignore_case)
+    return as_json({"matches": found.matches, "is_partial": found.is_partial or walk.is_partial})
+
+
+def _files(walk: Walk, glob: str) -> Iterator[Entry]:
+    """The files that fit the glob, by their path below where the walk began, or by their name."""
+    pattern = parts_of(glob)
+    skipped = len(walk.top)
+    for entry in walk:
+        fits = matches(entry.parts[skipped:] if "/" in glob else entry.parts[-1:], pattern)
+        if fits and entry.kind == "file":
+            yield entry

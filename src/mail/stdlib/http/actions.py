@@ -1,0 +1,102 @@
+"""Actions: `http_get`, `http_post` and `http_request`."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mail.api.actions import action, idempotency_key
+from mail.errors import ToolCallFault
+from mail.stdlib.deadlines import Timeout
+from mail.stdlib.http.answers import write_answer
+from mail.stdlib.web import fetch
+
+MAX_BODY_BYTES = 64 * 1024
+"""Bytes of a body that an agent is shown, decompressed."""
+
+OURS = frozenset(
+    (
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "proxy-authorization",
+        "te",
+        "transfer-encoding",
+    )
+)
+"""Headers that an agent may not set: they say how the request travels, or where to."""
+
+Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class HTTPGet(BaseModel):
+    """The arguments of `http_get`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(max_length=8192, description="The http or https URL.")
+    headers: dict[str, str] | None = Field(default=None, description="Request headers.")
+    params: dict[str, str | int | float | bool] | None = Field(
+        default=None, description="Query parameters to add to the URL."
+    )
+    timeout: Timeout = 30.0
+
+
+class HTTPPost(HTTPGet):
+    """The arguments of `http_post`."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
+
+    json_body: dict[str, Any] | list[Any] | None = Field(
+        default=None, alias="json", description="The body, to be sent as JSON."
+    )
+    body: str | None = Field(
+        default=None, description="The body as text, instead of json; name its kind in a Content-Type header."
+    )
+
+
+class HTTPRequest(HTTPPost):
+    """The arguments of `http_request`."""
+
+    method: Method = Field(description="The HTTP method.")
+
+
+@action(idempotent=True)
+async def http_get(request: HTTPGet) -> str:
+    """Get a web page or a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
+    return await _ask("GET", request)
+
+
+@action
+async def http_post(request: HTTPPost) -> str:
+    """Post JSON or text to a web API. Returns JSON: status, url (after redirects), headers and body."""
+    return await _ask("POST", request, request.json_body, request.body)
+
+
+@action
+async def http_request(request: HTTPRequest) -> str:
+    """Send an HTTP request of any method. Returns JSON: status, url (after redirects), headers and body."""
+    return await _ask(request.method, request, request.json_body, request.body)
+
+
+async def _ask(method: Method, request: HTTPGet, json: Any = None, body: str | None = None) -> str:
+    """Send the request. The tool call's id lets a server that knows `Idempotency-Key` tell a repetition."""
+    if json is not None and body is not None:
+        raise ToolCallFault("give json or body, not both")
+    headers = dict(request.headers or {})
+    if refused := sorted(name for name in headers if name.strip().lower() in OURS):
+        raise ToolCallFault(f"the header {refused[0]!r} can't be set")
+    key = idempotency_key()
+    if key and method not in ("GET", "HEAD", "OPTIONS") and "idempotency-key" not in map(str.lower, headers):
+        headers["Idempotency-Key"] = key
+    answer = await fetch(
+        method,
+        request.url,
+        headers=headers,
+        params=request.params,
+        content=body,
+        json=json,
+        timeout=request.timeout,
+        limit=MAX_BODY_BYTES,
+    )
+    return write_answer(answer)

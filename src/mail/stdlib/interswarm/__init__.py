@@ -1,0 +1,1 @@
+"""Actions that look at other MAIL servers."""

@@ -1,0 +1,73 @@
+"""Actions: `ping_swarm`, `get_swarm_health` and `list_known_swarms`."""
+
+import asyncio
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mail.api.actions import action
+from mail.stdlib.deadlines import Timeout
+from mail.stdlib.interswarm.replies import Health, Root, Swarms
+from mail.stdlib.outcomes import ActionFailed, as_json
+from mail.stdlib.web import fetch
+
+MAX_REPLY_BYTES = 1024 * 1024
+MAX_SWARMS = 200
+"""Swarms that one call returns."""
+
+
+class AskServer(BaseModel):
+    """The arguments of all actions here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base_url: str = Field(
+        max_length=2048, description="The MAIL server's base URL, such as https://swarm.example.com"
+    )
+    timeout: Timeout = 10.0
+
+
+@action(idempotent=True)
+async def ping_swarm(request: AskServer) -> str:
+    """Ask a MAIL server which swarm it runs. Returns JSON: base_url, latency in seconds, protocol_version, swarm."""
+    begin = asyncio.get_running_loop().time()
+    root = await _ask(request, "/", Root)
+    latency = round(asyncio.get_running_loop().time() - begin, 3)
+    told = {"base_url": _base(request), "latency": latency, **root.model_dump(mode="json", exclude_none=True)}
+    return as_json(told)
+
+
+@action(idempotent=True)
+async def get_swarm_health(request: AskServer) -> str:
+    """Ask a MAIL server how its swarm is. Returns JSON: base_url, swarm_name, status, timestamp."""
+    health = await _ask(request, "/health", Health)
+    return as_json({"base_url": _base(request), **health.model_dump(mode="json")})
+
+
+@action(idempotent=True)
+async def list_known_swarms(request: AskServer) -> str:
+    """Ask a MAIL server which public swarms it knows. Returns JSON: base_url and swarms, each with its own base_url."""
+    known = (await _ask(request, "/swarms", Swarms)).swarms
+    told: dict[str, Any] = {
+        "base_url": _base(request),
+        "swarms": [swarm.model_dump(mode="json", exclude_none=True) for swarm in known[:MAX_SWARMS]],
+    }
+    if len(known) > MAX_SWARMS:
+        told["left_out"] = len(known) - MAX_SWARMS
+    return as_json(told)
+
+
+def _base(request: AskServer) -> str:
+    return request.base_url.rstrip("/")
+
+
+async def _ask[Reply: BaseModel](request: AskServer, path: str, kind: type[Reply]) -> Reply:
+    """What the server says at a path. Raises ActionFailed where it is no MAIL server."""
+    url = f"{_base(request)}{path}"
+    answer = await fetch("GET", url, timeout=request.timeout, limit=MAX_REPLY_BYTES)
+    if answer.status != 200:
+        raise ActionFailed(f"{_base(request)} answered {answer.status} to GET {path}")
+    try:
+        return kind.model_validate_json(answer.body)
+    except ValidationError as error:
+        raise ActionFailed(f"{url} is not what a MAIL server says") from error

@@ -1,0 +1,174 @@
+"""Asking the web on behalf of an agent: only public addresses, for a limited time, and for a limited body.
+
+A client is made for each call, as calls may run in different event loops.
+"""
+
+import asyncio
+import os
+import ssl
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import httpx
+
+from mail.errors import ConfigurationError, ToolCallFault
+from mail.stdlib.deadlines import seconds_left
+from mail.stdlib.outcomes import ActionFailed
+from mail.utils.public_urls import public_address
+from mail.utils.threads import in_daemon_thread
+
+ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
+"""The environment variable that lets agents ask private addresses too: `true` or `false`."""
+
+MAX_REDIRECTS = 5
+READABLE_ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
+
+_SWITCH = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer; `is_cut` where `body` is only its beginning."""
+
+    status: int
+    url: str
+    headers: httpx.Headers
+    body: bytes
+    is_cut: bool
+
+
+class PublicAsyncTransport(httpx.AsyncBaseTransport):
+    """What `PublicTransport` of `mail.utils.public_urls` is, for coroutines. Redirects pass through it like any request."""
+
+    def __init__(self) -> None:
+        self._inner = httpx.AsyncHTTPTransport(verify=tls())
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request. Raises httpx.ConnectError where it must not be sent."""
+        host = request.url.raw_host.decode("ascii")
+        checked = httpx.Request(
+            request.method,
+            request.url.copy_with(host=await checked_address(host, request.url.scheme, request.url.port)),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        return await self._inner.handle_async_request(checked)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+async def checked_address(host: str, scheme: str, port: int | None) -> str:
+    """The public address at which to ask a host. Raises httpx.ConnectError where it has one that is not public."""
+    return str(await in_daemon_thread(public_address, host, port or (443 if scheme == "https" else 80)))
+
+
+def private_allowed() -> bool:
+    """Whether the operator lets agents ask private addresses. Raises ConfigurationError for a setting that is neither."""
+    setting = os.environ.get(ALLOW_PRIVATE, "").strip().lower()
+    if setting not in _SWITCH:
+        raise ConfigurationError(f"{ALLOW_PRIVATE} must be true or false")
+    return _SWITCH[setting]
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """The trusted certificates, which take long to read."""
+    return httpx.create_ssl_context()
+
+
+async def fetch(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    content: str | None = None,
+    json: Any = None,
+    timeout: float,
+    limit: int,
+) -> Fetched:
+    """The answer to a request, after redirects.
+
+    Args:
+        timeout: seconds that all of it may take; less where the turn ends earlier.
+        limit: bytes of the body that are read.
+
+    Raises ToolCallFault for a request that can't be sent, ActionFailed where there is no answer.
+    """
+    seconds = seconds_left(timeout)
+    transport = None if private_allowed() else PublicAsyncTransport()
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(verify=tls(), timeout=None, transport=transport) as client,  # noqa: S113
+        ):
+            try:
+                request = client.build_request(
+                    method, _merged(url, params), headers=headers, content=_encoded(content), json=json
+                )
+                request.headers["Accept-Encoding"] = "gzip, deflate"
+            except (httpx.InvalidURL, ValueError, TypeError) as error:
+                raise ToolCallFault(f"the request can't be sent: {error}") from error
+            private = frozenset(name.lower() for name in headers or ()) - {"accept", "content-type"}
+            return await _follow(client, request, private, limit)
+    except TimeoutError as error:
+        raise ActionFailed(f"{url} did not answer within {seconds:.3g} seconds") from error
+    except httpx.HTTPError as error:
+        raise ActionFailed(f"{url} can't be asked: {str(error) or type(error).__name__}") from error
+
+
+def _merged(url: str, params: Mapping[str, Any] | None) -> httpx.URL:
+    parsed = httpx.URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"{url!r} is no http or https URL")
+    return parsed.copy_merge_params(dict(params)) if params else parsed
+
+
+def _encoded(content: str | None) -> bytes | None:
+    return None if content is None else content.encode()
+
+
+async def _follow(
+    client: httpx.AsyncClient, request: httpx.Request, private_headers: frozenset[str], limit: int
+) -> Fetched:
+    """Send the request, and what redirects make of it; another origin is not sent the headers named."""
+    for _ in range(MAX_REDIRECTS + 1):
+        response = await client.send(request, stream=True, follow_redirects=False)
+        try:
+            following = response.next_request
+            if following is None:
+                body, is_cut = await _read(response, limit)
+                return Fetched(response.status_code, str(request.url), response.headers, body, is_cut)
+        finally:
+            await response.aclose()
+        if _origin(following.url) != _origin(request.url):
+            for name in private_headers & set(following.headers):
+                del following.headers[name]
+        request = following
+    raise ActionFailed(f"{request.url} redirects more than {MAX_REDIRECTS} times")
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
+    """The body, decompressed, and whether it was cut. It is never decompressed beyond the limit."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    unzip = zlib.decompressobj(wbits=47) if encoding in ("gzip", "x-gzip", "deflate") else None
+    body = bytearray()
+    try:
+        async for part in response.aiter_raw():
+            room = limit + 1 - len(body)
+            body += unzip.decompress(part, room) if unzip else part[:room]
+            if len(body) > limit:
+                return bytes(body[:limit]), True
+    except zlib.error as error:
+        raise ActionFailed(f"{response.url} sends a broken {encoding} body") from error
+    return bytes(body), False

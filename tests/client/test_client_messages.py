@@ -1,0 +1,233 @@
+"""Messages and tasks through the client, against a real server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from client_stage import CONFIG, CutProxy, Recorder, client_of
+from starlette.responses import JSONResponse
+from support.agents import call, complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
+from mail.config import ClientConfig
+from mail.core.agents import SwarmCore
+
+IMPATIENT = 3.05
+"""Seconds that a server has left for a request, all but a twentieth of one kept for its answer."""
+
+
+def slow_swarm(seconds: float = 0.2) -> SwarmCore:
+    async def supervise(view):
+        await asyncio.sleep(seconds)
+        return [complete(f"you said: {view.mail.body}")]
+
+    return build_swarm({"supervisor": supervise})
+
+
+def asking_swarm() -> SwarmCore:
+    def supervise(view):
+        if view.results:
+            return [complete(" | ".join(view.results))]
+        return [call("ask_user", n=n) for n in range(2)]
+
+    return build_swarm({"supervisor": supervise}, breakpoint_tools=frozenset({"ask_user"}))
+
+
+async def test_an_answer(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        assert await client.post_message("hi") == {"response": "you said: hi", "events": None}
+
+
+async def test_an_answer_with_events(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        answer = await client.post_message("hi", "supervisor", True, task_id="t", subject="Hello")
+        same = await server.task("t")
+    assert [event["event"] for event in answer["events"]] == [event["event"] for event in same["events"]]
+    message = answer["events"][0]["data"]["extra_data"]["full_message"]["message"]
+    assert (message["subject"], message["body"]) == ("Hello", "hi")
+
+
+async def test_every_kind_of_message(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        for kind in ("request", "response", "broadcast", "interrupt"):
+            answer = await client.post_message("hi", show_events=True, msg_type=kind)
+            assert answer["events"][0]["data"]["extra_data"]["full_message"]["msg_type"] == kind
+
+
+async def test_further_settings_reach_the_task(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("hi", task_id="t", max_steps=7)
+        assert (await client.get_task("t"))["max_steps"] == 7
+        with pytest.raises(BadAnswer, match="max_steps"):
+            await client.post_message("hi", max_steps=0)
+
+
+async def test_new_tasks_are_told_apart(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await asyncio.gather(*(client.post_message(str(n)) for n in range(5)))
+        assert len(await client.get_tasks()) == 5
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_breakpoint(is_stream: bool) -> None:
+    async with HTTPServer(asking_swarm()) as server, client_of(server) as client:
+        waiting = json.loads((await client.post_message("go", task_id="t"))["response"])
+        results = json.dumps([{"call_id": each["id"], "content": each["id"]} for each in waiting])
+        send = client.post_message_stream if is_stream else client.post_message
+        answer = await send(
+            "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result=results
+        )
+        if is_stream:
+            *_, last = [event async for event in answer]
+            answer = json.loads(last.data)
+        assert answer["response"].count(waiting[0]["id"]) == 1
+
+
+async def test_a_follow_up(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("one", task_id="t")
+        answer = await client.post_message("two", task_id="t", resume_from="user_response", show_events=True)
+        assert answer["response"] == "you said: two"
+        assert [event["id"] for event in answer["events"]] == ["6", "7", "8", "9", "10"]
+        with pytest.raises(BadAnswer) as refused:
+            await client.post_message("two", resume_from="user_response")
+    assert 400 <= refused.value.status < 500
+
+
+# ------------------------------------------------------------------------------ where the server doesn't wait
+
+
+@pytest.mark.parametrize("show_events", [False, True])
+async def test_202_is_followed_to_the_same_answer(show_events: bool) -> None:
+    async with (
+        HTTPServer(slow_swarm(), time_left=lambda _: IMPATIENT) as impatient,
+        HTTPServer(slow_swarm()) as patient,
+    ):
+        answers = []
+        for server in (impatient, patient):
+            async with client_of(server) as client:
+                await client.post_message("one", task_id="t")
+                answers.append(await client.post_message("two", task_id="t", show_events=show_events))
+        assert (await impatient.post()).status_code == 202, "it does not wait"
+    followed, waited = (_less_what_differs(answer) for answer in answers)
+    assert followed == waited
+    assert followed["response"] == "you said: two"
+    assert len(followed["events"] or []) == (5 if show_events else 0)
+
+
+def _less_what_differs(answer: dict) -> dict:
+    """The answer without times and random ids."""
+    for event in answer["events"] or ():
+        event["data"].pop("timestamp")
+        event["data"]["description"] = event["data"].get("description", "").partition("\n")[0]
+        message = event["data"].get("extra_data", {}).get("full_message", {})
+        for each in (message, message.get("message", {})):
+            for name in ("id", "timestamp", "request_id", "broadcast_id"):
+                each.pop(name, None)
+    return answer
+
+
+async def test_a_message_to_a_busy_task_is_answered_by_its_own_answer() -> None:
+    async with HTTPServer(slow_swarm(), time_left=lambda _: IMPATIENT) as server, client_of(server) as client:
+        first = asyncio.create_task(client.post_message("one", task_id="t"))
+        await asyncio.sleep(0.1)
+        second = await client.post_message("two", task_id="t")
+        assert second["response"] == "you said: two"
+        await first
+
+
+@asynccontextmanager
+async def two_doors() -> AsyncIterator[MAILClient]:
+    """A server that never waits, and whose streams are on another one."""
+    async with HTTPServer(slow_swarm()) as inner, CutProxy(inner.port, [600]) as streaming:
+        stream = f"{streaming.url}/task/stream?task_id=t"
+        answer = {"task_id": "t", "links": {"task": "/task?task_id=t", "stream": stream}}
+        await inner.post(task_id="t", body="hi", headers={"Prefer": "respond-async"})
+        async with (
+            Recorder(lambda _: JSONResponse(answer, status_code=202)).serve() as url,
+            MAILClient(url, api_key=inner.keys["user"], config=CONFIG) as client,
+        ):
+            yield client
+
+
+async def test_202_that_names_a_stream_elsewhere() -> None:
+    async with two_doors() as client:
+        assert (await client.post_message("hi"))["response"] == "you said: hi"
+
+
+async def test_the_key_is_not_sent_over_less_than_was_asked_for() -> None:
+    """A stream at `http` that a server at `https` names is refused. The answer is read as if it had come by TLS."""
+    async with two_doors() as client:
+        accepted = await client._send("POST", "/message", body={"body": "hi"})
+        accepted.request.url = accepted.request.url.copy_with(scheme="https")
+        with pytest.raises(BadAnswer, match="not encrypted"):
+            client._stream_of(accepted, accepted.json(), is_new=True)
+
+
+async def test_a_task_that_stopped_without_an_answer() -> None:
+    answers = [
+        JSONResponse({"task_id": "t", "links": {"stream": "/task/stream"}}, status_code=202),
+        JSONResponse(None, status_code=204),
+    ]
+    async with (
+        Recorder(lambda _: answers.pop(0)).serve() as url,
+        MAILClient(url, config=CONFIG) as client,
+    ):
+        with pytest.raises(ConnectionLost, match="stopped without an answer"):
+            await client.post_message("hi")
+
+
+@pytest.mark.parametrize("settings", [{}, {"time_left": lambda _: IMPATIENT}], ids=["waiting", "following"])
+async def test_the_longest_wait(settings: dict) -> None:
+    async with HTTPServer(slow_swarm(5), **settings) as server:
+        config = ClientConfig(timeout=0.3, verbose=False)
+        async with MAILClient(server.uvicorn.url, server.keys["user"], config=config) as client:
+            with pytest.raises(TimeoutError) as late:
+                await client.post_message("hi")
+    assert isinstance(late.value, RequestTimedOut)
+
+
+# ------------------------------------------------------------------------------------------- the other methods
+
+
+async def test_tasks(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("hi", task_id="a/task é")
+        tasks = await client.get_tasks()
+        assert tasks == {"a/task é": await client.get_task("a/task é")}
+        assert await client.get_tasks(status="completed") == tasks
+        assert await client.get_tasks(status="failed") == {}
+        with pytest.raises(BadAnswer) as refused:
+            await client.get_task("none")
+    assert (refused.value.status, refused.value.detail) == (404, "you have no task 'none'")
+
+
+async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
+    """The client asks for whole pages, of which there would have to be thousands of tasks: so the pages are made smaller."""
+
+    class SmallPages(MAILClient):
+        async def _send(self, method, url, *, query=None, **request):
+            return await super()._send(method, url, query={**query, "limit": "2"}, **request)
+
+    async with client_of(server) as client:
+        for n in range(5):
+            await client.post_message("hi", task_id=str(n))
+    async with SmallPages(server.uvicorn.url, server.keys["user"], config=CONFIG) as client:
+        assert list(await client.get_tasks(status="completed")) == ["4", "3", "2", "1", "0"]
+
+
+async def test_the_server_itself(server: HTTPServer) -> None:
+    async with client_of(server) as client, client_of(server, "admin") as admin:
+        assert (await client.ping())["protocol_version"] == "1.3"
+        assert await client.get_whoami() == {"id": "ann", "role": "user"}
+        assert (await client.get_status())["user_mail_ready"] is False
+        assert (await client.get_health())["status"] == "healthy"
+        assert (await admin.update_health("tired"))["status"] == "tired"
+        assert (await client.get_health())["status"] == "tired"
+        with pytest.raises(BadAnswer) as refused:
+            await client.update_health("fine")
+    assert refused.value.status in (401, 403)

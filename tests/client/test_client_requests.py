@@ -1,0 +1,522 @@
+"""What the client sends, and what it makes of answers: against a server that notes and answers what it is told."""
+
+import asyncio
+import gzip
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
+from openai.types.responses import Response as OpenAIResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from support.agents import complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.client import (
+    BadAnswer,
+    ConnectionLost,
+    InvalidConnection,
+    MAILClient,
+    MAILClientError,
+    NotJSON,
+    RequestTimedOut,
+    ServerUnreachable,
+)
+from mail.client.urls import read_server
+from mail.config import ClientConfig
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.errors import MAILError
+
+REQUEST = {
+    "task_id": "7c2f3d52-6a0f-4a3b-9f0e-5d1c7b8a9e10",
+    "request_id": "0c7e2a44-1d2b-4c3d-8e4f-5a6b7c8d9e0f",
+    "sender": {"address_type": "agent", "address": "supervisor@a"},
+    "recipient": {"address_type": "agent", "address": "supervisor@b"},
+    "subject": "Hello",
+    "body": "please",
+}
+WRAPPED = {
+    "message_id": "5b1f7a1e-2c3d-4e5f-8a9b-0c1d2e3f4a5b",
+    "source_swarm": "a",
+    "target_swarm": "b",
+    "timestamp": "2026-01-01T00:00:00+00:00",
+    "task_owner": "user:ann@a",
+    "task_contributors": ["user:ann@a"],
+    "msg_type": "request",
+    "payload": REQUEST,
+    "auth_token": "secret",
+    "metadata": {"n": 1},
+}
+
+
+async def sent(method: str, *args: Any, **kwargs: Any) -> tuple[str, str, Any]:
+    """What a call of one of the client's methods sends."""
+    recorder = Recorder()
+    async with recorder.serve() as url, MAILClient(url, api_key="key", config=CONFIG) as client:
+        assert await getattr(client, method)(*args, **kwargs) == {"status": "ok"}
+    assert recorder.requests[-1].headers["authorization"] == "Bearer key"
+    assert recorder.requests[-1].headers.get("content-type") in (None, "application/json")
+    return recorder.last
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("ping", "/"),
+        ("get_status", "/status"),
+        ("get_whoami", "/whoami"),
+        ("get_health", "/health"),
+        ("get_tasks", "/tasks"),
+        ("get_swarms", "/swarms"),
+        ("dump_swarm", "/swarms/dump"),
+    ],
+)
+async def test_gets(method: str, path: str) -> None:
+    assert await sent(method) == ("GET", path, None)
+
+
+async def test_get_task_names_the_task_twice() -> None:
+    assert await sent("get_task", "a b&c") == ("GET", "/task?task_id=a+b%26c", {"task_id": "a b&c"})
+
+
+async def test_messages() -> None:
+    *_, body = await sent("post_message", "hi")
+    assert len(body.pop("task_id")) == 36
+    assert body == {"body": "hi", "msg_type": "request", "show_events": False}
+    *_, body = await sent(
+        "post_message",
+        "hi",
+        entrypoint="desk",
+        show_events=True,
+        subject="S",
+        msg_type="interrupt",
+        task_id="t",
+        resume_from="breakpoint_tool_call",
+        breakpoint_tool_call_result="[]",
+        timeout=3,
+        max_steps=2,
+    )
+    assert body == {
+        "body": "hi",
+        "entrypoint": "desk",
+        "show_events": True,
+        "subject": "S",
+        "msg_type": "interrupt",
+        "task_id": "t",
+        "resume_from": "breakpoint_tool_call",
+        "kwargs": {"breakpoint_tool_call_result": "[]", "timeout": 3, "max_steps": 2},
+    }
+    *_, body = await sent("post_message", "hi", resume_from="user_response")
+    assert "task_id" not in body
+
+
+async def test_swarms() -> None:
+    assert await sent("register_swarm", "b", "http://b") == (
+        "POST",
+        "/swarms",
+        {"name": "b", "base_url": "http://b"},
+    )
+    everything = {
+        "name": "b",
+        "base_url": "http://b",
+        "auth_token": "${B}",
+        "metadata": {"n": 1},
+        "volatile": False,
+    }
+    assert await sent("register_swarm", *everything.values()) == ("POST", "/swarms", everything)
+    assert await sent("load_swarm_from_json", "{}") == ("POST", "/swarms/load", {"json": "{}"})
+    assert await sent("update_health", "fine") == ("POST", "/health", {"status": "fine"})
+
+
+@pytest.mark.parametrize("shape", [dict, MAILInterswarmMessage.model_validate], ids=["dict", "model"])
+async def test_mail_between_swarms(shape: Any) -> None:
+    for method, path in (
+        ("post_interswarm_message", "/interswarm/forward"),
+        ("post_interswarm_response", "/interswarm/back"),
+    ):
+        verb, at, body = await sent(method, shape(WRAPPED))
+        assert (verb, at) == ("POST", path)
+        MAILInterswarmMessage.model_validate(body["message"])
+        assert body["message"].keys() == WRAPPED.keys()
+        assert _given(body["message"]) == WRAPPED
+
+
+def _given(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without the optional fields of its payload that a model writes as null."""
+    payload = {name: value for name, value in message["payload"].items() if value is not None}
+    return {**message, "payload": payload}
+
+
+async def test_all_ten_fields_of_mail_between_swarms_are_sent() -> None:
+    bare = {name: value for name, value in WRAPPED.items() if name not in ("auth_token", "metadata")}
+    for message in (bare, MAILInterswarmMessage.model_validate(bare)):
+        *_, body = await sent("post_interswarm_message", message)
+        assert (body["message"]["auth_token"], body["message"]["metadata"]) == ("", {})
+    assert "metadata" not in bare, "what the caller gave is untouched"
+
+
+async def test_messages_to_other_swarms() -> None:
+    assert await sent("send_interswarm_message", "hi", ["desk@b"]) == (
+        "POST",
+        "/interswarm/message",
+        {"user_token": "key", "body": "hi", "targets": ["desk@b"]},
+    )
+    options = {
+        "subject": "S",
+        "msg_type": "broadcast",
+        "task_id": "t",
+        "routing_info": {"n": 1},
+        "stream": True,
+        "ignore_stream_pings": False,
+    }
+    *_, body = await sent("send_interswarm_message", "hi", ("x@b", "y@c"), "token", **options)
+    assert body == {"user_token": "token", "body": "hi", "targets": ["x@b", "y@c"], **options}
+
+
+# --------------------------------------------------------------------------------------- OpenAI's Responses
+
+
+async def ask_for_response(**options: Any) -> tuple[Any, Any]:
+    recorder = Recorder(lambda _: JSONResponse(RESPONSE))
+    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+        answer = await client.debug_post_responses([{"role": "user", "content": "hi"}], [], **options)
+    assert recorder.last[:2] == ("POST", "/responses")
+    return answer, recorder.bodies[-1]
+
+
+async def test_responses_with_openai() -> None:
+    answer, body = await ask_for_response()
+    assert body == {"input": [{"role": "user", "content": "hi"}], "tools": []}
+    assert isinstance(answer, OpenAIResponse)
+    assert answer.output_text == "hello"
+
+
+async def test_responses_without_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai.types.responses", None)
+    answer, _ = await ask_for_response()
+    assert isinstance(answer, SimpleNamespace)
+    assert answer.output[0].content[0].text == "hello"
+
+
+async def test_options_of_responses() -> None:
+    options = {
+        "instructions": "Be brief.",
+        "previous_response_id": "resp_0",
+        "tool_choice": {"type": "function", "name": "f"},
+        "parallel_tool_calls": False,
+    }
+    _, body = await ask_for_response(**options, metadata={"n": 1})
+    assert body["kwargs"] == {"metadata": {"n": 1}}
+    assert {name: body[name] for name in options} == options
+
+
+# ------------------------------------------------------------------------------------------------- errors
+
+
+async def failure(answer: Response) -> MAILClientError:
+    async with Recorder(lambda _: answer).serve() as url, MAILClient(url, config=CONFIG) as client:
+        with pytest.raises(MAILClientError) as failed:
+            await client.get_status()
+    assert isinstance(failed.value, RuntimeError)
+    assert isinstance(failed.value, MAILError)
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (JSONResponse({"detail": "say who"}, status_code=401), "say who"),
+        (JSONResponse({"detail": [{"loc": ["body"]}]}, status_code=422), '[{"loc":["body"]}]'),
+        (JSONResponse({"message": "Service Unavailable"}, status_code=503), "Service Unavailable"),
+        (JSONResponse(["odd"], status_code=500), '["odd"]'),
+        (
+            Response('{"detail": "x"}', status_code=400, media_type="application/problem+json; charset=x"),
+            "x",
+        ),
+    ],
+)
+async def test_refusals(answer: Response, detail: str) -> None:
+    error = await failure(answer)
+    assert type(error) is BadAnswer
+    assert (error.status, error.detail) == (answer.status_code, detail)
+    assert str(error) == f"GET /status: {answer.status_code} {detail}"
+
+
+@pytest.mark.parametrize("status", [200, 502])
+async def test_what_is_no_json(status: int) -> None:
+    error = await failure(Response("<p>hello", status_code=status, media_type="text/html"))
+    assert isinstance(error, NotJSON)
+    assert isinstance(error, ValueError)
+    assert (error.status, error.content_type) == (status, "text/html; charset=utf-8")
+    assert error.body == "<p>hello"
+    assert "text/html" in str(error)
+    assert "<p>hello" in str(error)
+
+
+async def test_json_in_name_only() -> None:
+    error = await failure(Response("x" * 1000, media_type="application/json"))
+    assert isinstance(error, NotJSON)
+    assert (len(error.body), len(str(error)) < 600) == (1000, True)
+    assert isinstance(error.__cause__, ValueError)
+
+
+async def test_an_empty_answer() -> None:
+    assert isinstance(await failure(Response(status_code=204)), NotJSON)
+
+
+async def test_redirects_are_told_and_not_followed() -> None:
+    """To follow one would turn a POST into a GET, or send the key to somebody else."""
+    error = await failure(RedirectResponse("https://example.com/status", status_code=308))
+    assert isinstance(error, BadAnswer)
+    assert "https://example.com/status" in error.detail
+
+
+SESSIONS = {"own": lambda: None, "httpx": httpx.AsyncClient, "aiohttp": aiohttp.ClientSession}
+
+
+async def close(session: Any) -> None:
+    if session is not None:
+        await (session.aclose() if isinstance(session, httpx.AsyncClient) else session.close())
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+async def test_errors_of_transport(kind: str, server: HTTPServer) -> None:
+    session = SESSIONS[kind]()
+    client = MAILClient("http://127.0.0.1:1", session=session, config=CONFIG)
+    with pytest.raises(RuntimeError) as refused:
+        await client.ping()
+    assert isinstance(refused.value, ServerUnreachable)
+    assert isinstance(refused.value.__cause__, httpx.ConnectError)
+    if kind == "aiohttp":
+        assert isinstance(refused.value.__cause__.__cause__, aiohttp.ClientConnectorError)
+    async with CutProxy(server.port, [20] * 3) as proxy:  # aiohttp asks again by itself
+        client = MAILClient(proxy.url, session=session, config=CONFIG)
+        with pytest.raises(ConnectionLost) as lost:
+            await client.ping()
+        assert isinstance(lost.value.__cause__, httpx.TransportError)
+        await client.aclose()
+    await close(session)
+
+
+# ----------------------------------------------------------------------------------------------- sessions
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+async def test_a_given_session_is_used_and_not_closed(kind: str, server: HTTPServer) -> None:
+    session = SESSIONS[kind]()
+    async with MAILClient(server.uvicorn.url, server.keys["user"], session, CONFIG) as client:
+        assert (await client.post_message("é", task_id="t"))["response"] == "you said: é"
+        events = [event async for event in await client.post_message_stream("hi", task_id="t")]
+        assert [event.id for event in events] == ["6", "7", "8", "9", "10"]
+        assert (await client.get_task("t"))["completed"] is True
+    assert kind == "own" or not (session.is_closed if kind == "httpx" else session.closed)
+    assert (await client.ping())["name"] == "mail", "after aclose() it opens new connections"
+    await client.aclose()
+    await close(session)
+
+
+@pytest.mark.usefixtures("no_delays")
+@pytest.mark.parametrize("seed", range(5))
+async def test_cuts_under_aiohttp(seed: int, server: HTTPServer) -> None:
+    cuts = [(seed * 397 + n * 811) % 2500 for n in range(4)]
+    async with (
+        CutProxy(server.port, cuts, seed=seed) as proxy,
+        aiohttp.ClientSession() as session,
+        MAILClient(proxy.url, server.keys["user"], session, CONFIG) as client,
+    ):
+        events = [event async for event in await client.post_message_stream("hi")]
+    assert [event.id for event in events] == ["1", "2", "3", "4", "5"]
+
+
+async def test_headers_of_sessions() -> None:
+    recorder = Recorder()
+    async with recorder.serve() as url, aiohttp.ClientSession(headers={"User-Agent": "mine"}) as session:
+        await MAILClient(url, session=session, config=CONFIG).ping()
+    async with recorder.serve() as url, httpx.AsyncClient(headers={"User-Agent": "mine"}) as client:
+        await MAILClient(url, session=client, config=CONFIG).ping()
+    assert [request.headers["user-agent"] for request in recorder.requests] == ["mine", "mine"]
+
+
+async def test_compressed_answers_under_aiohttp() -> None:
+    body = gzip.compress(b'{"status": "packed"}')
+    answer = Response(body, media_type="application/json", headers={"Content-Encoding": "gzip"})
+    async with Recorder(lambda _: answer).serve() as url, aiohttp.ClientSession() as session:
+        assert await MAILClient(url, session=session, config=CONFIG).ping() == {"status": "packed"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: httpx.AsyncClient(timeout=0.1),
+        lambda: aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.1)),
+    ],
+    ids=["httpx", "aiohttp"],
+)
+async def test_time_limits_of_a_session_hold(make: Any) -> None:
+    session = make()
+    async with HTTPServer(_slow(5)) as server:
+        client = MAILClient(server.uvicorn.url, server.keys["user"], session, CONFIG)
+        with pytest.raises(RequestTimedOut):
+            await client.post_message("hi")
+    await close(session)
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+async def test_the_default_limits_of_a_session_do_not(kind: str) -> None:
+    """5 seconds of httpx and 5 minutes of aiohttp are less than agents take; the configuration decides."""
+    session = SESSIONS[kind]()
+    async with HTTPServer(_slow(5)) as server:
+        config = ClientConfig(timeout=0.2, verbose=False)
+        client = MAILClient(server.uvicorn.url, server.keys["user"], session, config)
+        with pytest.raises(RequestTimedOut):
+            await client.post_message("hi")
+        seen = client._timeout(client._session(), is_stream=True)
+        assert seen.read == MAILClient.silence_seconds
+        await client.aclose()
+    await close(session)
+
+
+def _slow(seconds: float) -> Any:
+    async def supervise(_view):
+        await asyncio.sleep(seconds)
+        return [complete("late")]
+
+    return build_swarm({"supervisor": supervise})
+
+
+def test_other_sessions_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"httpx\.AsyncClient or an aiohttp\.ClientSession, not object"):
+        MAILClient("http://localhost:8000", session=object(), config=CONFIG)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------- URLs, keys, headers
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "token"),
+    [
+        ("http://localhost:8000", "http://localhost:8000", None),
+        ("http://localhost:8000/", "http://localhost:8000", None),
+        ("https://example.com/prod/", "https://example.com/prod", None),
+        ("http://[::1]:8000", "http://[::1]:8000", None),
+        ("swarm://connect?server=example.com", "https://example.com", None),
+        ("swarm://connect?server=example.com&token=se%2Bcret", "https://example.com", "se+cret"),
+        ("swarm://invite?server=example.com%3A8443&token=a", "https://example.com:8443", "a"),
+    ],
+)
+def test_urls(text: str, url: str, token: str | None) -> None:
+    assert read_server(text) == (url, token)
+    client = MAILClient(text, config=CONFIG)
+    assert (client.base_url, client.api_key) == (url, token)
+    assert MAILClient(text, "other", config=CONFIG).api_key == "other"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "example.com",
+        "localhost:8000",
+        "ftp://example.com",
+        "http://",
+        "http://[::1",
+        "http://host:99999",
+        "http://host/?key=secret",
+        "http://host/#secret",
+        "swarm://connect",
+        "swarm://other?server=example.com",
+        "swarm://connect?server=a&server=b",
+        "swarm://connect?server=a&token=secret&token=other",
+        "swarm://connect?server=user@example.com&token=secret",
+        "swarm://connect?server=example.com/path",
+    ],
+)
+def test_what_is_no_url_of_a_server(text: str) -> None:
+    with pytest.raises(InvalidConnection) as refused:
+        MAILClient(text, config=CONFIG)
+    assert isinstance(refused.value, ValueError)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["secret\n", "sec ret", "sécret"])
+async def test_what_is_no_key(key: str) -> None:
+    async with MAILClient("http://127.0.0.1:1", key, config=CONFIG) as client:
+        with pytest.raises(InvalidConnection) as refused:
+            await client.ping()
+    assert "cret" not in str(refused.value)
+
+
+async def test_no_key_no_header() -> None:
+    recorder = Recorder()
+    async with recorder.serve() as url:
+        for key in (None, ""):
+            async with MAILClient(url, key, config=CONFIG) as client:
+                await client.ping()
+    assert all("authorization" not in request.headers for request in recorder.requests)
+
+
+async def test_headers_of_ones_own() -> None:
+    class Traced(MAILClient):
+        def _build_headers(self) -> dict[str, str]:
+            return {**super()._build_headers(), "X-Trace": "42"}
+
+    recorder = Recorder()
+    async with recorder.serve() as url, Traced(url, "key", config=CONFIG) as client:
+        await client.ping()
+        with pytest.raises(BadAnswer):
+            await client.post_message_stream("hi")
+    for request in recorder.requests:
+        assert (request.headers["x-trace"], request.headers["authorization"]) == ("42", "Bearer key")
+
+
+# -------------------------------------------------------------------------------- configuration, log, imports
+
+
+def test_the_configuration_is_that_of_mail_toml(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[client]\ntimeout = 7.5\nverbose = true\n")
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(file))
+    client = MAILClient("http://localhost:8000")
+    assert client.config == ClientConfig(timeout=7.5, verbose=True)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+async def test_the_log(verbose: bool, caplog: pytest.LogCaptureFixture) -> None:
+    config = ClientConfig(timeout=20.0, verbose=verbose)
+    async with Recorder().serve() as url, MAILClient(url, "secret", config=config) as client:
+        with caplog.at_level(logging.DEBUG, "mail.client"):
+            await client.get_task("t")
+    [record] = [each for each in caplog.records if each.name == "mail.client"]
+    assert record.levelno == (logging.INFO if verbose else logging.DEBUG)
+    assert record.getMessage().startswith("GET /task: 200 in ")
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("heavy", ["aiohttp", "fastapi", "openai", "sse_starlette", "starlette", "uvicorn"])
+def test_the_import_is_light(heavy: str) -> None:
+    assert heavy not in _loaded()
+
+
+_modules: set[str] = set()
+
+
+def _loaded() -> set[str]:
+    if not _modules:
+        code = "import sys, mail.client; print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        _modules.update(done.stdout.split())
+    return _modules
+
+
+async def test_a_client_of_a_stopped_server(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.ping()
+        await server.uvicorn.stop()
+        with pytest.raises(MAILClientError):
+            await client.ping()

@@ -1,0 +1,137 @@
+"""docs/examples.md and docs/manual-mode.md: their pieces run, in order, and print what they say; so do their commands."""
+
+import ast
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server_process import PATIENCE, environment
+
+from mail.api.examples import EXAMPLES
+from mail.core.tasks import TaskKey
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES_MD = ROOT / "docs" / "examples.md"
+MANUAL_MD = ROOT / "docs" / "manual-mode.md"
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
+    found = _BLOCK.findall(document.read_text(encoding="utf-8"))
+    return [(language, text) for language, text in found if language in languages]
+
+
+async def run(code: str, namespace: dict[str, Any]) -> None:
+    result = eval(compile(code, "document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def test_pieces_of_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, Any] = {"__name__": "document"}
+    for _, code in blocks(EXAMPLES_MD, "python"):
+        await run(code, namespace)
+    assert capsys.readouterr().out.splitlines() == [
+        "['openai/gpt-5-mini', 'openai/gpt-5-mini', 'openai/gpt-5-mini']",
+        "12*(3+4) = 84.",
+    ]
+
+
+async def test_pieces_of_manual_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    """An `output` block is printed by the piece before it; the `xml` block is in an agent's history."""
+    namespace: dict[str, Any] = {"__name__": "document"}
+    command = False
+    for language, text in blocks(MANUAL_MD, "python", "output", "xml", "bash"):
+        match language:
+            case "python":
+                await run(text, namespace)
+                command = False
+            case "bash":
+                command = True
+            case "output" if not command:
+                assert capsys.readouterr().out == text
+            case "xml":
+                swarm = namespace["swarm"]
+                runtime = swarm._runtime
+                key = TaskKey(str(runtime.principal), "lot-1")
+                history = await runtime._workers.engine.store.read_history(key, "auctioneer")
+                turns = [
+                    re.sub(r"<timestamp>.*?</timestamp>", "<timestamp>…</timestamp>", str(entry["content"]))
+                    for entry in history
+                    if entry.get("role") == "user"
+                ]
+                assert text.rstrip("\n") in turns
+    assert capsys.readouterr().out.splitlines() == ["Town wins on day 3", "True"]
+
+
+@pytest.mark.parametrize("document", [EXAMPLES_MD, MANUAL_MD], ids=lambda path: path.name)
+def test_commands(document: Path) -> None:
+    """Every line that is shown after a command is printed by it, in this order; `…` stands for any number of lines."""
+    printed: list[str] | None = None
+    ran = 0
+    for language, text in blocks(document, "python", "bash", "output"):
+        match language:
+            case "bash":
+                (command,) = text.splitlines()
+                python, *arguments = shlex.split(command)
+                assert python == "python"
+                printed = execute(arguments)
+                ran += 1
+            case "output" if printed is not None:
+                expect(text, printed)
+                printed = None
+    assert ran
+
+
+def execute(arguments: list[str]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment({"PYTHONIOENCODING": "utf-8"}),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def expect(text: str, printed: list[str]) -> None:
+    at = 0
+    skips = True
+    for line in text.splitlines():
+        if line == "…":
+            skips = True
+            continue
+        found = printed.index(line, at)
+        assert skips or found == at, f"not printed right after the line before: {line}"
+        at, skips = found + 1, False
+
+
+def test_every_example_is_told_of() -> None:
+    text = EXAMPLES_MD.read_text(encoding="utf-8")
+    folders = {path.parent.name for path in (ROOT / "src" / "mail" / "examples").glob("*/__init__.py")}
+    assert [name for name in folders if f"examples/{name}/" not in text] == []
+    assert [name for name in EXAMPLES if f"`{name}`" not in text] == []
+    for script in ("single_swarm_demo.py", "multi_swarm_demo.py", "demo_client.py"):
+        assert f"scripts/{script}" in text
+
+
+def test_every_module_of_the_game_is_told_of() -> None:
+    text = MANUAL_MD.read_text(encoding="utf-8")
+    modules = {path.stem for path in (ROOT / "src" / "mail" / "examples" / "mafia").glob("[a-z]*.py")}
+    assert [name for name in modules if f"`{name}`" not in text] == []
+
+
+def test_every_parameter_of_a_step_is_told_of() -> None:
+    from mail import MAILSwarm
+
+    text = MANUAL_MD.read_text(encoding="utf-8")
+    names = [name for name in inspect.signature(MAILSwarm.manual_step).parameters if name != "self"]
+    assert [name for name in names if f"`{name}`" not in text] == []

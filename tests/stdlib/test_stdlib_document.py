@@ -1,0 +1,134 @@
+"""docs/stdlib/README.md: its samples run, and it names every action of the catalogue with all its arguments."""
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mail.stdlib
+from mail import MAILAction, MAILSwarmTemplate
+from mail.stdlib.deadlines import Timeout
+from mail.stdlib.fs import actions as fs
+from mail.stdlib.fs import root, search, tree
+from mail.stdlib.http import actions as http
+from mail.stdlib.interswarm import actions as interswarm
+from mail.stdlib.mcp import contents
+from mail.stdlib.mcp.actions import mcp_list_servers
+from mail.stdlib.mcp.servers import find_server
+from mail.stdlib.web import MAX_REDIRECTS
+from mail.swarms_json.actions import import_action
+from mail.swarms_json.references import resolver
+
+TEXT = (Path(__file__).parents[2] / "docs" / "stdlib" / "README.md").read_text(encoding="utf-8")
+AREAS = {"http", "fs", "interswarm", "mcp"}
+
+
+def samples(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def catalogue() -> dict[str, MAILAction]:
+    """Every action of mail.stdlib, by its reference without prefix."""
+    modules = [each.name for each in pkgutil.walk_packages(mail.stdlib.__path__, "mail.stdlib.")]
+    return {
+        f"{module}:{name}": value
+        for module in modules
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, MAILAction)
+    }
+
+
+def test_the_areas() -> None:
+    assert {reference.split(".")[2] for reference in catalogue()} == AREAS
+    assert all(re.fullmatch(r"mail\.stdlib\.\w+\.actions:\w+", reference) for reference in catalogue())
+
+
+@pytest.mark.parametrize("reference", catalogue())
+def test_every_action_is_named_and_can_be_imported(reference: str) -> None:
+    action = catalogue()[reference]
+    area = reference.split(".")[2]
+    section = re.search(rf"^## {area}$(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+    assert section is not None
+    assert f"python::mail.stdlib.{area}.actions:…" in section[1]
+    row = re.search(rf"^\| `{action.name}` \|([^|]*)\|", section[1], re.MULTILINE)
+    assert row is not None
+    assert set(re.findall(r"`(\w+)`", row[1])) == set(action.parameters["properties"])
+    core = import_action(f"python::{reference}", resolver(["mail.stdlib"]))
+    assert core.name == action.name == reference.partition(":")[2]
+
+
+def test_no_action_is_made_up() -> None:
+    named = set(re.findall(r"^\| `([a-z]+_[a-z_]+)` \|", TEXT, re.MULTILINE))
+    assert named == {action.name for action in catalogue().values()}
+
+
+@pytest.mark.parametrize("reference", catalogue())
+def test_models_are_told_what_arguments_mean(reference: str) -> None:
+    declared = catalogue()[reference].to_tool_dict("completions")["function"]
+    assert len(declared["description"]) > 20
+    assert all("description" in argument for argument in declared["parameters"]["properties"].values())
+
+
+def test_the_limits() -> None:
+    limits = {
+        "At most 64 KiB of the body": http.MAX_BODY_BYTES == 64 * 1024,
+        "At most 5 redirects": MAX_REDIRECTS == 5,
+        "Up to 64 KiB of text": fs.MAX_READ_BYTES == 64 * 1024,
+        "up to 1 MiB of text": fs.MAX_WRITE_BYTES == 1024 * 1024,
+        "up to 1000 entries": fs.MAX_ENTRIES == 1000,
+        "Up to 1000 paths": fs.MAX_ENTRIES == 1000,
+        "Up to 200 lines": search.MAX_MATCHES == 200,
+        "at most 32 parts": root.MAX_DEPTH == 32,
+        "looks at 50,000 entries": tree.MAX_VISITED == 50_000,
+        "files of up to 1 MiB, and reads 64 MiB": (search.MAX_FILE_BYTES, search.MAX_SEARCHED_BYTES)
+        == (2**20, 2**26),
+        "knows, up to 200": interswarm.MAX_SWARMS == 200,
+        "At most 64 Ki characters": contents.MAX_SHOWN == 64 * 1024,
+        "(up to 300)": "le=300" in repr(Timeout),
+    }
+    assert [words for words in limits if words not in TEXT] == []
+    assert [words for words, holds in limits.items() if not holds] == []
+
+
+async def test_the_python_sample(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAIL_STDLIB_FS_ROOT", str(tmp_path))
+    namespace: dict[str, Any] = {"__name__": "document"}
+    for code in samples("python"):
+        result = eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+        if inspect.isawaitable(result):
+            await result
+    assert capsys.readouterr().out.splitlines() == ["Noted.", "Buy tea."]
+    assert (tmp_path / "notes" / "today.txt").read_text() == "Buy tea."
+
+
+def test_the_swarm_sample() -> None:
+    [sample] = [each for each in samples("json") if "action_imports" in each]
+    template = MAILSwarmTemplate.from_swarm_json(sample)
+    assert [action.name for action in template.actions] == json.loads(sample)["agents"][0]["actions"]
+
+
+async def test_the_mcp_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    [sample] = [each for each in samples("json") if "mcpServers" in each]
+    (tmp_path / "mcp.json").write_text(sample)
+    monkeypatch.setenv("MAIL_MCP_SERVERS", str(tmp_path / "mcp.json"))
+    monkeypatch.setenv("TICKETS_TOKEN", "t0")
+    monkeypatch.setenv("SEARCH_TOKEN", "s0")
+    assert json.loads(await mcp_list_servers({})) == {"servers": ["search", "tickets"]}
+    assert find_server("tickets").model_dump() == {  # type: ignore[union-attr]
+        "command": "tickets-mcp",
+        "args": ["--read-only"],
+        "env": {"TICKETS_TOKEN": "t0"},
+        "cwd": "/srv/tickets",
+    }
+    assert find_server("search").model_dump() == {  # type: ignore[union-attr]
+        "url": "https://search.example.com/mcp",
+        "headers": {"Authorization": "Bearer s0"},
+    }
