@@ -183,8 +183,8 @@ async def test_a_body_that_ends_early_is_no_error_of_the_server(
     "path",
     [
         "/nowhere",
-        "/swarms",
-        "/interswarm/forward",
+        "/swarm",
+        "/interswarm/sideways",
         "/responses",
         "/message/",
         "/tasks/1",
