@@ -316,7 +316,6 @@ class TestAnswers:
             boss, targets=["expert@home"], supervises=True, enable_interswarm=True, name="boss"
         )
         async with Rig(build_swarm({"boss": core}, entrypoint="boss")) as rig:
-
             rig.runtime.peers = Swallow()
             submitted = await rig.submit("hello")
             await rig.workers.idle()
@@ -364,9 +363,10 @@ class TestAnswers:
         events = await asked[0].rig.store.read_events(asked[1])
         assert EventKind.TASK_COMPLETE_CALL in [event.kind for event in events]
 
-    async def test_a_key_that_is_not_the_peers(self, asked: Any) -> None:
+    async def test_a_key_that_is_not_the_peers(self, asked: Any, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(TaskNotFound):
             await self.answer(asked, key_id="third")
+        assert "register the swarm with this id as caller_id" in caplog.text
         with pytest.raises(TaskNotFound):
             await self.answer(asked, key_id="third", source="third")
 

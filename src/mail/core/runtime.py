@@ -180,10 +180,18 @@ class Runtime:
         """The first of these tasks that the message may belong to."""
         for key in keys:
             task = await self.store.load(key)
-            if task is not None and may_reach(
-                task, self.swarm, message, caller_id=caller_id, peer_id=peer_id
-            ):
+            if task is None:
+                continue
+            if may_reach(task, self.swarm, message, caller_id=caller_id, peer_id=peer_id):
                 return task
+            if message.source_swarm in task.contacts:
+                logger.warning(
+                    "a message of swarm %s was refused: it came with the token of %r, and not of %r. If that is its "
+                    "token, register the swarm with this id as caller_id",
+                    message.source_swarm,
+                    caller_id,
+                    peer_id,
+                )
         return None
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
