@@ -24,10 +24,10 @@ from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.change import Lease, Turn
-from mail.core.turn_work import TurnReport
 from mail.core.ports import Idle, Leased
 from mail.core.runtime import Runtime
 from mail.core.tasks import Checkpoint, TaskKey
+from mail.core.turn_work import TurnReport
 from mail.queues.local import LocalQueue, LocalWorkers
 
 

@@ -12,8 +12,8 @@ from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinki
 from support.rig import Outcome, Rig
 
 from mail.core.events import EventKind
-from mail.core.turn_work import TurnReport
 from mail.core.runtime import Runtime
+from mail.core.turn_work import TurnReport
 from mail.core.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
 from mail.http.records import task_record
 

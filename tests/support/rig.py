@@ -12,9 +12,10 @@ from mail.core.change import InboxEntry
 from mail.core.events import Event, EventKind
 from mail.core.intake import Submission
 from mail.core.message import MAILMessage
-from mail.core.runtime import Runtime, Submitted
+from mail.core.runtime import Runtime
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
+from mail.core.watching import Submitted
 from mail.queues.local import LocalQueue, LocalWorkers
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase

@@ -7,7 +7,8 @@ from contextlib import aclosing
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from mail.core.events import Event
-from mail.core.runtime import Runtime, Submitted
+from mail.core.runtime import Runtime
+from mail.core.watching import Submitted
 from mail.http.sse import HEADERS, NO_PINGS_OF_ITS_OWN, encode, frame
 
 

@@ -21,9 +21,9 @@ from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.manual import ResponseType, Step
 from mail.core.message import MAILMessage
 from mail.core.ports import Store
-from mail.core.runtime import Submitted
 from mail.core.stepping import StepOptions, take_step
 from mail.core.tasks import TaskKey
+from mail.core.watching import Submitted
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
 from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT
 

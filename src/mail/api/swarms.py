@@ -22,8 +22,8 @@ from mail.core.letters import write_letter
 from mail.core.manual import ResponseType
 from mail.core.message import MAILMessage
 from mail.core.ports import Store
-from mail.core.runtime import Submitted
 from mail.core.stamp import SYSTEM_STAMP
+from mail.core.watching import Submitted
 from mail.errors import BadRequest
 
 if TYPE_CHECKING:

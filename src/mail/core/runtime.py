@@ -6,7 +6,7 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 """
 
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,20 +20,19 @@ from mail.core.agents import SwarmCore
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.context import CURRENT_TASK
 from mail.core.delivery import Delivery
-from mail.core.events import Event
 from mail.core.execution import Execution
 from mail.core.histories import HistoryCache
 from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.mail_tools import DiscoverSwarms
-from mail.core.message import MAILMessage
 from mail.core.peers import Peers, peer_of
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
 from mail.core.turn import expire
 from mail.core.turn_work import TurnReport, TurnWork
+from mail.core.watching import Submitted, Watching
 from mail.errors import BadRequest, LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
@@ -49,9 +48,6 @@ SKEW = 2.0
 
 HOP_LIMIT = 8
 
-LONG_POLL = 60.0
-"""Seconds for which the store is asked to wait at a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -66,24 +62,7 @@ class Received:
     runner: str
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of a submission.
-
-    Attributes:
-        generation: the generation of the task that it came into. If it joined a running task, the answer may
-            come before it is read; then the next generation's answer is its own.
-        after: the seq of the last event before it.
-        seq: that of its own message.
-    """
-
-    key: TaskKey
-    generation: int
-    after: int
-    seq: int
-
-
-class Runtime:
+class Runtime(Watching):
     """Runs one swarm's tasks on a store and a queue.
 
     Attributes:
@@ -103,9 +82,8 @@ class Runtime:
         peers: Peers | None = None,
         hop_limit: int = HOP_LIMIT,
     ) -> None:
+        super().__init__(store, stamp)
         self.swarm = swarm
-        self.store = store
-        self.stamp = stamp
         self._queue = queue
         self.turn_seconds = turn_seconds
         self.peers = peers
@@ -282,51 +260,6 @@ class Runtime:
         if task.is_running and may_run and tier is not None:
             await self._wake([Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq)])
 
-    async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
-        """The finishing message that answers a submission; None when the time is up."""
-        until = None if seconds is None else self._now() + seconds
-        generation, after = submitted.generation, submitted.after
-        while True:
-            left = LONG_POLL if until is None else max(0.0, min(LONG_POLL, until - self._now()))
-            response = await self.store.wait_for_response(submitted.key, generation, seconds=left)
-            if response is not None:
-                if submitted.after == 0:  # it began the task, so nobody else's message was there before
-                    return response
-                end = await self._end_of_generation(submitted.key, after)
-                if end.answers(submitted.seq):
-                    return response
-                generation, after = generation + 1, end.seq
-            elif until is not None and self._now() >= until:
-                return None
-
-    async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
-        return next(event for event in await self.store.read_events(key, after=after) if event.is_terminal)
-
-    async def watch(
-        self, key: TaskKey, *, after: int = 0, answering: int | None = None, heartbeat: float = 15.0
-    ) -> AsyncGenerator[list[Event]]:
-        """The task's events past `after`, in batches as they happen; an empty batch is a heartbeat.
-
-        Ends with the event that answers the message with the seq `answering` or, without one, when the task
-        has stopped and every event was given.
-        """
-        while True:
-            task = await self._load(key)
-            events = await self.store.read_events(key, after=after)
-            if answering is not None:
-                events = _up_to_answer(events, answering)
-            if events:
-                yield events
-                after = events[-1].seq
-                if answering is not None and events[-1].answers(answering):
-                    return
-                if after > task.seq:  # somebody has committed since the task was loaded: it may have stopped
-                    continue
-            if answering is None and not task.is_running and after >= task.seq:
-                return
-            if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
-                yield []
-
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Publish a token for all mail that waits: after a restart, or when tokens may have been lost.
 
@@ -385,15 +318,6 @@ class Runtime:
         """Whether the task is of this swarm; a store may hold those of others."""
         return Principal.parse(key.instance).swarm == self.swarm.name
 
-    async def _load(self, key: TaskKey) -> Task:
-        task = await self.store.load(key)
-        if task is None:
-            raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return task
-
-    def _now(self) -> float:
-        return self.stamp.now().timestamp()
-
 
 def _discovery(peers: Peers) -> ActionCore:
     """The tool `discover_swarms`, whose work is done outside of the task, as an action."""
@@ -410,13 +334,6 @@ def _again(token: Token, now: datetime, quiet_for: float) -> Token:
         return token
     waits = (now - datetime.fromisoformat(token.since)).total_seconds() / quiet_for
     return replace(token, cause=f"{token.cause}~{int(waits).bit_length()}")
-
-
-def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
-    for position, event in enumerate(events):
-        if event.answers(seq):
-            return events[: position + 1]
-    return events
 
 
 def __getattr__(name: str) -> Any:

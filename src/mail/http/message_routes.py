@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from mail.core.message import MAILMessage
-from mail.core.runtime import Submitted
+from mail.core.watching import Submitted
 from mail.http.access import RoleGate
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import EVENT_STREAM, PROTECTED, problems
