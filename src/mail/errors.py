@@ -4,7 +4,9 @@
     ├── BadRequest                  400  the caller must change the request
     │   ├── UnknownEntrypoint
     │   ├── NotPaused               a breakpoint result for a task that waits for none
-    │   └── BadBreakpointResult
+    │   ├── BadBreakpointResult
+    │   ├── BadToolbox              tools that a caller lends
+    │   └── TaskMovedOn
     ├── Unauthenticated             401
     ├── Forbidden                   403
     ├── TaskNotFound                404
@@ -86,6 +88,14 @@ class NotPaused(BadRequest):
 
 class BadBreakpointResult(BadRequest):
     """The breakpoint results don't match the tool calls that wait for them."""
+
+
+class BadToolbox(BadRequest):
+    """The tools that the caller lends don't fit together, or with those of the swarm."""
+
+
+class TaskMovedOn(BadRequest):
+    """The task still runs, or has gone on since the answer that was to be continued."""
 
 
 class Unauthenticated(MAILError):

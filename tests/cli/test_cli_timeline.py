@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mail.cli.timeline import Line, printer, read_line
+from mail.cli.timeline import Line, Stopwatch, printer, read_data, read_line
+from mail.errors import MAILError
 
 MESSAGE = {
     "id": "9c7b5d0e-0f0e-4c57-9f3e-6f0f6b8b5c11",
@@ -94,3 +95,31 @@ def test_plain_where_it_is_piped_and_styled_on_a_terminal(monkeypatch: pytest.Mo
     assert "\x1b[" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 1
     assert "…" in terminal.getvalue()
+
+
+def test_times_are_those_since_the_first_event() -> None:
+    stopwatch = Stopwatch()
+    times = [
+        "2026-01-31T08:00:00Z",
+        "2026-01-31T08:00:01.500000+00:00",
+        "no time",
+        None,
+        "2026-01-31T08:00:09",
+    ]
+    assert [stopwatch.read({"timestamp": time}) for time in times] == [0, 1.5, 0, 0, 0]
+    assert stopwatch.read({}) == 0
+    assert Line(3723.0, "ping", "", "", "").columns()[0] == "  3723.0 s"
+    assert len(Line(3723.0, "ping", "", "", "").columns()[0]) == len(Line(0, "ping", "", "", "").columns()[0])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "7"])
+def test_what_is_no_event_is_an_error_of_ours(text: str) -> None:
+    with pytest.raises(MAILError, match="can't be read"):
+        read_data(text)
+
+
+def test_nothing_in_a_line_is_obeyed_by_a_terminal() -> None:
+    message = {**MESSAGE, "message": {**MESSAGE["message"], "subject": "\x1b[2J", "body": "b\x07"}}  # type: ignore[dict-item]
+    line = read_line("new_message", event(full_message=message), 0)
+    assert line.text == "�[2J | b�"
+    assert read_line("tool_call", event("agent \x9bx called t", tool_name="t\x1b"), 0).who == "�x"

@@ -63,6 +63,8 @@ def test_import_mail_loads_nothing_else() -> None:
     assert imported("import json, mail, mail.core") - free == {"mail", "mail.core"}
 
 
-@pytest.mark.parametrize("heavy", ["fastapi", "httpx", "pydantic", "rich", "uvicorn", "sqlite3"])
+@pytest.mark.parametrize(
+    "heavy", ["fastapi", "httpx", "prompt_toolkit", "pydantic", "rich", "uvicorn", "sqlite3"]
+)
 def test_commands_load_only_what_they_use(heavy: str) -> None:
     assert heavy not in imported("import mail.cli.app")

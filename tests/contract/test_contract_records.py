@@ -34,6 +34,9 @@ WELL = PeerHealth(is_active=True, last_seen="2026-01-31T08:00:00+00:00", latency
 async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
     assert await records.has_tokens() is False
     assert await records.find_token(ALICE.digest) is None
+    assert await records.tokens() == []
+    assert await records.remove_token(ALICE.digest) is False
+    assert await records.has_tokens() is False
     assert await records.health() is None
     assert await records.template() is None
     assert await records.peers() == []
@@ -64,6 +67,28 @@ async def test_adding_a_token_again_is_harmless(records: ServerRecords) -> None:
     await records.add_token(ALICE)
     await records.add_token(ALICE)
     assert await records.find_token(ALICE.digest) == ALICE
+    assert await records.tokens() == [ALICE]
+
+
+async def test_tokens_are_listed_by_age(records: ServerRecords) -> None:
+    for token in (PEER, ALICE, ROOT):
+        await records.add_token(token)
+    assert await records.tokens() == [ALICE, ROOT, PEER]
+
+
+async def test_a_removed_token_is_nobodys(records: ServerRecords) -> None:
+    second = dataclasses.replace(ALICE, digest="d" * 64)
+    for token in (ALICE, second):
+        await records.add_token(token)
+    for text in ("", "a", "d" * 63):
+        assert await records.remove_token(text) is False
+    assert await records.remove_token(ALICE.digest) is True
+    assert await records.remove_token(ALICE.digest) is False
+    assert await records.find_token(ALICE.digest) is None
+    assert await records.tokens() == [second]
+    assert await records.remove_token(second.digest) is True
+    assert await records.tokens() == []
+    assert await records.has_tokens() is True, "the operator has let people in before"
 
 
 async def test_health_is_what_was_set_last(records: ServerRecords) -> None:
@@ -128,7 +153,9 @@ async def test_health_of_an_unknown_peer_is_not_kept(records: ServerRecords) -> 
 
 async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     template = TemplateRecord(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
-    await durable.records.add_token(ALICE)
+    for token in (ALICE, ROOT):
+        await durable.records.add_token(token)
+    assert await durable.records.remove_token(ROOT.digest) is True
     await durable.records.set_health("degraded")
     await durable.records.set_template(template)
     await durable.records.set_peer(GAMMA)
@@ -136,6 +163,7 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     await durable.reopen()
     assert await durable.records.has_tokens() is True
     assert await durable.records.find_token(ALICE.digest) == ALICE
+    assert await durable.records.tokens() == [ALICE]
     assert await durable.records.health() == "degraded"
     assert await durable.records.template() == template
     assert await durable.records.peers() == [GAMMA]

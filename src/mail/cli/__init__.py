@@ -1,6 +1,7 @@
 """The command line: `mail <command>`. One module per command or group; each only translates.
 
-Exit codes: 0 it worked; 1 it did not; 2 the command line or the configuration has to be changed.
+Exit codes: 0 it worked; 1 it did not; 2 the command line or the configuration has to be changed; 130 Ctrl+C.
+`mail task watch` has two more.
 """
 
 import sys

@@ -6,41 +6,44 @@ from typing import TextIO
 
 import typer
 
-from mail.cli import database, demo, local_aws, ping, server, token, version
+from mail.cli import client, database, demo, local_aws, ping, register, server, task, token, version
+from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
 
 app = typer.Typer(
     name="mail",
     help="Run swarms of agents that work by sending each other mail.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.command("server")(server.server)
+app.command("client")(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)
 app.command("ping")(ping.ping)
 app.command("version")(version.version)
 app.command("db-init")(database.db_init)
+app.command("register")(register.register)
+app.add_typer(task.app, name="task")
 app.add_typer(token.app, name="token")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code (see the package's docstring)."""
-    _never_fail_to_print(sys.stdout, sys.stderr)
+    _replace_what_fits_no_encoding(sys.stdin, sys.stdout, sys.stderr)
     try:
         app(arguments, prog_name="mail")
     except MAILError as error:
-        print(f"mail: {error.detail}", file=sys.stderr)  # noqa: T201
+        print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, ConfigurationError) else 1
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0
 
 
-def _never_fail_to_print(*streams: TextIO) -> None:
-    """A terminal that knows no '✓' gets a '?' instead of a traceback."""
+def _replace_what_fits_no_encoding(*streams: TextIO) -> None:
+    """A terminal that knows no '✓' gets a '?' instead of a traceback; likewise for bytes that are no text."""
     for stream in streams:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -1,17 +1,23 @@
 """`mail db-init`."""
 
 import asyncio
+import sys
 
-import typer
+from mail.cli.options import AsJson, ConfigPath, Database, load_storage
+from mail.cli.output import Output
 
-from mail.cli.options import ConfigPath, Database, load_storage
 
-
-def db_init(config: ConfigPath = None, database: Database = None) -> None:
+def db_init(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
     """Create the tables of the configured database, where they are missing. Safe to repeat."""
     from mail.bootstrap import create_tables
 
     storage = load_storage(config, database)
-    for table in asyncio.run(create_tables(storage)):
-        typer.echo(f"{table:<12} OK")
-    typer.echo(f"{storage.database} is ready")
+    output = Output(sys.stdout, as_json)
+    tables = asyncio.run(create_tables(storage))
+
+    def show() -> None:
+        for table in tables:
+            output.text(f"{table:<12} OK")
+        output.text(f"{storage.database} is ready")
+
+    output.result({"database": storage.database, "tables": tables}, show)

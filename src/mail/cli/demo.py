@@ -9,53 +9,62 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mail.cli.event_stream import read_events
-from mail.cli.timeline import printer, read_line
+from mail.cli.options import AsJson
+from mail.cli.output import Output
+from mail.cli.watching import show_stream
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
-    import httpx
-
     from mail.config import ServerConfig
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
 
 PATIENCE = 60.0
-"""Seconds of silence after which something is wrong: the server sends a ping every 15."""
+"""Seconds to wait for the stream to begin."""
 
 HOW_TO_GO_ON = """\
 Go on:
-  mail demo "ask a human: may I?"   another message; this one makes the swarm pause and ask back
-  mail server                       a server of your own; README.md shows how to talk to it
+  mail demo "ask a human: may I?"     another message; this one makes the swarm pause and ask back
+  mail server                         a server of your own; it prints a token for "user"
+  mail client http://localhost:8000 --api-key TOKEN       talk to it, from another terminal
 """
 
 
 def demo(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to ask the swarm.")] = QUESTION,
+    as_json: AsJson = False,
 ) -> None:
     """Start a server with the example swarm, send it a message, and show its events as they stream."""
     if not message.strip():
         raise typer.BadParameter("write a message", param_hint="MESSAGE")
     with tempfile.TemporaryDirectory(prefix="mail-demo-") as folder:
-        asyncio.run(_demo(message, str(Path(folder) / "demo.db")))
+        asyncio.run(_demo(message, str(Path(folder) / "demo.db"), Output(sys.stdout, as_json)))
 
 
-async def _demo(message: str, database: str) -> None:
-    import httpx
-
+async def _demo(message: str, database: str, output: Output) -> None:
     from mail.bootstrap import local
+    from mail.client import MAILClient
+    from mail.config import ClientConfig
+    from mail.config.models import AS_GIVEN
     from mail.server import serving
     from mail.utils.callers import Caller
     from mail.utils.tokens import issue_token
 
     system = local(_config(database), environ={})
     token = await issue_token(system.records, Caller("user", "you"))
-    async with serving(system) as url, httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
-        typer.echo(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
-        typer.echo(f"POST /message: {message}\n")
-        (await client.get("/health")).raise_for_status()
-        answer = await _ask(client, token, message)
-    typer.echo(f"\nAnswer: {answer}\n\n{HOW_TO_GO_ON}", nl=False)
+    config = ClientConfig.model_validate({"timeout": PATIENCE}, context=AS_GIVEN)
+    async with serving(system) as url, MAILClient(url, token, config=config) as client:
+        if not output.as_json:
+            output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
+            output.text(f"POST /message: {message}\n")
+        await client.get_health()  # connected beforehand, the times below are those of the message
+        sent = time.monotonic()
+        stream = await client.post_message_stream(message)
+        answer = await show_stream(stream, output, seconds=lambda _: time.monotonic() - sent)
+    if answer is None:
+        raise MAILError("the stream ended without an answer")
+    if not output.as_json:
+        output.text(f"\nAnswer: {answer}\n\n{HOW_TO_GO_ON}".rstrip("\n"))
 
 
 def _config(database: str) -> "ServerConfig":
@@ -65,21 +74,3 @@ def _config(database: str) -> "ServerConfig":
 
     defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
     return defaults.with_overrides(database=database, swarm_source=str(PACKAGED_SOURCE))
-
-
-async def _ask(client: "httpx.AsyncClient", token: str, message: str) -> str:
-    """Send the message as any client would, show each event as it arrives, and return the answer."""
-    show = printer(sys.stdout)
-    sent = time.monotonic()
-    request = {"body": message, "stream": True}
-    headers = {"Authorization": f"Bearer {token}"}
-    async with client.stream("POST", "/message", json=request, headers=headers) as response:
-        if response.is_error:
-            raise MAILError(f"POST /message: {response.status_code} {(await response.aread()).decode()}")
-        async for kind, data in read_events(response.aiter_lines()):
-            if kind == "ping":
-                continue
-            show(read_line(kind, data, time.monotonic() - sent))
-            if "response" in data:
-                return str(data["response"])
-    raise MAILError("the stream ended without an answer")

@@ -15,6 +15,44 @@ ConfigPath = Annotated[
     typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
 ]
 
+SERVER_VARIABLE = "MAIL_SERVER"
+
+ServerUrl = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar=SERVER_VARIABLE,
+        help="http://host:port, https://host or swarm://connect?server=host",
+    ),
+]
+
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar=SERVER_VARIABLE,
+        help="http://host:port, https://host or swarm://connect?server=host",
+    ),
+]
+
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        help="Who you are to the server: a token, or a key of its authentication service. "
+        "[default: the token of a swarm:// link, else $MAIL_API_KEY]",
+    ),
+]
+
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0.001, help="Seconds to wait for an answer. [default: as configured in [client]]"
+    ),
+]
+
 Database = Annotated[
     str | None,
     typer.Option(

@@ -1,48 +1,53 @@
 """`mail ping`."""
 
-import json
-from typing import Annotated, Any
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mail.cli.options import AsJson
-from mail.cli.urls import server_url
+from mail.cli.options import AsJson, ServerUrl
+from mail.cli.output import Output
+
+if TYPE_CHECKING:
+    from mail.cli.connecting import CommandClient
 
 
 def ping(
-    url: Annotated[
-        str,
-        typer.Argument(metavar="URL", help="http://host:port, https://host or swarm://connect?server=host"),
-    ],
+    url: ServerUrl,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Check whether a MAIL server can be reached, and how it says it is."""
-    base = server_url(url)
-    health, trouble = _get_health(base, timeout)
-    if as_json:
-        typer.echo(json.dumps({"url": base, "reachable": not trouble, **(health or {"error": trouble})}))
-    elif health:
-        typer.echo(f"✓ {health['swarm_name']} is {health['status']}")
-    else:
-        typer.echo(f"✗ {trouble}")
+    from mail.cli.connecting import connect_anonymously
+
+    client = connect_anonymously(url, timeout=timeout)
+    health, trouble = asyncio.run(_get_health(client))
+    shown = f"✗ {trouble}" if trouble else f"✓ {health['swarm_name']} is {health['status']}"
+    output = Output(sys.stdout, as_json)
+    output.result(
+        {"url": client.base_url, "reachable": not trouble, **(health or {"error": trouble})},
+        lambda: output.text(shown),
+    )
     if trouble:
         raise typer.Exit(1)
 
 
-def _get_health(base: str, timeout: float) -> tuple[dict[str, Any] | None, str]:
+async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
     """What the server's /health says, or what is wrong."""
-    import httpx
+    from mail.client.errors import BadAnswer, MAILClientError, NotJSON
 
+    base = client.base_url
     try:
-        response = httpx.get(f"{base}/health", timeout=timeout)
-        health = response.raise_for_status().json()
-        if isinstance(health, dict) and {"swarm_name", "status"} <= health.keys():
-            return health, ""
-    except httpx.TransportError:
-        return None, f"Cannot connect to {base}"
-    except httpx.HTTPStatusError as error:
-        return None, f"{base} answered {error.response.status_code} to GET /health"
-    except (httpx.InvalidURL, ValueError):
+        async with client:
+            health = await client.get_health()
+    except NotJSON:
         pass
-    return None, f"{base} is no MAIL server"
+    except BadAnswer as refusal:
+        return {}, f"{base} answered {refusal.status} to GET /health"
+    except MAILClientError:
+        return {}, f"Cannot connect to {base}"
+    else:
+        if {"swarm_name", "status"} <= health.keys():
+            return health, ""
+    return {}, f"{base} is no MAIL server"

@@ -4,7 +4,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mail.cli.output import one_line
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from sse_starlette import ServerSentEvent
 
 _WHO = re.compile(r"agent '?([^\s']+)'? |.*?\(caller = ([^)]+)\):")
 """Which agent an event is about. Events that aren't messages say so only at the start of their description."""
@@ -13,7 +20,7 @@ _DEFAULT_SUBJECT = "New Message"
 
 _PIPED_WIDTH = 160
 
-_STYLES = {
+STYLES = {
     "new_message": "bold cyan",
     "tool_call": "dim",
     "action_call": "yellow",
@@ -40,7 +47,36 @@ class Line:
     def columns(self) -> tuple[str, str, str, str]:
         """Time, kind, who → whom, text; padded so that lines align."""
         parties = f"{self.who} → {self.whom}" if self.whom else self.who
-        return f"{self.seconds * 1000:7.1f} ms", f"{self.kind:<20}", f"{parties:<27}", self.text
+        return _duration(self.seconds), f"{self.kind:<20}", f"{parties:<27}", self.text
+
+
+class Stopwatch:
+    """Seconds of a task's events since the first one that was seen, by their own timestamps."""
+
+    def __init__(self) -> None:
+        self._begun: datetime | None = None
+
+    def read(self, data: Mapping[str, Any]) -> float:
+        """The seconds of an event; 0 where it has no time."""
+        try:
+            time = datetime.fromisoformat(data["timestamp"])
+            self._begun = self._begun or time
+            return (time - self._begun).total_seconds()
+        except (KeyError, TypeError, ValueError):  # TypeError: only one of them has an offset
+            return 0.0
+
+
+def read_event(event: "ServerSentEvent") -> tuple[str, dict[str, Any]]:
+    """The kind of an event, and its data. Raises MAILError."""
+    return event.event or "message", read_data(event.data or "{}")
+
+
+def read_data(text: str) -> dict[str, Any]:
+    """The data of an event. Raises MAILError where it is no JSON object."""
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise MAILError(f"the server sends an event that can't be read: {text[:100]!r}") from error
 
 
 def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
@@ -50,16 +86,16 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
         payload = extra["full_message"]["message"]
         recipients = payload.get("recipients") or [payload["recipient"]]
         whom = ", ".join(recipient["address"] for recipient in recipients)
-        return Line(seconds, kind, payload["sender"]["address"], whom, _words(payload))
+        return Line(seconds, kind, one_line(payload["sender"]["address"]), one_line(whom), _words(payload))
     if "response" in data:
-        return Line(seconds, kind, "", "", _one_line(data["response"]))
+        return Line(seconds, kind, "", "", one_line(data["response"]))
     description = str(data.get("description", ""))
     found = _WHO.match(description)
-    who = (found[1] or found[2]) if found else ""
+    who = one_line(found[1] or found[2]) if found else ""
     if "tool_name" in extra:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
-        return Line(seconds, kind, who, "", _one_line(f"{extra['tool_name']} {arguments}"))
-    return Line(seconds, kind, who, "", _one_line(description[found.end() if found else 0 :]))
+        return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
+    return Line(seconds, kind, who, "", one_line(description[found.end() if found else 0 :]))
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:
@@ -84,7 +120,7 @@ def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
 
     def print_styled(line: Line) -> None:
         time, kind, parties, text = line.columns()
-        style = _STYLES.get(line.kind, "")
+        style = STYLES.get(line.kind, "")
         styled = Text.assemble(
             (time, "dim"), "  ", (kind, style), "  ", (parties, "bold"), "  ", (text, style and "default")
         )
@@ -93,10 +129,10 @@ def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
     return print_styled
 
 
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:7.1f} ms" if seconds < 100 else f"{seconds:8.1f} s"
+
+
 def _words(payload: Mapping[str, Any]) -> str:
-    subject, body = _one_line(payload["subject"]), _one_line(payload["body"])
+    subject, body = one_line(payload["subject"]), one_line(payload["body"])
     return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

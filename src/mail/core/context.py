@@ -2,6 +2,8 @@
 
 from contextvars import ContextVar
 
+from mail.core.toolbox import NO_OFFER, Offer
+
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
 """The id of the task that is being worked on; empty where there is none. Never read to decide anything."""
 
@@ -10,6 +12,9 @@ TURN_DEADLINE: ContextVar[float | None] = ContextVar("TURN_DEADLINE", default=No
 
 An agent function that waits for somebody, such as a model's provider, waits no longer than that.
 """
+
+OFFER: ContextVar[Offer] = ContextVar("OFFER", default=NO_OFFER)
+"""The tools that the caller of the task offers to the agent in the turn that is being run."""
 
 CURRENT_CALL: ContextVar[str] = ContextVar("CURRENT_CALL", default="")
 """The id of the tool call whose action runs; the same when the action is repeated, so it makes an idempotency key."""

@@ -10,7 +10,7 @@ from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
 from mail.core.calls import AgentToolCall
 from mail.core.change import TaskChange, Turn
-from mail.core.context import CURRENT_CALL, TURN_DEADLINE
+from mail.core.context import CURRENT_CALL, OFFER, TURN_DEADLINE
 from mail.core.histories import HistoryCache
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
@@ -106,6 +106,7 @@ class Execution(TurnWork):
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
         loop = asyncio.get_running_loop()
         TURN_DEADLINE.set(loop.time() + seconds)
+        OFFER.set(self.turn.task.offer(self.turn.mailbox))
         USAGE_METER.set(self._meter)
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
         if work.done():  # it never waited, so there was no need for a timer
@@ -146,7 +147,10 @@ class Execution(TurnWork):
 
     def _choice(self) -> ToolChoice:
         if self.turn.entry.seq == self.turn.task.exhausted:
-            return {"type": "function", "function": {"name": "task_complete"}}
+            return _only("task_complete")
+        offer = OFFER.get()
+        if offer.is_demand and len(offer.tools) == 1:
+            return _only(offer.tools[0].name)
         return "required"
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
@@ -177,6 +181,10 @@ class Execution(TurnWork):
         if unfinished:
             await self._store.save_checkpoint(self.turn, checkpoint)
         return checkpoint
+
+
+def _only(tool: str) -> ToolChoice:
+    return {"type": "function", "function": {"name": tool}}
 
 
 def _unsaid(error: Exception) -> str:

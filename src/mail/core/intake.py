@@ -31,7 +31,8 @@ from mail.core.peers import peer_mailbox
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
-from mail.errors import BadRequest, NotPaused, Subject, TaskNotFound, UnknownEntrypoint
+from mail.core.toolbox import Toolbox
+from mail.errors import BadRequest, NotPaused, Subject, TaskMovedOn, TaskNotFound, UnknownEntrypoint
 
 TITLE_LENGTH = 80
 
@@ -53,6 +54,9 @@ class Submission(Record):
         message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
         targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
         routing_info: what goes with the message to those.
+        continues: the generation whose answer this goes on from; None where it may come at any time.
+        toolbox: tools that the caller lends to the generation that this begins.
+        notes: what the caller wants to be told again of that generation.
         manual: whether the task is in manual mode from now on (`mail.core.manual`).
     """
 
@@ -68,6 +72,9 @@ class Submission(Record):
     message: MAILMessage | None = None
     targets: tuple[str, ...] = ()
     routing_info: dict[str, Any] | None = None
+    continues: int | None = None
+    toolbox: Toolbox | None = None
+    notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
 
 
@@ -90,12 +97,16 @@ def admit(
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
+    if submission.toolbox is not None:
+        submission.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
     if task is None:
         if submission.resume_from is not None:
             raise TaskNotFound(f"there is no task {submission.task_id!r} to resume")
         return _begin(swarm, caller, submission, stamp)
     if task.manual and not submission.manual:
         raise BadRequest(f"task {task.task_id!r} is in manual mode: its agents take no turns by themselves")
+    if submission.continues is not None:
+        check_continues(task, submission.continues)
     draft = Draft(task, swarm, stamp)
     draft.updates["manual"] = submission.manual
     if resumes_breakpoint:
@@ -108,6 +119,15 @@ def admit(
             _join_running(draft, submission)
         _deliver(draft, caller, submission)
     return draft.seal()
+
+
+def check_continues(task: Task, generation: int) -> None:
+    """Raise TaskMovedOn unless the answer of this generation is the last thing that has happened to the task."""
+    if task.is_running or task.generation != generation:
+        raise TaskMovedOn(
+            f"task {task.task_id!r} {'is running' if task.is_running else 'has gone on since'}; only its last answer "
+            "can be continued, once it is there"
+        )
 
 
 def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
@@ -167,6 +187,8 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: S
         owner=owner,
         contributors=(owner,),
         entrypoint=_entrypoint(swarm, submission),
+        toolbox=submission.toolbox,
+        notes=submission.notes,
         manual=submission.manual,
         title=_title(submission),
         started=stamp.now().isoformat(),
@@ -223,6 +245,8 @@ def _resume(draft: Draft, submission: Submission) -> None:
         **draft.before.next_generation(),
         "entrypoint": submission.entrypoint or draft.before.entrypoint,
         "limits": _limits(draft.swarm, submission, draft.stamp),
+        "toolbox": submission.toolbox,
+        "notes": submission.notes,
     }
 
 

@@ -192,6 +192,14 @@ class ServerRecords(Protocol):
         """Whether any token was ever added."""
         ...
 
+    async def tokens(self) -> list[TokenRecord]:
+        """All tokens that are kept, the oldest first."""
+        ...
+
+    async def remove_token(self, digest: str) -> bool:
+        """Forget a token; returns whether it was there."""
+        ...
+
     async def health(self) -> str | None:
         """The health status that an admin has set, if any."""
         ...

@@ -22,6 +22,7 @@ from mail.core.limits import Limits
 from mail.core.message import Tier
 from mail.core.peers import peer_of
 from mail.core.record import Record
+from mail.core.toolbox import NO_OFFER, Offer, Toolbox
 from mail.core.usage import NO_USAGE, Usage
 
 
@@ -215,6 +216,8 @@ class Task(Record):
         hops: how many swarms the task has come through.
         received: fingerprints of the messages that came from other swarms last, so that each is taken once.
         answers: what a person has been answered so far who asks several swarms at once.
+        toolbox: the tools that the caller lends to the present generation.
+        notes: what the caller wants to be told again of it; the engine only keeps them.
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
     """
 
@@ -249,6 +252,8 @@ class Task(Record):
     received: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     usage: dict[str, Usage] = Field(default_factory=dict)
+    toolbox: Toolbox | None = None
+    notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
 
     def next_generation(self) -> dict[str, Any]:
@@ -262,7 +267,18 @@ class Task(Record):
             "faults": {},
             "breakpoint": None,
             "answers": (),
+            "toolbox": None,
+            "notes": {},
         }
+
+    def lends(self, agent: str) -> Toolbox | None:
+        """The caller's tools, for the agent that reads the caller's words; None for others."""
+        return self.toolbox if agent == self.entrypoint else None
+
+    def offer(self, agent: str) -> Offer:
+        """What the agent is offered of them in a turn that begins now."""
+        toolbox = self.lends(agent)
+        return NO_OFFER if toolbox is None else toolbox.offer(first_turn=self.turns == 0)
 
     @property
     def key(self) -> TaskKey:

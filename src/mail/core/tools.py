@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mail.core.calls import AgentToolCall, ToolFormat
+from mail.core.context import OFFER
 from mail.core.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -32,6 +33,7 @@ from mail.core.stamp import SYSTEM_STAMP, Stamp
 __all__ = [
     "AgentToolCall",
     "ToolFormat",
+    "caller_tools",
     "convert_call_to_mail_message",
     "create_acknowledge_broadcast_tool",
     "create_await_message_tool",
@@ -160,6 +162,20 @@ def create_help_tool(style: ToolFormat = "completions") -> dict[str, Any]:
 def create_task_complete_tool(style: ToolFormat = "completions") -> dict[str, Any]:
     """Declare `task_complete`."""
     return _declare(TaskComplete, style)
+
+
+def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
+    """Declare the tools that the caller of the task lends to the agent whose turn it is; to others, none.
+
+    To call one pauses the task until the caller has given its result, which the agent then finds in its history.
+    """
+    declarations = []
+    for tool in OFFER.get().tools:
+        declaration = tool_declaration(tool.name, tool.description, tool.parameters, style)
+        if tool.strict is not None:
+            (declaration if style == "responses" else declaration["function"])["strict"] = tool.strict
+        declarations.append(declaration)
+    return declarations
 
 
 def declared_name(declaration: dict[str, Any]) -> str:

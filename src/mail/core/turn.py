@@ -153,7 +153,7 @@ class Settlement:
                 said = call.turns
                 history += said
             self._emit_call(call)
-            if call.tool_name in self.swarm.breakpoint_tools and not self.verbs.is_finished:
+            if self._waits_for_the_user(call, receipt) and not self.verbs.is_finished:
                 breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
@@ -185,6 +185,13 @@ class Settlement:
             del faults[self.name]
             self._report_failure(f"{FAULTS_IN_A_ROW} faulty turns in a row")
         prevent_stall(self.draft)
+
+    def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
+        """Whether the call is for a tool that the user runs: a breakpoint tool, or one that the caller lends."""
+        if call.tool_name in self.swarm.breakpoint_tools:
+            return True
+        toolbox = self.task.lends(self.name)
+        return toolbox is not None and receipt is None and toolbox.holds(call.tool_name)
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
         """Process one call and return its tool result; None where the provider has given it already."""
@@ -272,15 +279,18 @@ class Settlement:
             self.draft.tell(self.name, Subject.ACTION_ERROR, body)
 
     def _pause(self, calls: list[AgentToolCall]) -> History:
-        """Stop at breakpoint tools; returns tool results where the task can't pause any more."""
+        """Stop at breakpoint tools; returns the results of calls that are not waited for."""
         if self.draft.is_running:
-            for call in calls:
+            toolbox = self.task.lends(self.name)
+            count = len(calls) if toolbox is None or toolbox.parallel else 1
+            for call in calls[:count]:
                 self.draft.emit(
                     EventKind.BREAKPOINT_TOOL_CALL,
                     f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
                 )
-            self.verbs.pause(calls)
-            return []
+            self.verbs.pause(calls[:count])
+            one = "ERROR: one tool at a time; call this one again once you have the other's result"
+            return [call.create_response_msg(one) for call in calls[count:]]
         reason = "the task is paused at another breakpoint; call the tool again"
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]

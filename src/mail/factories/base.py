@@ -9,6 +9,8 @@ from typing import Any, Self, get_args
 
 from mail.core.agents import History, ToolChoice
 from mail.core.calls import AgentToolCall, ToolFormat
+from mail.core.context import OFFER
+from mail.core.tools import caller_tools
 from mail.errors import AgentUnavailable
 from mail.factories.calling import call_model
 from mail.factories.console import StreamPrinter, ignore
@@ -62,6 +64,14 @@ class MAILAgentFunction(ABC):
     @abstractmethod
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """One step of the agent: from its history and the tool choice to text and tool calls."""
+
+    def offered_tools(self) -> list[dict[str, Any]]:
+        """What the agent may call in this turn: its tools and those that the caller of the task lends it.
+
+        Where the caller demands that one of theirs is called, only these.
+        """
+        lent = caller_tools(self.tool_format)
+        return lent if OFFER.get().is_demand else [*self.tools, *lent]
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format) + mail_tools(
@@ -145,7 +155,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """One step of the agent; `messages` are left as they are. Raises AgentUnavailable, fit to be told."""
-        if tool_choice == "required" and self.default_tool_choice is not None:
+        is_free = tool_choice == "required" and not OFFER.get().is_demand
+        if is_free and self.default_tool_choice is not None:
             tool_choice = self.default_tool_choice
         return self._run(messages, tool_choice)
 
@@ -180,7 +191,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             traits=traits_of(self.llm),
             history=deepcopy(history),
             system=self.system,
-            tools=self.tools,
+            tools=self.offered_tools(),
             tool_choice=tool_choice,
             tool_format=self.tool_format,
             reasoning_effort=self.reasoning_effort,

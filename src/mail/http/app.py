@@ -74,5 +74,10 @@ def create_app(
     app.state.authenticator = service.authenticator
     for router in routers:
         app.include_router(router)
+    if service.debug:
+        from mail.http.responses.routes import router as responses
+
+        app.include_router(responses)
+        app.include_router(responses, prefix="/v1")  # where programs written for OpenAI may look for it
     install_error_handlers(app)
     return app

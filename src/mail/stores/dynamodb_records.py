@@ -11,6 +11,9 @@ HEALTH = ("SERVER", "HEALTH")
 HAS_TOKENS = ("SERVER", "HAS_TOKENS")
 TEMPLATE = ("SERVER", "TEMPLATE")
 
+TOKENS = "TOKENS"
+"""The partition that lists tokens by their digests. Requests find theirs in a partition of its own."""
+
 PEERS = "PEER"
 """The partition of other swarms: their sort key is their name, and their health an attribute of its own."""
 
@@ -26,17 +29,26 @@ class DynamoDBRecords:
 
     async def add_token(self, record: TokenRecord) -> None:
         fields = {name: string(getattr(record, name)) for name in ("role", "id", "created")}
-        await self._table.put_many([key_of(HAS_TOKENS), {**key_of(_place(record.digest)), **fields}])
+        places = (_place(record.digest), _entry(record.digest))
+        await self._table.put_many([key_of(HAS_TOKENS), *({**key_of(place), **fields} for place in places)])
 
     async def find_token(self, digest: str) -> TokenRecord | None:
         item = await self._table.get(_place(digest))
-        if item is None:
-            return None
-        role, id_, created = (item[name]["S"] for name in ("role", "id", "created"))
-        return TokenRecord(digest=digest, role=role, id=id_, created=created)
+        return None if item is None else _token(digest, item)
 
     async def has_tokens(self) -> bool:
         return await self._table.get(HAS_TOKENS) is not None
+
+    async def tokens(self) -> list[TokenRecord]:
+        records = [_token(item["SK"]["S"], item) for item in await self._partition(TOKENS)]
+        return sorted(records, key=lambda record: (record.created, record.digest))
+
+    async def remove_token(self, digest: str) -> bool:
+        """The listing goes last: what can be listed can be removed again, should this break off."""
+        was_there = await self._table.delete(_place(digest), "attribute_exists(#PK)", {})
+        if digest:
+            await self._table.delete_many([_entry(digest)])
+        return was_there
 
     async def health(self) -> str | None:
         item = await self._table.get(HEALTH)
@@ -60,7 +72,7 @@ class DynamoDBRecords:
         await self._table.put({**key_of(TEMPLATE), **fields})
 
     async def peers(self) -> list[PeerRecord]:
-        return [PeerRecord.model_validate_json(item["record"]["S"]) for item in await self._peers()]
+        return [PeerRecord.model_validate_json(item["record"]["S"]) for item in await self._partition(PEERS)]
 
     async def peer(self, name: str) -> PeerRecord | None:
         item = await self._table.get((PEERS, name), "record") if name else None
@@ -82,7 +94,7 @@ class DynamoDBRecords:
     async def peers_health(self) -> dict[str, PeerHealth]:
         return {
             item["SK"]["S"]: PeerHealth.model_validate_json(item["health"]["S"])
-            for item in await self._peers()
+            for item in await self._partition(PEERS)
             if "health" in item
         }
 
@@ -93,10 +105,10 @@ class DynamoDBRecords:
         except ConditionFailed:
             return
 
-    async def _peers(self) -> list[Item]:
+    async def _partition(self, name: str) -> list[Item]:
         pages = self._table.query(
             KeyConditionExpression="PK = :partition",
-            ExpressionAttributeValues={":partition": string(PEERS)},
+            ExpressionAttributeValues={":partition": string(name)},
             ConsistentRead=True,
         )
         return [item async for page in pages for item in page]
@@ -104,3 +116,12 @@ class DynamoDBRecords:
 
 def _place(digest: str) -> tuple[str, str]:
     return f"TOKEN#{digest}", "TOKEN"
+
+
+def _entry(digest: str) -> tuple[str, str]:
+    return TOKENS, digest
+
+
+def _token(digest: str, item: Item) -> TokenRecord:
+    role, id_, created = (item[name]["S"] for name in ("role", "id", "created"))
+    return TokenRecord(digest=digest, role=role, id=id_, created=created)

@@ -8,6 +8,9 @@ from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import TemplateRecord, TokenRecord
 from mail.stores.sqlite_database import SQLiteDatabase
 
+HAD_TOKENS = "had_tokens"
+"""A setting that stays when the last token goes."""
+
 
 class SQLiteRecords:
     """`mail.core.ports.ServerRecords` on a `SQLiteDatabase`."""
@@ -28,7 +31,21 @@ class SQLiteRecords:
         return None if row is None else TokenRecord(*row)
 
     async def has_tokens(self) -> bool:
-        return self._sql.execute("SELECT 1 FROM tokens LIMIT 1").fetchone() is not None
+        row = self._sql.execute("SELECT 1 FROM tokens LIMIT 1").fetchone()
+        return row is not None or self._setting(HAD_TOKENS) is not None
+
+    async def tokens(self) -> list[TokenRecord]:
+        rows = self._sql.execute(
+            "SELECT digest, role, id, created FROM tokens ORDER BY created, digest"
+        ).fetchall()
+        return [TokenRecord(*row) for row in rows]
+
+    async def remove_token(self, digest: str) -> bool:
+        was_there = await self.find_token(digest) is not None
+        if was_there:
+            self._set(HAD_TOKENS, "")
+            self._sql.execute("DELETE FROM tokens WHERE digest = ?", (digest,))
+        return was_there
 
     async def health(self) -> str | None:
         return self._setting("health")

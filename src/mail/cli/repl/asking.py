@@ -1,0 +1,283 @@
+"""What the commands do: ask the server, and print what it says."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from mail.cli.output import one_line
+from mail.cli.repl.arguments import Namespace, UsageError
+from mail.cli.repl.session import Session, reveal
+from mail.cli.timeline import Stopwatch, printer, read_line
+from mail.errors import MAILError
+
+BREAKPOINT = "breakpoint_tool_call"
+
+_OWN_FLAGS = frozenset(
+    {"message", "entrypoint", "show_events", "subject", "msg_type", "task_id", "resume_from"}
+)
+
+KNOWN_TASKS = 20
+"""How many of the newest tasks can be completed at once."""
+
+GREETING_SECONDS = 5.0
+"""How long the first look at the server may take."""
+
+# ---------------------------------------------------------------------------------------------- the server
+
+
+async def look_around(session: Session) -> None:
+    """Say which server this is and who one is to it, and remember the newest tasks."""
+    base = session.client.base_url
+    session.output.text(f"MAIL client at {base}; help lists the commands, Ctrl+D leaves.")
+    try:
+        async with asyncio.timeout(GREETING_SECONDS):
+            await ping(session, Namespace())
+            if session.client.api_key:
+                await whoami(session, Namespace())
+                for task_id in reversed(await session.client.get_newest_tasks(KNOWN_TASKS)):
+                    session.meet_task(task_id)
+    except TimeoutError:
+        raise MAILError(f"{base} doesn't answer; it may do so later") from None
+
+
+async def ping(session: Session, given: Namespace) -> None:
+    """`GET /`."""
+    root = await session.client.ping()
+    swarm = root.get("swarm") or {}
+    if isinstance(swarm, dict) and "entrypoint" in swarm:
+        session.agents.add(swarm["entrypoint"])
+        swarm = f"swarm {swarm['name']} {swarm['version']}"
+    shown = f"{root.get('name')} (protocol {root.get('protocol_version')}) is {root.get('status')}: {swarm}"
+    session.output.result(root, lambda: session.output.text(one_line(shown)))
+
+
+async def health(session: Session, given: Namespace) -> None:
+    """`GET /health`."""
+    answer = await session.client.get_health()
+    shown = f"{answer.get('swarm_name')} is {answer.get('status')}"
+    session.output.result(answer, None if given.verbose else lambda: session.output.text(one_line(shown)))
+
+
+async def update_health(session: Session, given: Namespace) -> None:
+    """`POST /health`."""
+    session.output.result(await session.client.update_health(" ".join(given.status)))
+
+
+async def whoami(session: Session, given: Namespace) -> None:
+    """`GET /whoami`."""
+    answer = await session.client.get_whoami()
+    shown = f"{answer.get('id')} ({answer.get('role')})"
+    session.output.result(answer, lambda: session.output.text(one_line(shown)))
+
+
+async def status(session: Session, given: Namespace) -> None:
+    """`GET /status`."""
+    session.output.result(await session.client.get_status())
+
+
+async def login(session: Session, given: Namespace) -> None:
+    """Show another key from now on, if the server takes it."""
+    before = session.client.api_key
+    session.client.api_key = reveal(given.key)
+    try:
+        await whoami(session, given)
+    except BaseException:
+        session.client.api_key = before
+        raise
+    _forget(session)
+
+
+async def logout(session: Session, given: Namespace) -> None:
+    """Show no key from now on."""
+    session.client.api_key = None
+    _forget(session)
+    session.output.result({"status": "logged out"}, lambda: session.output.text("logged out"))
+
+
+def _forget(session: Session) -> None:
+    """The next one has tasks of their own."""
+    session.tasks.clear()
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+
+async def message(session: Session, given: Namespace) -> None:
+    """`POST /message`. The events are always asked for, as only they tell a new task's id."""
+    answer = await session.client.post_message(
+        " ".join(given.body), given.entrypoint, True, **_message_settings(given)
+    )
+    events = answer.get("events") or []
+    for event in events:
+        session.learn(event["event"], event["data"])
+    task_id = given.task_id or (session.last_task if events else None)
+    shown = {
+        "response": answer["response"],
+        "task_id": task_id,
+        "events": events if given.show_events else None,
+    }
+
+    def show() -> None:
+        if given.show_events:
+            stopwatch, show_line = Stopwatch(), printer(session.output.stream)
+            for event in events:
+                show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
+            session.output.text("")
+        session.output.text(answer["response"])
+        _show_end(session, task_id, (event["event"] for event in events))
+
+    session.output.result(shown, show)
+
+
+async def message_stream(session: Session, given: Namespace) -> None:
+    """`POST /message` with `stream`."""
+    from mail.cli.watching import show_answer, show_stream
+
+    begun = time.monotonic()
+    kinds: list[str] = []
+
+    def learn(kind: str, data: Any) -> None:
+        kinds.append(kind)
+        session.learn(kind, data)
+
+    stream = await session.client.post_message_stream(
+        " ".join(given.body), given.entrypoint, **_message_settings(given)
+    )
+    session.meet_task(stream.task_id)
+    answer = await show_stream(
+        stream, session.output, seconds=lambda _: time.monotonic() - begun, learn=learn
+    )
+    show_answer(answer, session.output)
+    if not session.output.as_json:
+        _show_end(session, stream.task_id, kinds)
+
+
+async def message_interswarm(session: Session, given: Namespace) -> None:
+    """`POST /interswarm/message`."""
+    answer = await session.client.send_interswarm_message(
+        given.body,
+        given.targets,
+        reveal(given.token),
+        subject=given.subject,
+        msg_type=given.msg_type,
+        task_id=given.task_id,
+        routing_info=given.routing_info,
+    )
+    session.output.result(answer)
+
+
+def _message_settings(given: Namespace) -> dict[str, Any]:
+    """What both kinds of message are sent with. Raises UsageError."""
+    further: dict[str, Any] = given.kwargs or {}
+    if twice := sorted(_OWN_FLAGS & further.keys()):
+        raise UsageError(f"--kwargs can't hold {', '.join(twice)}: there are flags for that")
+    return {
+        "subject": given.subject,
+        "msg_type": given.msg_type or "request",
+        "task_id": given.task_id,
+        "resume_from": given.resume_from,
+        **further,
+    }
+
+
+def _show_end(session: Session, task_id: str | None, kinds: Iterable[str]) -> None:
+    """Say which task that was, and how to go on where it waits for somebody."""
+    if task_id is None:
+        return
+    session.output.text(f"task {task_id}", style="dim")
+    if BREAKPOINT in kinds:
+        result = '{"breakpoint_tool_call_result": "your answer"}'
+        session.output.text(
+            "It waits for the results of these calls. Go on with\n"
+            f"  message-stream '' --task-id {task_id} --resume-from {BREAKPOINT} --kwargs '{result}'"
+        )
+
+
+# --------------------------------------------------------------------------------------------------- tasks
+
+
+async def tasks(session: Session, given: Namespace) -> None:
+    """`GET /tasks`."""
+    from mail.cli.records import show_tasks
+    from mail.core.tasks import TaskStatus
+
+    wanted = None if given.status is None else TaskStatus(given.status)
+    records = await session.client.get_newest_tasks(given.limit, status=wanted)
+    for task_id in reversed(records):
+        session.meet_task(task_id)
+    session.output.result(records, lambda: show_tasks(records.values(), session.output))
+
+
+async def task(session: Session, given: Namespace) -> None:
+    """`GET /task`."""
+    from mail.cli.records import read_task, show_task
+
+    record = await session.client.get_task(_which_task(session, given))
+    view = read_task(record)
+    for kind, data in view.timeline():
+        session.learn(kind, data)
+    session.meet_task(view.task_id)
+    session.output.result(record, lambda: show_task(view, session.output, events=given.events))
+
+
+async def watch(session: Session, given: Namespace) -> None:
+    """`GET /task/stream`."""
+    from mail.cli.watching import show_answer, show_stream
+
+    stream = await session.client.watch_task(_which_task(session, given), after=given.after)
+    answer = await show_stream(stream, session.output, seconds=Stopwatch().read, learn=session.learn)
+    show_answer(answer, session.output)
+
+
+def _which_task(session: Session, given: Namespace) -> str:
+    task_id = given.task_id or session.last_task
+    if task_id is None:
+        raise UsageError("which task? tasks lists them")
+    return str(task_id)
+
+
+# -------------------------------------------------------------------------------------------------- swarms
+
+
+async def swarms(session: Session, given: Namespace) -> None:
+    """`GET /swarms`."""
+    session.output.result(await session.client.get_swarms())
+
+
+async def register_swarm(session: Session, given: Namespace) -> None:
+    """`POST /swarms`."""
+    answer = await session.client.register_swarm(
+        given.name, given.base_url, reveal(given.auth_token), given.metadata, given.volatile
+    )
+    session.output.result(answer)
+
+
+async def dump_swarm(session: Session, given: Namespace) -> None:
+    """`GET /swarms/dump`."""
+    session.output.result(await session.client.dump_swarm())
+
+
+async def load_swarm(session: Session, given: Namespace) -> None:
+    """`POST /swarms/load`."""
+    session.output.result(await session.client.load_swarm_from_json(given.json))
+
+
+# -------------------------------------------------------------------------------------------------- OpenAI
+
+
+async def responses(session: Session, given: Namespace) -> None:
+    """`POST /responses`."""
+    session.output.result(
+        await session.client.post_responses(
+            {
+                "input": given.input,
+                "tools": given.tools,
+                "instructions": given.instructions,
+                "previous_response_id": given.previous_response_id,
+                "tool_choice": given.tool_choice,
+                "parallel_tool_calls": given.parallel_tool_calls,
+                "kwargs": given.kwargs,
+            }
+        )
+    )

@@ -1,0 +1,210 @@
+"""Every command of the interactive client."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mail.cli.repl import asking
+from mail.cli.repl.arguments import (
+    Argument,
+    Command,
+    Completes,
+    Namespace,
+    UsageError,
+    flag,
+    json_list,
+    json_object,
+    json_or_text,
+    json_text,
+    positional,
+    texts,
+)
+from mail.cli.repl.session import Session
+from mail.cli.task import Status
+
+RESUME_POINTS = ("user_response", "breakpoint_tool_call")
+
+_TASK = flag("--task-id", help="the task to go on with, or a new one's id", completes=Completes.TASK)
+
+_MESSAGE: tuple[Argument, ...] = (
+    positional("body", "the text; quote it where it has quotes, backslashes or flags", nargs="+"),
+    flag("--entrypoint", help="the agent to write to", completes=Completes.AGENT),
+    flag("--subject", help="its subject"),
+    flag("--msg-type", help="what it is", choices=("request", "response", "broadcast", "interrupt")),
+    _TASK,
+    flag("--resume-from", help="from where to go on with a task that has stopped", choices=RESUME_POINTS),
+    flag(
+        "--kwargs",
+        help="a JSON object with max_steps, timeout, breakpoint_tool_call_result",
+        type=json_object,
+    ),
+)
+
+_WHICH_TASK = positional("task_id", "the task; by default the last one", Completes.TASK, nargs="?")
+
+
+async def _help(session: Session, given: Namespace) -> None:
+    if given.command is not None:
+        session.output.text(find(given.command).usage().rstrip())
+        return
+    width = max(len(_title(command)) for command in COMMANDS)
+    for command in COMMANDS:
+        session.output.text(f"{_title(command):<{width}}  {command.summary}")
+    session.output.text("\nhelp COMMAND tells what a command takes. Ctrl+C stops what runs, Ctrl+D leaves.")
+
+
+async def _exit(session: Session, given: Namespace) -> None:
+    session.is_over = True
+
+
+def _title(command: Command) -> str:
+    return ", ".join((command.name, *command.also))
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "help",
+        "say what there is, or what a command takes",
+        _help,
+        (positional("command", "the command", Completes.COMMAND, nargs="?"),),
+        ("?",),
+    ),
+    Command("exit", "leave", _exit, also=("quit",)),
+    Command("ping", "ask the server who it is", asking.ping),
+    Command(
+        "health",
+        "ask how the swarm is",
+        asking.health,
+        (flag("-v", "--verbose", help="all that the server says", action="store_true"),),
+    ),
+    Command(
+        "health-update",
+        "set how the swarm says it is (admin)",
+        asking.update_health,
+        (positional("status", "such as healthy or draining", nargs="+"),),
+    ),
+    Command("whoami", "ask who you are to the server", asking.whoami),
+    Command("status", "ask whether the swarm is ready, and whether you have tasks", asking.status),
+    Command(
+        "login",
+        "be somebody else from now on",
+        asking.login,
+        (
+            positional(
+                "key",
+                "the API key, or $VARIABLE; asked for where it is left out",
+                Completes.SECRET,
+                nargs="?",
+            ),
+        ),
+        asks="key",
+    ),
+    Command("logout", "be nobody", asking.logout),
+    Command(
+        "message",
+        "send a message and wait for the answer",
+        asking.message,
+        (*_MESSAGE, flag("--show-events", help="show what has happened, too", action="store_true")),
+    ),
+    Command("message-stream", "send a message and watch what happens", asking.message_stream, _MESSAGE),
+    Command(
+        "message-interswarm",
+        "send a message to agents of other swarms, and wait for the answer",
+        asking.message_interswarm,
+        (
+            positional("body", "the text"),
+            positional("targets", "a JSON list of agent@swarm, or one", Completes.AGENT, type=texts),
+            positional(
+                "token", "for whom: a key, or $VARIABLE; by default your own", Completes.SECRET, nargs="?"
+            ),
+            flag("--subject", help="its subject"),
+            flag("--msg-type", help="what it is", choices=("request", "broadcast")),
+            _TASK,
+            flag("--routing-info", help="a JSON object for whoever passes it on", type=json_object),
+        ),
+    ),
+    Command(
+        "tasks",
+        "list your tasks, the newest first",
+        asking.tasks,
+        (
+            flag(
+                "--status", help="only those in this state", choices=tuple(status.value for status in Status)
+            ),
+            flag("--limit", help="how many, at most (20)", type=int, default=20),
+        ),
+        ("tasks-get",),
+    ),
+    Command(
+        "task",
+        "show a task",
+        asking.task,
+        (_WHICH_TASK, flag("-e", "--events", help="event by event", action="store_true")),
+        ("task-get",),
+    ),
+    Command(
+        "task-watch",
+        "show a task's events as they happen",
+        asking.watch,
+        (_WHICH_TASK, flag("--after", help="only the events past the one with this id", type=int)),
+    ),
+    Command("swarms-get", "list the public swarms that the server knows", asking.swarms),
+    Command(
+        "swarm-register",
+        "let the server know another swarm (admin)",
+        asking.register_swarm,
+        (
+            positional("name", "its name"),
+            positional("base_url", "where it is"),
+            flag("--auth-token", help="the key that it wants, or $VARIABLE", completes=Completes.SECRET),
+            flag("--metadata", help="a JSON object to keep with it", type=json_object),
+            flag("--volatile", help="only until the server is restarted", action="store_true"),
+        ),
+    ),
+    Command("swarm-dump", "write the server's swarm to its log (admin)", asking.dump_swarm),
+    Command(
+        "swarm-load-from-json",
+        "put another swarm in the place of the server's (admin)",
+        asking.load_swarm,
+        (positional("json", "an entry of swarms.json, or @file", type=json_text),),
+    ),
+    Command(
+        "responses",
+        "ask in the way of OpenAI's Responses API (the server runs with --debug)",
+        asking.responses,
+        (
+            positional("input", "text, a JSON list, or @file", type=json_or_text),
+            positional("tools", "a JSON list, or @file", type=json_list, nargs="?", default=[]),
+            flag("--instructions", help="what the model is told first"),
+            flag("--previous-response-id", help="the response to go on from"),
+            flag("--tool-choice", help="auto, none, required, or a JSON object", type=json_or_text),
+            flag("--parallel-tool-calls", help="several calls at once", action="store_true", default=None),
+            flag("--kwargs", help="a JSON object with further fields", type=json_object),
+        ),
+    ),
+)
+
+_BY_NAME: Mapping[str, Command] = {
+    name: command for command in COMMANDS for name in (command.name, *command.also)
+}
+
+
+def names() -> list[str]:
+    """The names of all commands, in order."""
+    return sorted(_BY_NAME)
+
+
+def find(name: str) -> Command:
+    """The command of this name. Raises UsageError."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _BY_NAME, n=1)
+    instead = f"did you mean {close[0]}?" if close else "help lists them"
+    raise UsageError(f"there is no command {name!r}; {instead}")
+
+
+def parse(words: list[str]) -> tuple[Command, Any]:
+    """The command of a line, and what it was given. Raises UsageError, HelpWanted."""
+    command = find(words[0])
+    return command, command.parse(words[1:])

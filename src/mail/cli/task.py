@@ -1,0 +1,115 @@
+"""`mail task`: one's tasks on a server."""
+
+import asyncio
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
+from mail.cli.output import Output
+
+if TYPE_CHECKING:
+    from mail.cli.connecting import CommandClient
+
+FAILED, PAUSED = 3, 4
+"""Exit codes of `mail task watch`: how the task has stopped, where it is not completed."""
+
+app = typer.Typer(help="Look at your tasks.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class Status(StrEnum):
+    """Where a task is in its life; `mail.core.tasks.TaskStatus`, without what that imports."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
+
+
+@app.command("list")
+def list_tasks(
+    server: ServerOption,
+    api_key: ApiKey = None,
+    status: Annotated[Status | None, typer.Option(help="Only tasks in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, at most.")] = 20,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """List your tasks, the newest first."""
+    from mail.cli.connecting import connect
+    from mail.cli.records import show_tasks
+    from mail.core.tasks import TaskStatus
+
+    async def run(client: "CommandClient") -> None:
+        wanted = None if status is None else TaskStatus(status)
+        async with client:
+            records = await client.get_newest_tasks(limit, status=wanted)
+        output.result(records, lambda: show_tasks(records.values(), output))
+
+    output = Output(sys.stdout, as_json)
+    asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))
+
+
+@app.command("show")
+def show(
+    task_id: TaskId,
+    server: ServerOption,
+    api_key: ApiKey = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Every event in its order, not the tree of requests.")
+    ] = False,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a task: its state, and below each request what was done about it."""
+    from mail.cli.connecting import connect
+    from mail.cli.records import read_task, show_task
+
+    async def run(client: "CommandClient") -> None:
+        async with client:
+            record = await client.get_task(task_id)
+        output.result(record, lambda: show_task(read_task(record), output, events=events))
+
+    output = Output(sys.stdout, as_json)
+    asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))
+
+
+@app.command("watch")
+def watch(
+    task_id: TaskId,
+    server: ServerOption,
+    api_key: ApiKey = None,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="ID", help="Only the events past the one with this id.")
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a task's events as they happen, until it stops. The exit code tells how: 3 failed, 4 paused."""
+    from mail.cli.connecting import connect
+
+    client = connect(server, api_key, timeout=timeout, config=config)
+    code = asyncio.run(_watch(client, task_id, after, Output(sys.stdout, as_json)))
+    if code:
+        raise typer.Exit(code)
+
+
+async def _watch(client: "CommandClient", task_id: str, after: int | None, output: Output) -> int:
+    from mail.cli.records import read_task
+    from mail.cli.timeline import Stopwatch
+    from mail.cli.watching import show_answer, show_stream
+
+    async with client:
+        stream = await client.watch_task(task_id, after=after)
+        show_answer(await show_stream(stream, output, seconds=Stopwatch().read), output)
+        state = read_task(await client.get_task(task_id)).state
+    codes: dict[str, int] = {Status.FAILED: FAILED, Status.PAUSED: PAUSED}
+    return codes.get(state, 0)

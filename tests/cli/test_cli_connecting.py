@@ -1,0 +1,86 @@
+"""Which server a command line names, and whose key it is shown."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from mail.cli.connecting import KEY_VARIABLE, connect, connect_anonymously
+
+LINK = "swarm://connect?server=example.com"
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without a configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAIL_CONFIG_PATH", raising=False)
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/", "http://localhost:8000"),
+        ("https://example.com/prod/", "https://example.com/prod"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        (LINK, "https://example.com"),
+        ("swarm://invite?server=example.com%3A8443&token=secret", "https://example.com:8443"),
+    ],
+)
+def test_reads_urls(text: str, url: str) -> None:
+    assert connect(text).base_url == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "example.com",
+        "localhost:8000",
+        "http://",
+        "http://[::1",
+        "swarm://connect",
+        "swarm://other?server=example.com&token=secret",
+        "swarm://connect?server=a&server=b",
+        "swarm://connect?server=user@example.com",
+        "swarm://connect?server=example.com/path",
+    ],
+)
+def test_refuses_what_names_no_server_and_repeats_no_key(text: str) -> None:
+    with pytest.raises(typer.BadParameter) as refusal:
+        connect(text)
+    assert "secret" not in refusal.value.message
+
+
+def test_the_key_is_the_flags_then_the_links_then_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "mine")
+    assert connect("http://localhost", "flag").api_key == "flag"
+    assert connect("http://localhost").api_key == "mine"
+    assert connect(f"{LINK}&token=theirs", "flag").api_key == "flag"
+    assert connect(f"{LINK}&token=theirs").api_key == "theirs"
+
+
+@pytest.mark.parametrize("link", [LINK, LINK.replace("swarm", "SWARM"), LINK.replace("connect", "invite")])
+def test_whoever_made_a_link_does_not_get_the_key_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "mine")
+    assert connect(link).api_key is None
+
+
+def test_ping_shows_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "mine")
+    assert connect_anonymously("http://localhost", timeout=1).api_key is None
+    assert connect_anonymously(f"{LINK}&token=theirs", timeout=1).api_key is None
+
+
+def test_settings_are_the_flags_then_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[client]\ntimeout = 7.0\nverbose = true\n", encoding="utf-8")
+    configured = connect("http://localhost", config=file).config
+    assert (configured.timeout, configured.verbose) == (7.0, True)
+    assert connect("http://localhost", config=file, timeout=2).config.timeout == 2
+    assert connect("http://localhost", verbose=True).config.verbose is True
+    assert connect("http://localhost").config.timeout == 3600

@@ -1,0 +1,238 @@
+"""Lines at the prompt: how they are cut, understood, completed and kept."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mail.cli.connecting import connect
+from mail.cli.output import Output
+from mail.cli.repl.arguments import Command, HelpWanted, UsageError
+from mail.cli.repl.commands import COMMANDS, parse
+from mail.cli.repl.completion import candidates
+from mail.cli.repl.history import history_file, holds_secret, open_history
+from mail.cli.repl.session import Session, reveal
+from mail.cli.repl.shell import PlainLines
+from mail.cli.repl.words import scan, split
+
+# --------------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ('message "a b" c', ["message", "a b", "c"]),
+        ("a \\\n  b", ["a", "b"]),
+        ("a\\\nb", ["ab"]),
+        ("'a\\\nb'", ["a\\\nb"]),
+        ('"a\\\nb\nc"', ["ab\nc"]),
+        ("""'{"x": "{\\"y\\": 1}"}'""", ['{"x": "{\\"y\\": 1}"}']),
+        ("it\\'s", ["it's"]),
+        ("  ", []),
+    ],
+)
+def test_words_are_cut_as_a_shell_does(typed: str, words: list[str]) -> None:
+    assert split(typed) == words
+    assert scan(typed).is_whole
+
+
+@pytest.mark.parametrize("typed", ['a "b', "a 'b", "a \\", "'a\\", '"a\\"'])
+def test_what_is_not_whole_goes_on(typed: str) -> None:
+    assert not scan(typed).is_whole
+    with pytest.raises(ValueError, match="No "):
+        split(typed)
+
+
+def read_all(lines: list[str]) -> Iterator[str]:
+    plain = PlainLines(lines)
+    while (typed := plain.read()) is not None:
+        yield typed
+
+
+def test_piped_lines_are_joined_and_comments_left_out() -> None:
+    lines = ["# a comment\n", "a \\\n", "# no comment\n", "\n", "b 'c\n", "d'\n", "e"]
+    assert [split(typed) for typed in read_all(lines)] == [
+        ["a", "#", "no", "comment"],
+        [],
+        ["b", "c\nd"],
+        ["e"],
+    ]
+    assert list(read_all([])) == []
+    assert list(read_all(["a 'b\n"])) == ["a 'b\n"]
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help(command: Command) -> None:
+    with pytest.raises(HelpWanted, match=r"(?s)usage: .*options:"):
+        parse([command.name, "--help"])
+
+
+def test_arguments_of_a_message() -> None:
+    kwargs = '{"max_steps": 3}'
+    words = ["message", "hello", "there", "--task-id", "t", "--kwargs", kwargs, "--show-events"]
+    _, given = parse(words)
+    assert (given.body, given.task_id, given.kwargs) == (["hello", "there"], "t", {"max_steps": 3})
+    assert (given.show_events, given.entrypoint, given.resume_from) == (True, None, None)
+
+
+def test_targets_are_a_list_or_one() -> None:
+    for targets in ('["a@b", "c@d"]', "a@b"):
+        _, given = parse(["message-interswarm", "hi", targets, "$KEY"])
+        assert given.targets == (json.loads(targets) if "[" in targets else [targets])
+        assert given.token == "$KEY"
+
+
+def test_json_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "swarm.json"
+    file.write_text('[{"role": "user"}]', encoding="utf-8")
+    assert parse(["swarm-load-from-json", f"@{file}"])[1].json == '[{"role": "user"}]'
+    assert parse(["responses", f"@{file}"])[1].input == [{"role": "user"}]
+    assert parse(["responses", "plain text"])[1].input == "plain text"
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("mesage hi", "did you mean message?"),
+        ("zzz", "help lists them"),
+        ("message", "body"),
+        ("message hi --task", "--task"),
+        ("message hi --kwargs {", "no JSON"),
+        ("message hi --kwargs []", "no JSON object"),
+        ("message hi --resume-from nowhere", "user_response"),
+        ("message-interswarm hi '[1]'", "no list of texts"),
+        ("responses hi {}", "no JSON list"),
+        ("swarm-load-from-json @/nowhere/x.json", "can't be read"),
+        ("tasks --limit many", "--limit"),
+    ],
+)
+def test_what_is_wrong_is_said(typed: str, told: str) -> None:
+    with pytest.raises(UsageError) as trouble:
+        parse(split(typed))
+    assert told in trouble.value.detail
+
+
+def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "secret")
+    monkeypatch.delenv("NO_KEY", raising=False)
+    assert reveal("$SOME_KEY") == reveal("${SOME_KEY}") == "secret"
+    assert reveal("pa$$word") == "pa$$word"
+    assert reveal(None) is None
+    with pytest.raises(UsageError, match="NO_KEY"):
+        reveal("$NO_KEY")
+
+
+# ---------------------------------------------------------------------------------------------- completion
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session that has seen two tasks and an agent."""
+    monkeypatch.chdir(tmp_path)
+    found = Session(connect("http://localhost", "the-key"), Output((tmp_path / "out").open("w")))
+    found.meet_task("old")
+    found.meet_task("new")
+    address = {"address_type": "agent", "address": "weather"}
+    user = {"address_type": "user", "address": "alice"}
+    message = {"message": {"sender": user, "recipient": address}}
+    found.learn("new_message", {"task_id": "new", "extra_data": {"full_message": message}})
+    yield found
+    found.output.stream.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("mess", ["message", "message-stream", "message-interswarm"]),
+        ("help swarm-d", ["swarm-dump"]),
+        ("message hi --ta", ["--task-id"]),
+        ("message hi --task-id ", ["new", "old"]),
+        ("message hi --task-id o", ["old"]),
+        ("message --entrypoint ", ["weather"]),
+        ("message hi --resume-from u", ["user_response"]),
+        ("tasks --status p", ["paused"]),
+        ("task ", ["new", "old"]),
+        ("task -e ", ["new", "old"]),
+        ("task old ", []),
+        ("task-watch --after 3 ", ["new", "old"]),
+        ("message-interswarm hi we", ["weather"]),
+        ("login ", []),
+        ("nonsense ", []),
+        ("message 'hi ta", []),
+        ("message hi --task-id new --task", []),
+    ],
+)
+def test_completes_what_comes_next(session: Session, before: str, words: list[str]) -> None:
+    begun, found = candidates(before, session)
+    assert [candidate.word for candidate in found] == words
+    assert all(word.startswith(begun) for word in words)
+
+
+def test_nothing_typed_completes_to_every_command(session: Session) -> None:
+    _, found = candidates("", session)
+    assert {candidate.word for candidate in found} > {command.name for command in COMMANDS} - {"help"}
+
+
+# ------------------------------------------------------------------------------------------------- history
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "login s3cret",
+        "login s3cret again",
+        "message-interswarm hi a@b s3cret",
+        "message-interswarm --what hi a@b s3cret",
+        "swarm-register n http://n --auth-token s3cret",
+        "message 'my key is mail_user_abc'",
+        "login 's3cret",
+        "logn mail_admin_abc",
+        "message the-key",
+        "anything swarm://connect?server=a&token=s3cret",
+    ],
+)
+def test_keys_are_not_kept(typed: str) -> None:
+    assert holds_secret(typed, "the-key")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "login",
+        "login $KEY",
+        "message hi",
+        "message-interswarm hi a@b",
+        "message-interswarm hi a@b ${KEY}",
+        "zzz",
+        "",
+    ],
+)
+def test_all_else_is_kept(typed: str) -> None:
+    assert not holds_secret(typed, "the-key")
+
+
+def test_the_history_is_its_owners(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = history_file()
+    assert path == tmp_path / "state" / "mail" / "client_history"
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0o644)
+    history = open_history(session)
+    for line in ("message hi", "login s3cret"):
+        history.append_string(line)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "+message hi" in path.read_text(encoding="utf-8")
+    assert "s3cret" not in path.read_text(encoding="utf-8")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert history_file().is_absolute()
+
+
+def test_without_a_place_the_history_lasts_for_the_run(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    history = open_history(session, tmp_path / "file" / "history")
+    history.append_string("message hi")
+    assert list(history.get_strings()) == ["message hi"]

@@ -1,0 +1,236 @@
+"""`mail client` with commands from a pipe, against a server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server_process import MAIL, PATIENCE, ServerProcess, environment
+
+
+class Piped:
+    """Runs the client over lines, as one of the roles."""
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+
+    def __call__(
+        self, *lines: str, role: str = "user", flags: tuple[str, ...] = (), **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        key = self.server.tokens[role]
+        return subprocess.run(
+            [*MAIL, "client", self.server.url, "--api-key", key, *flags],
+            cwd=self.folder,
+            env=environment(variables),
+            input="\n".join(lines),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def json(self, *lines: str, **settings: Any) -> list[Any]:
+        """What the lines print as JSON; all of them must work."""
+        done = self(*lines, flags=("--json",), **settings)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def piped(server: ServerProcess, tmp_path: Path) -> Piped:
+    return Piped(server, tmp_path)
+
+
+def test_the_server_and_the_caller(piped: Piped) -> None:
+    root, health, whoami, status, swarms = piped.json("ping", "health", "whoami", "status", "swarms-get")
+    assert root["swarm"]["name"] == health["swarm_name"] == status["swarm"]["name"] == "example-no-proxy"
+    assert whoami == {"id": "user", "role": "user"}
+    assert swarms == {"swarms": []}
+
+
+def test_text_for_people(piped: Piped) -> None:
+    done = piped("ping", "health", "whoami", "health --verbose", "help ping", "?")
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        "mail (protocol 1.3) is running: swarm example-no-proxy 1.3.0",
+        "example-no-proxy is healthy",
+        "user (user)",
+    ]
+    assert lines[3:5] == ["{", '  "status": "healthy",']
+    assert "usage: ping [-h]" in lines
+    assert any(line.startswith("message-stream ") for line in lines)
+    assert "\x1b" not in done.stdout
+
+
+def test_a_message_and_its_task(piped: Piped) -> None:
+    answer, events, task, listed = piped.json(
+        "message 6*7 --task-id piped",
+        "message 'and 2**3' --task-id piped --show-events",
+        "task piped",
+        "tasks --limit 1 --status completed",
+    )
+    assert answer == {"response": "6*7 = 42.", "task_id": "piped", "events": None}
+    assert events["events"][0]["event"] == "new_message"
+    assert (task["task_id"], task["generation"]) == ("piped", 2)
+    assert list(listed) == ["piped"]
+
+
+def test_a_message_as_text_names_its_new_task(piped: Piped) -> None:
+    done = piped("message 6*7", "task", "task -e")
+    answer, named, *rest = done.stdout.splitlines()
+    assert answer == "6*7 = 42."
+    assert rest[0] == f"task        {named.removeprefix('task ')}"
+    assert "user → supervisor  6*7" in rest
+    assert "  supervisor → math  6*7" in rest
+    assert "    math → supervisor  Re: 6*7 | 6*7 = 42." in rest
+    assert sum("new_message" in line for line in rest) >= 4
+
+
+def test_a_stream_and_watching_it_again(piped: Piped) -> None:
+    *events, one = piped.json("message-stream 1+1 --task-id streamed", "task-watch streamed --after 14")
+    assert [event["id"] for event in events] == [str(n + 1) for n in range(len(events))]
+    assert events[-1] == one
+    assert (one["event"], one["data"]["response"]) == ("task_complete", "1+1 = 2.")
+
+
+def test_going_on_at_a_breakpoint_as_the_client_says(piped: Piped) -> None:
+    done = piped("message 'ask a human: may I?' --task-id asked")
+    advice = done.stdout.splitlines()[-1].strip()
+    assert advice.startswith("message-stream '' --task-id asked --resume-from breakpoint_tool_call")
+    done = piped(advice)
+    assert done.stdout.splitlines()[-2:] == ["Answer: your answer", "task asked"]
+
+
+def test_errors_do_not_stop_it_but_are_told_in_the_end(piped: Piped) -> None:
+    done = piped("mesage hi", "task no-such-task", "message --what", "", "# no command", "whoami")
+    assert (done.returncode, done.stdout) == (1, "user (user)\n")
+    lines = done.stderr.splitlines()
+    assert [line.startswith("mail: ") for line in lines] == [True] * 3
+    assert ["did you mean message?" in lines[0], "no-such-task" in lines[1]] == [True, True]
+
+
+def test_a_quote_that_is_never_closed(piped: Piped) -> None:
+    done = piped("whoami", "message 'open")
+    assert (done.returncode, done.stdout) == (1, "user (user)\n")
+    assert "not complete" in done.stderr
+
+
+def test_login_and_logout(piped: Piped) -> None:
+    admin = piped.server.tokens["admin"]
+    done = piped("login $ADMIN", "login nonsense", "whoami", "logout", "whoami", "login", ADMIN=admin)
+    assert done.stdout.splitlines() == ["admin (admin)", "admin (admin)", "logged out"]
+    assert [line.startswith("mail: ") for line in done.stderr.splitlines()] == [True] * 3
+    assert admin not in done.stdout + done.stderr
+
+
+def test_what_only_admins_may(piped: Piped) -> None:
+    updated, dumped = piped.json("health-update under repair", "swarm-dump", role="admin")
+    assert updated["status"] == "under repair"
+    assert piped("health").stdout == "example-no-proxy is under repair\n"
+    (restored,) = piped.json("health-update healthy", role="admin")
+    assert restored["status"] == "healthy"
+    assert dumped["status"] == "dumped"
+    refused = piped("health-update ill")
+    assert (refused.returncode, refused.stdout) == (1, "")
+
+
+def test_other_swarms(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        (registered,) = Piped(server, tmp_path).json(
+            "swarm-register other http://127.0.0.1:9 --auth-token $KEY --volatile "
+            """--metadata '{"public": true}'""",
+            role="admin",
+            KEY="for-them",
+        )
+        assert (registered["status"], registered["swarm_name"]) == ("registered", "other")
+        done = Piped(server, tmp_path)(
+            "message-interswarm hi '[\"a@nobody\"]' $KEY", KEY=server.tokens["user"]
+        )
+        assert "swarm 'nobody' is not known here" in done.stdout
+
+
+def test_another_swarm_is_loaded_from_a_file(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        piped = Piped(server, tmp_path)
+        (dumped,) = piped.json("swarm-dump", role="admin")
+        swarm = {**dumped["swarm"], "description": "another one"}
+        (tmp_path / "swarm.json").write_text(json.dumps(swarm), encoding="utf-8")
+        (loaded,) = piped.json("swarm-load-from-json @swarm.json", role="admin")
+        assert loaded == {"status": "success", "swarm_name": "example-no-proxy"}
+
+
+def test_responses_need_a_server_for_debugging(piped: Piped) -> None:
+    done = piped("responses hello")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "endpoint" in done.stderr
+
+
+def test_commands_as_flags(piped: Piped) -> None:
+    done = piped("ping", flags=("-c", "whoami", "--command", "health"))
+    assert (done.returncode, done.stdout) == (0, "user (user)\nexample-no-proxy is healthy\n")
+    assert piped(flags=("-c", "nonsense", "-c", "whoami")).returncode == 1
+
+
+def test_requests_are_logged_where_somebody_wants_that(piped: Piped) -> None:
+    assert piped("whoami").stderr == ""
+    assert "INFO mail.client: GET /whoami: 200 in " in piped("whoami", flags=("--verbose",)).stderr
+    assert "DEBUG mail.client: GET /whoami: 200 in " in piped("whoami", MAIL_LOG_LEVEL="debug").stderr
+    wrong = piped("whoami", MAIL_LOG_LEVEL="loud")
+    assert (wrong.returncode, "MAIL_LOG_LEVEL" in wrong.stderr) == (2, True)
+
+
+def test_a_timeout(waiting: ServerProcess, tmp_path: Path) -> None:
+    done = Piped(waiting, tmp_path)("message hello", "whoami", flags=("--timeout", "0.5"))
+    assert (done.returncode, done.stdout) == (1, "user (user)\n")
+    assert "no answer in 0.5 s" in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_it(piped: Piped) -> None:
+    many = "help\n" * 3000
+    with subprocess.Popen(
+        [*MAIL, "client", piped.server.url],
+        cwd=piped.folder,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        try:
+            process.stdin.write(many)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        assert process.wait(PATIENCE) == 1
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_output_holds_nothing_that_a_terminal_obeys(waiting: ServerProcess, tmp_path: Path) -> None:
+    code = (waiting.folder / "waiting_agent.py").read_text(encoding="utf-8")
+    waiting.stop()
+    (waiting.folder / "waiting_agent.py").write_text(
+        code.replace('"gone"', '"\\x1b]0;owned\\x07 \\x9b31m red"'), encoding="utf-8"
+    )
+    (waiting.folder / "go").touch()
+    waiting.start()
+    done = Piped(waiting, tmp_path)(
+        "message hi --task-id t", "task t", "task t -e", "message-stream hi", "tasks"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "owned" in done.stdout
+    assert not {"\x1b", "\x07", "\x9b"} & set(done.stdout)
+
+
+def test_python_m(server: ServerProcess, tmp_path: Path) -> None:
+    assert MAIL[0] == sys.executable
+    done = subprocess.run(
+        [*MAIL, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True, env=environment()
+    )
+    assert "client" in done.stdout

@@ -1,0 +1,176 @@
+"""`mail task`, against a server."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server_process import MAIL, PATIENCE, ServerProcess, environment, eventually, run_mail
+from support.terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def tasks(server: ServerProcess) -> ServerProcess:
+    """The server, with a task that is completed, one that has failed, and one that waits."""
+    server.ask("weather in Oslo", task_id="weather-task")
+    server.ask("ask a human: may I?", task_id="waiting-task")
+    failed = server.post("weather in Rome", task_id="failed-task", kwargs={"timeout": 0.001})
+    assert failed.status_code == 200
+    assert server.task("failed-task")["status"] == "failed"
+    return server
+
+
+def run_task(server: ServerProcess, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens["user"]}
+    return run_mail("task", *arguments, cwd=folder, env=env)
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of a table without a terminal, by their first cells."""
+    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines())}
+
+
+def test_list(tasks: ServerProcess, tmp_path: Path) -> None:
+    done = run_task(tasks, tmp_path, "list", "--limit", "1000")
+    assert done.returncode == 0, done.stderr
+    listed = rows(done.stdout)
+    assert listed["weather-task"][0] == "completed"
+    assert listed["waiting-task"][::2] == ["paused", "ask a human: may I?"]
+    paused = rows(run_task(tasks, tmp_path, "list", "--status", "paused").stdout)
+    assert {cells[0] for cells in paused.values()} == {"paused"}
+    one = json.loads(run_task(tasks, tmp_path, "list", "--limit", "1", "--json").stdout)
+    assert len(one) == 1
+    assert next(iter(one.values()))["start_time"] == max(cells[1] for cells in listed.values())
+
+
+def test_show(tasks: ServerProcess, tmp_path: Path) -> None:
+    done = run_task(tasks, tmp_path, "show", "weather-task")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "task        weather-task"
+    tree = lines[lines.index("") + 1 :]
+    assert tree[0] == "user → supervisor  weather in Oslo"
+    assert tree[1].startswith("  supervisor → weather")
+    assert tree[2].startswith("    weather action_call")
+    assert tree[-1].startswith("  task_complete")
+    record = json.loads(run_task(tasks, tmp_path, "show", "weather-task", "--json").stdout)
+    assert record["task_id"] == "weather-task"
+    events = run_task(tasks, tmp_path, "show", "weather-task", "--events").stdout
+    assert events.count(" ms  ") == len(record["events"])
+
+
+def test_show_says_what_a_task_waits_for(tasks: ServerProcess, tmp_path: Path) -> None:
+    shown = run_task(tasks, tmp_path, "show", "waiting-task").stdout
+    assert 'waits for   ask_human {"question": "may I?"}: call_' in shown
+
+
+@pytest.mark.parametrize(
+    ("task_id", "code", "kind"),
+    [
+        ("weather-task", 0, "task_complete"),
+        ("failed-task", 3, "task_error"),
+        ("waiting-task", 4, "task_complete"),
+    ],
+)
+def test_watch_tells_how_it_stopped(
+    tasks: ServerProcess, tmp_path: Path, task_id: str, code: int, kind: str
+) -> None:
+    done = run_task(tasks, tmp_path, "watch", task_id, "--json")
+    assert (done.returncode, done.stderr) == (code, "")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[-1]["event"] == kind
+    assert [event["id"] for event in events] == [str(n + 1) for n in range(len(events))]
+    as_text = run_task(tasks, tmp_path, "watch", task_id)
+    assert as_text.returncode == code
+    assert f"Answer: {events[-1]['data']['response']}\n" in as_text.stdout
+
+
+def test_watch_goes_on_from_an_event(tasks: ServerProcess, tmp_path: Path) -> None:
+    done = run_task(tasks, tmp_path, "watch", "weather-task", "--after", "3", "--json")
+    assert json.loads(done.stdout.splitlines()[0])["id"] == "4"
+    wrong = run_task(tasks, tmp_path, "watch", "weather-task", "--after", "9999")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+
+
+def test_watch_shows_what_happens_while_it_happens(waiting: ServerProcess, tmp_path: Path) -> None:
+    waiting.post("hello", task_id="held", headers={"Prefer": "respond-async"})
+    env = {"MAIL_API_KEY": waiting.tokens["user"]}
+    with Terminal("task", "watch", "held", "--server", waiting.url, cwd=tmp_path, env=env) as terminal:
+        terminal.expect("hello")
+        assert "task_complete" not in terminal.shown
+        (waiting.folder / "go").touch()
+        terminal.expect("Answer: gone")
+        assert terminal.end() == 0
+
+
+def test_ctrl_c_ends_watching_and_not_the_task(waiting: ServerProcess, tmp_path: Path) -> None:
+    waiting.post("hello", task_id="held", headers={"Prefer": "respond-async"})
+    env = {"MAIL_API_KEY": waiting.tokens["user"]}
+    with Terminal("task", "watch", "held", "--server", waiting.url, cwd=tmp_path, env=env) as terminal:
+        terminal.expect("hello")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert "Traceback" not in terminal.shown
+    assert waiting.task("held")["is_running"] is True
+    (waiting.folder / "go").touch()
+    eventually(lambda: waiting.task("held")["completed"], "the task is completed")
+
+
+@pytest.mark.parametrize("command", [["show", "nobody's"], ["watch", "nobody's"]])
+def test_a_task_that_is_not_there(server: ServerProcess, tmp_path: Path, command: list[str]) -> None:
+    done = run_task(server, tmp_path, *command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "you have no task" in done.stderr
+
+
+def refused(folder: Path, *arguments: str, **env: str) -> tuple[int, str]:
+    done = run_mail("task", *arguments, cwd=folder, env=env)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_what_is_missing_is_said(server: ServerProcess, tmp_path: Path) -> None:
+    code, told = refused(tmp_path, "list")
+    assert (code, "--server" in told, "MAIL_SERVER" in told) == (2, True, True)
+    assert refused(tmp_path, "list", "--server", server.url)[0] == 1
+    assert refused(tmp_path, "list", "--server", server.url, "--api-key", "nonsense")[0] == 1
+    assert refused(tmp_path, "list", "--server", "localhost")[0] == 2
+    assert refused(tmp_path, "list", "--server", server.url, "--status", "lost")[0] == 2
+    code, told = refused(tmp_path, "list", "--server", "http://127.0.0.1:9")
+    assert (code, told) == (1, "mail: cannot connect to http://127.0.0.1:9\n")
+
+
+def test_the_list_at_a_terminal_fits_it(tasks: ServerProcess, tmp_path: Path) -> None:
+    env: dict[str, Any] = {"MAIL_SERVER": tasks.url, "MAIL_API_KEY": tasks.tokens["user"], "COLUMNS": "80"}
+    tasks.ask("weather in Oslo " + "x" * 200, task_id="long-task")
+    with Terminal("task", "list", cwd=tmp_path, env=env) as terminal:
+        assert terminal.end() == 0
+    assert terminal.shown.splitlines()[0].split() == ["task", "status", "started", "title"]
+    assert all(len(line) <= 80 for line in terminal.shown.splitlines())
+    assert "…" in terminal.shown
+
+
+def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "task").write_text("no JSON", encoding="utf-8")
+    (tmp_path / "tasks").write_text('{"a": {"b": 1}}', encoding="utf-8")
+    command = [MAIL[0], "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as strange:
+        try:
+            assert strange.stdout is not None
+            url = strange.stdout.readline().split()[-2].strip("()")
+            done = subprocess.run(
+                [*MAIL, "task", "show", "t", "--server", url.rstrip("/")],
+                cwd=tmp_path,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (1, "")
+            assert "not JSON" in done.stderr
+            assert "Traceback" not in done.stderr
+        finally:
+            strange.kill()

@@ -1,0 +1,42 @@
+"""Where the tests of `POST /responses` play: a server in debug mode, and OpenAI's SDK pointed at it."""
+
+from typing import Any
+
+import httpx
+from openai import AsyncOpenAI
+from support.agents import Policy
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.core.agents import SwarmCore
+
+
+class Bridge(HTTPServer):
+    """Serves a swarm, or an agent that plays a policy, in debug mode."""
+
+    def __init__(self, swarm: SwarmCore | Policy, **settings: Any) -> None:
+        if not isinstance(swarm, SwarmCore):
+            swarm = build_swarm({"supervisor": swarm})
+        super().__init__(swarm, debug=True, **settings)
+
+    def sdk(self, role: str = "user", path: str = "", key: str | None = None) -> AsyncOpenAI:
+        """OpenAI's client, for a caller of this server; it is closed with it."""
+        client = AsyncOpenAI(
+            base_url=self.uvicorn.url + path, api_key=key or self.keys[role], max_retries=0, timeout=20.0
+        )
+        self._open.push_async_callback(client.close)
+        return client
+
+    async def respond(self, **fields: Any) -> httpx.Response:
+        """`POST /responses` with these fields, as they are."""
+        return await self.client.post("/responses", json=fields)
+
+
+def problem(response: httpx.Response, status: int = 400) -> dict[str, Any]:
+    """An error in OpenAI's shape; MAIL's own is beside it."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    assert body["detail"] == body["error"]["message"]
+    error: dict[str, Any] = body["error"]
+    return error

@@ -1,0 +1,338 @@
+"""`POST /responses`, as the official SDK and MAIL's own client see it: answers, conversations, errors."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.responses import Response
+from responses_stage import Bridge, problem
+from support.agents import Call, View, call, complete, interrupt, wait
+from support.http_server import HTTPServer
+from support.swarms import build_agent, build_swarm
+
+from mail.client import MAILClient
+from mail.client.errors import BadAnswer
+from mail.config import ClientConfig
+from mail.core.agents import AgentCore, History, ToolChoice
+from mail.core.calls import AgentToolCall
+from mail.errors import AgentUnavailable
+from mail.http.service import FAREWELL_SECONDS
+
+
+def echo(view: View) -> list[Call]:
+    """Say what was read, and how many messages there were."""
+    return [complete(f"{len(view.letters)}: {view.mail.body}")]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Bridge]:
+    async with Bridge(echo) as server:
+        yield server
+
+
+# ------------------------------------------------------------------------------------------- where it is served
+
+
+@pytest.mark.parametrize("path", ["/responses", "/v1/responses"])
+async def test_there_is_none_without_debug(path: str) -> None:
+    async with HTTPServer(build_swarm({"supervisor": echo})) as server:
+        assert (await server.client.post(path, json={"input": "hi"})).status_code == 404
+        assert (await server.client.get(f"{path}/resp_t_1")).status_code == 404
+
+
+async def test_it_is_not_in_the_public_document(server: Bridge) -> None:
+    document = (await server.client.get("/openapi.json")).json()
+    assert not [path for path in document["paths"] if "responses" in path]
+    assert "PostResponses" not in document["components"]["schemas"]
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1"])
+async def test_the_sdk_finds_it(server: Bridge, path: str) -> None:
+    response = await server.sdk(path=path).responses.create(model="any", input="hello")
+    assert response.output_text == "1: hello"
+
+
+async def test_the_sdk_without_async(server: Bridge) -> None:
+    client = OpenAI(base_url=server.uvicorn.url, api_key=server.keys["user"], max_retries=0)
+    with client:
+        response = await asyncio.to_thread(client.responses.create, model="any", input="hello")
+        again = await asyncio.to_thread(client.responses.retrieve, response.id)
+    assert response.output_text == again.output_text == "1: hello"
+
+
+# ----------------------------------------------------------------------------------------------------- answers
+
+
+async def test_the_response_object(server: Bridge) -> None:
+    given = {"model": "gpt-5", "input": "hello", "metadata": {"team": "a"}, "temperature": 0.5, "new": [1]}
+    answer = await server.respond(**given)
+    assert answer.status_code == 200
+    response = Response.model_validate(answer.json(), strict=True)
+    task_id = answer.headers["x-task-id"]
+    assert response.id == f"resp_{task_id}_1"
+    assert (response.status, response.model, response.metadata) == ("completed", "gpt-5", {"team": "a"})
+    assert (response.error, response.incomplete_details, response.tools) == (None, None, [])
+    record = await server.task(task_id)
+    assert record["title"] == "hello"
+    assert response.usage is not None
+    assert response.usage.total_tokens == 0
+    assert response.completed_at is not None
+    assert response.completed_at >= response.created_at > 1.7e9
+
+
+async def test_without_a_model_the_swarm_is_named(server: Bridge) -> None:
+    assert (await server.respond(input="hello")).json()["model"] == "example"
+
+
+async def test_a_conversation_goes_on(server: Bridge) -> None:
+    client = server.sdk()
+    first = await client.responses.create(model="m", input="one")
+    second = await client.responses.create(model="m", input="two", previous_response_id=first.id)
+    assert second.output_text == "2: two"
+    assert second.previous_response_id == first.id
+    assert second.id == first.id.removesuffix("_1") + "_2"
+    assert (await client.responses.retrieve(first.id)).output_text == "1: one"
+
+
+async def test_a_task_begun_with_a_message_goes_on(server: Bridge) -> None:
+    await server.ask(task_id="of/mine", body="one")
+    client = server.sdk()
+    response = await client.responses.create(model="m", input="two", previous_response_id="resp_of/mine_1")
+    assert response.output_text == "2: two"
+    assert (await client.responses.retrieve("resp_of/mine_1")).output_text == "1: one"
+    assert (await server.ask(task_id="of/mine", body="three"))["response"] == "3: three"
+
+
+async def test_instructions_and_a_whole_conversation_become_sections(server: Bridge) -> None:
+    response = await server.sdk().responses.create(
+        model="m",
+        instructions="Be brief.",
+        input=[
+            {"role": "developer", "content": "You help."},
+            {"role": "user", "content": [{"type": "input_text", "text": "Tokyo?"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Tokyo"}'},
+            {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+            {"role": "assistant", "content": "It is sunny."},
+            {"type": "message", "role": "user", "content": "And Oslo?"},
+        ],
+    )
+    assert response.output_text == (
+        "1: [instructions]\nBe brief.\n\n[developer]\nYou help.\n\n[user]\nTokyo?\n\n"
+        '[call c1 of the function weather]\n{"city": "Tokyo"}\n\n[result of call c1]\nsunny\n\n'
+        "[assistant]\nIt is sunny.\n\n[user]\nAnd Oslo?"
+    )
+    assert response.instructions == "Be brief."
+    task_id = response.id.removeprefix("resp_").removesuffix("_1")
+    assert (await server.task(task_id))["title"] == "And Oslo?"
+
+
+async def test_instructions_are_told_again_only_when_they_change(server: Bridge) -> None:
+    client = server.sdk()
+    response = await client.responses.create(model="m", input="one", instructions="Be brief.")
+    for instructions, heard in [
+        ("Be brief.", "two"),
+        ("Be long.", "[instructions]\nBe long.\n\n[user]\ntwo"),
+    ]:
+        response = await client.responses.create(
+            model="m", input="two", instructions=instructions, previous_response_id=response.id
+        )
+        assert response.output_text.partition(": ")[2] == heard
+
+
+async def test_what_is_told_of_a_request_is_kept_until_the_next(server: Bridge) -> None:
+    client = server.sdk()
+    first = await client.responses.create(model="a", input="one", metadata={"n": "1"}, instructions="Go.")
+    assert await client.responses.retrieve(first.id) == first
+    second = await client.responses.create(model="b", input="two", previous_response_id=first.id)
+    assert await client.responses.retrieve(second.id) == second
+    old = await client.responses.retrieve(first.id)
+    assert (old.model, old.metadata, old.instructions) == ("example", {}, None)
+    assert (old.output, old.usage, old.created_at) == (first.output, first.usage, first.created_at)
+
+
+async def test_mails_own_settings() -> None:
+    second = build_agent(lambda _view: [complete("from second")], supervises=True)
+    swarm = build_swarm({"first": echo, "second": second})
+    async with Bridge(swarm) as server:
+        response = await server.sdk().responses.create(
+            model="m", input="hi", extra_body={"entrypoint": "second"}
+        )
+        assert response.output_text == "from second"
+        error = problem(await server.respond(input="hi", entrypoint="third"))
+        assert error["param"] == "entrypoint"
+
+
+# --------------------------------------------------------------------------------------- waiting for it or not
+
+
+class Slow:
+    """An agent that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def __call__(self, view: View) -> list[Call]:
+        await self.gate.wait()
+        return [complete("at last")]
+
+
+async def test_in_the_background() -> None:
+    slow = Slow()
+    async with Bridge(slow) as server:
+        client = server.sdk()
+        response = await client.responses.create(model="m", input="hi", background=True)
+        assert (response.status, response.output, response.background) == ("in_progress", [], True)
+        assert (await client.responses.retrieve(response.id)).status == "in_progress"
+        with pytest.raises(openai.BadRequestError, match="is running"):
+            await client.responses.create(model="m", input="more", previous_response_id=response.id)
+        slow.gate.set()
+        while response.status == "in_progress":
+            await asyncio.sleep(0.01)
+            response = await client.responses.retrieve(response.id)
+        assert response.output_text == "at last"
+
+
+async def test_a_request_that_may_not_take_longer_is_answered_in_time() -> None:
+    slow = Slow()
+    swarm = build_swarm({"supervisor": slow})
+    async with Bridge(swarm, time_left=lambda _: FAREWELL_SECONDS + 0.05) as server:
+        response = await server.sdk().responses.create(model="m", input="hi")
+        assert response.status == "in_progress"
+        slow.gate.set()
+
+
+# ------------------------------------------------------------------------------------------------------ failures
+
+
+async def test_a_task_that_fails() -> None:
+    async def fail(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+        raise AgentUnavailable("its model is on holiday")
+
+    agent = AgentCore(fail, enable_entrypoint=True, can_complete_tasks=True)
+    async with Bridge(build_swarm({"supervisor": agent})) as server:
+        response = await server.sdk().responses.create(model="m", input="hi")
+        assert (response.status, response.output) == ("failed", [])
+        assert response.error is not None
+        assert response.error.code == "server_error"
+        assert "its model is on holiday" in response.error.message
+
+
+async def test_an_answer_that_was_cut_short_is_incomplete() -> None:
+    def supervise(view: View) -> list[Call]:
+        if view.tool_choice != "required":
+            return [complete("so far")]
+        return [call("send_request", target="worker", subject="s", body="b"), wait()]
+
+    def work(view: View) -> list[Call]:
+        return [interrupt("supervisor")]
+
+    async with Bridge(build_swarm({"supervisor": supervise, "worker": work})) as server:
+        answer = await server.respond(input="hi", tools=[], kwargs={"max_steps": 2, "metadata": {"a": "b"}})
+        response = Response.model_validate(answer.json())
+        assert (response.status, response.output_text) == ("incomplete", "so far")
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+        assert response.metadata == {"a": "b"}
+
+
+async def test_an_unknown_or_foreign_response(server: Bridge) -> None:
+    mine = await server.sdk().responses.create(model="m", input="hi")
+    other = server.sdk("admin")
+    later = mine.id.removesuffix("_1") + "_2"
+    for client, name in [
+        (other, mine.id),
+        (server.sdk(), later),
+        (server.sdk(), "resp_x"),
+        (server.sdk(), "x"),
+    ]:
+        with pytest.raises(openai.NotFoundError, match="not found"):
+            await client.responses.retrieve(name)
+        with pytest.raises(openai.BadRequestError) as error:
+            await client.responses.create(model="m", input="hi", previous_response_id=name)
+        assert error.value.code == "previous_response_not_found"
+        assert error.value.param == "previous_response_id"
+
+
+async def test_only_the_last_response_goes_on(server: Bridge) -> None:
+    client = server.sdk()
+    first = await client.responses.create(model="m", input="one")
+
+    async def go_on() -> str:
+        try:
+            response = await client.responses.create(model="m", input="two", previous_response_id=first.id)
+        except openai.BadRequestError as error:
+            return str(error.param)
+        return response.output_text
+
+    assert (
+        sorted(await asyncio.gather(*(go_on() for _ in range(5))))
+        == ["2: two"] + ["previous_response_id"] * 4
+    )
+
+
+async def test_keys_and_roles(server: Bridge) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        await server.sdk(key="wrong").responses.create(model="m", input="hi")
+    with pytest.raises(openai.PermissionDeniedError):
+        await server.sdk("agent").responses.create(model="m", input="hi")
+    response = await server.client.post("/responses", json={}, headers={"Authorization": ""})
+    assert problem(response, 401)["code"] == "invalid_api_key"
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"input": None},
+        {"input": ""},
+        {"input": []},
+        {"input": 7},
+        {"input": ["hi"]},
+        {"input": [{"role": "robot", "content": "hi"}]},
+        {"input": [{"role": "user"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/"}]}]},
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
+        {"input": [{"role": "assistant", "content": ""}]},
+        {"input": "hi", "conversation": "conv_1"},
+        {"input": "hi", "prompt": {"id": "p"}},
+        {"input": "hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+        {"input": "hi", "metadata": {"a": 1}},
+        {"input": "hi", "metadata": {"a": "x" * 513}},
+        {"input": "hi", "max_steps": 0},
+        {"input": "hi", "kwargs": {"timeout": -1}},
+        {"input": "hi", "instructions": "x" * 200_000},
+    ],
+)
+async def test_requests_that_are_refused(server: Bridge, fields: dict[str, Any]) -> None:
+    assert problem(await server.respond(**fields))["type"] == "invalid_request_error"
+    assert (await server.client.get("/tasks")).json() == {}
+
+
+async def test_a_body_that_is_no_json_or_too_large() -> None:
+    async with Bridge(echo, max_body_bytes=100) as server:
+        for content, status in [(b"{", 400), (b"[]", 400), (b"x" * 101, 413)]:
+            problem(await server.client.post("/responses", content=content), status)
+
+
+# -------------------------------------------------------------------------------------------- MAIL's own client
+
+
+async def test_mails_own_client(server: Bridge) -> None:
+    config = ClientConfig(timeout=20.0, verbose=False)
+    async with MAILClient(server.uvicorn.url, api_key=server.keys["user"], config=config) as client:
+        response = await client.debug_post_responses(
+            input=[{"role": "system", "content": "You orchestrate."}, {"role": "user", "content": "Plan."}],
+            tools=[],
+            metadata={"team": "a"},
+        )
+        assert isinstance(response, Response)
+        assert response.output_text == "1: [system]\nYou orchestrate.\n\n[user]\nPlan."
+        assert response.metadata == {"team": "a"}
+        with pytest.raises(BadAnswer) as error:
+            await client.debug_post_responses(input="hi", tools=[], previous_response_id="resp_none_1")
+        assert error.value.detail == "Previous response with id 'resp_none_1' not found."

@@ -1,0 +1,116 @@
+"""`POST /responses` to agents that are language models: they are offered the caller's tools, and call them."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from openai.types.responses import ResponseFunctionToolCall
+from responses_stage import Bridge
+from support.llm_stub import LLMStub, Request, Tokens, call, reply
+from support.swarms import build_swarm
+
+from mail.core.agents import AgentCore, SwarmCore
+from mail.core.calls import ToolFormat
+from mail.factories import LiteLLMSupervisorFunction
+from mail.factories.models import close_clients
+
+GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
+TOOL: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Look up the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": False,
+}
+OTHER: Any = {**TOOL, "name": "get_time"}
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    with LLMStub() as stub:
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
+        yield stub
+        assert stub.complaints == []
+
+
+@pytest.fixture(autouse=True)
+async def _connections_end_with_the_loop() -> AsyncIterator[None]:
+    yield
+    await close_clients()
+
+
+def swarm_of(llm: str, tool_format: ToolFormat, **params: Any) -> SwarmCore:
+    function = LiteLLMSupervisorFunction(
+        name="supervisor",
+        comm_targets=[],
+        llm=llm,
+        system="You are the supervisor.",
+        tool_format=tool_format,
+        print_llm_streams=False,
+        **params,
+    )
+    agent = AgentCore(function, enable_entrypoint=True, can_complete_tasks=True, tool_format=tool_format)
+    return build_swarm({"supervisor": agent})
+
+
+def tools_of(request: Request) -> list[str]:
+    return [tool.get("function", tool)["name"] for tool in request.body["tools"]]
+
+
+@pytest.mark.parametrize(
+    ("llm", "tool_format"), [(GPT, "completions"), (GPT, "responses"), (CLAUDE, "completions")]
+)
+async def test_a_model_calls_the_callers_tool(stub: LLMStub, llm: str, tool_format: ToolFormat) -> None:
+    tokens = Tokens(input=100, output=10, cached=40, reasoning=6)
+    stub.script(
+        reply(call("get_weather", city="Tokyo"), call("get_weather", city="Oslo"), tokens=tokens),
+        reply(call("task_complete", finish_message="Sunny and cold."), tokens=tokens),
+    )
+    async with Bridge(swarm_of(llm, tool_format)) as server:
+        client = server.sdk()
+        asked = await client.responses.create(model="m", input="Weather?", tools=[TOOL])
+        calls = [item for item in asked.output if isinstance(item, ResponseFunctionToolCall)]
+        assert [call.arguments for call in calls] == ['{"city": "Tokyo"}', '{"city": "Oslo"}']
+        assert asked.usage is not None
+        assert (asked.usage.input_tokens, asked.usage.output_tokens, asked.usage.total_tokens) == (
+            100,
+            10,
+            110,
+        )
+        assert asked.usage.input_tokens_details.cached_tokens == 40
+        results: Any = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": weather}
+            for call, weather in zip(calls, ["sunny", "cold"], strict=True)
+        ]
+        told = await client.responses.create(model="m", input=results, previous_response_id=asked.id)
+        assert told.output_text == "Sunny and cold."
+    first, second = stub.requests
+    assert "get_weather" in tools_of(first)
+    assert "task_complete" in tools_of(first)
+    assert "get_weather" not in tools_of(second)  # they were not lent again
+    history = str(second.body.get("messages") or second.body["input"])
+    assert "sunny" in history
+    assert "cold" in history
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "get_time"}])
+async def test_a_demand_is_made_of_the_model(stub: LLMStub, choice: Any) -> None:
+    stub.script(reply(call("get_time", city="Tokyo")))
+    async with Bridge(swarm_of(GPT, "responses", default_tool_choice="auto")) as server:
+        asked = await server.sdk().responses.create(
+            model="m", input="?", tools=[TOOL, OTHER], tool_choice=choice
+        )
+        assert [item.type for item in asked.output] == ["function_call"]
+    [request] = stub.requests
+    if choice == "auto":
+        assert request.body["tool_choice"] == "auto"
+        assert {"get_weather", "get_time", "task_complete"} <= set(tools_of(request))
+    elif choice == "required":
+        assert request.body["tool_choice"] == "required"
+        assert tools_of(request) == ["get_weather", "get_time"]
+    else:
+        assert request.body["tool_choice"] == choice
+        assert tools_of(request) == ["get_time"]

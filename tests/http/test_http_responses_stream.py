@@ -1,0 +1,169 @@
+"""`POST /responses` as a stream, as the official SDK reads it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai.types.responses import ResponseFunctionToolCall
+from responses_stage import Bridge
+from support.agents import Call, View, call, complete
+from support.swarms import build_swarm
+
+from mail.core.agents import AgentCore, History, ToolChoice
+from mail.core.calls import AgentToolCall
+from mail.http.service import FAREWELL_SECONDS
+
+TOOL: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+BEGINNING = ["response.created", "response.in_progress"]
+TEXT = [
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+]
+CALL = [
+    "response.output_item.added",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.output_item.done",
+]
+
+
+def use(view: View) -> list[Call]:
+    """Call the caller's tool for every city that was named, then answer."""
+    if view.results:
+        return [complete(" | ".join(view.results))]
+    cities = view.mail.body.removeprefix("weather in ").split()
+    if cities != view.mail.body.split():
+        return [call("get_weather", city=city) for city in cities]
+    return [complete(f"you said: {view.mail.body}")]
+
+
+async def test_an_answer() -> None:
+    async with Bridge(use) as server:
+        stream = await server.sdk().responses.create(model="m", input="hi", stream=True)
+        events = [event async for event in stream]
+        assert [event.type for event in events] == [*BEGINNING, *TEXT, "response.completed"]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        created, completed = events[0], events[-1]
+        assert created.type == "response.created"
+        assert completed.type == "response.completed"
+        assert (created.response.status, created.response.output) == ("in_progress", [])
+        assert created.response.id == completed.response.id
+        assert completed.response.output_text == "you said: hi"
+        assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == (
+            "you said: hi"
+        )
+        assert completed.response == await server.sdk().responses.retrieve(created.response.id)
+
+
+async def test_the_helper_of_the_sdk() -> None:
+    async with Bridge(use) as server:
+        client = server.sdk()
+        async with client.responses.stream(model="m", input="weather in Tokyo Oslo", tools=[TOOL]) as stream:
+            kinds = [event.type async for event in stream]
+            asked = await stream.get_final_response()
+        assert kinds == [*BEGINNING, *CALL, *CALL, "response.completed"]
+        calls = [item for item in asked.output if isinstance(item, ResponseFunctionToolCall)]
+        assert [call.parsed_arguments for call in calls] == [{"city": "Tokyo"}, {"city": "Oslo"}]
+        results: Any = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"} for call in calls
+        ]
+        async with client.responses.stream(
+            model="m", input=results, previous_response_id=asked.id, tools=[TOOL]
+        ) as stream:
+            assert (await stream.get_final_response()).output_text == "sunny | sunny"
+
+
+async def test_a_task_that_fails() -> None:
+    async def fail(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
+        raise RuntimeError
+
+    agent = AgentCore(fail, enable_entrypoint=True, can_complete_tasks=True)
+    async with Bridge(build_swarm({"supervisor": agent})) as server:
+        stream = await server.sdk().responses.create(model="m", input="hi", stream=True)
+        events = [event async for event in stream]
+        assert [event.type for event in events] == [*BEGINNING, "response.failed"]
+        assert events[-1].type == "response.failed"
+        assert events[-1].response.error is not None
+
+
+async def test_refusals_come_before_the_stream() -> None:
+    async with Bridge(use) as server:
+        response = await server.respond(input="", stream=True)
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/json"
+
+
+async def test_bytes_and_headers() -> None:
+    async with Bridge(use) as server:
+        response = await server.respond(input="line\u2028end", stream=True)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-cache"
+        assert response.headers["x-task-id"]
+        assert response.content.isascii()
+        assert response.text.startswith("event: response.created\r\ndata: {")
+
+
+class Slow:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def __call__(self, view: View) -> list[Call]:
+        await self.gate.wait()
+        return [complete("at last")]
+
+
+async def test_a_silent_stream_is_kept_alive() -> None:
+    slow = Slow()
+    async with Bridge(slow, heartbeat=0.02) as server:
+        body = {"input": "hi", "stream": True}
+        async with server.client.stream("POST", "/responses", json=body) as response:
+            lines = response.aiter_lines()
+            assert any([line.startswith(": ping") async for line in _until_pings(lines, 3)])
+            slow.gate.set()
+            rest = [line async for line in lines]
+        assert "event: response.completed" in rest
+
+
+async def _until_pings(lines: Any, count: int) -> Any:
+    async for line in lines:
+        yield line
+        count -= line.startswith(":")
+        if not count:
+            return
+
+
+@pytest.mark.parametrize("starting_after", [None, 1, 4])
+async def test_a_stream_that_broke_off_is_taken_up_again(starting_after: int | None) -> None:
+    slow = Slow()
+    async with Bridge(slow, time_left=lambda _: FAREWELL_SECONDS + 0.2) as server:
+        client = server.sdk()
+        stream = await client.responses.create(model="m", input="hi", stream=True)
+        events = [event async for event in stream]
+        assert [event.type for event in events] == BEGINNING
+        assert events[0].type == "response.created"
+        response_id = events[0].response.id
+        slow.gate.set()
+        after: Any = {} if starting_after is None else {"starting_after": starting_after}
+        again = await client.responses.retrieve(response_id, stream=True, **after)
+        every = [*BEGINNING, *TEXT, "response.completed"]
+        begin = -1 if starting_after is None else starting_after
+        assert [(event.sequence_number, event.type) async for event in again] == [*enumerate(every)][
+            begin + 1 :
+        ]
