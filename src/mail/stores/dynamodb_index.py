@@ -57,7 +57,7 @@ class TaskIndex:
         return TaskPage(tasks, None)
 
     async def ready(self, quiet_since: str | None) -> list[Token]:
-        """A token for every mailbox with mail of the running tasks that have not changed since then."""
+        """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
         tasks = await self._running()
         return [
             token
@@ -108,7 +108,7 @@ class TaskIndex:
         )
 
     async def _running(self, until: float | None = None) -> list[Task]:
-        """The running tasks, or those with a deadline up to `until`."""
+        """The tasks that there is work for, or the running ones with a deadline up to `until`."""
         items = await self._current(await self._running_partitions(until))
         running = [item for item in items.values() if "running" in item]
         read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
