@@ -427,7 +427,7 @@ class MAILRuntime:
         if source is None or task is None or source not in task.contacts:
             await self.submit(message)
             return
-        caller_id = source if engine.peers is None else await engine.peers.caller_id(source)
+        known = None if engine.peers is None else await engine.peers.caller_id(source)
         wrapped = MAILInterswarmMessage(
             message_id=message.id,
             source_swarm=source,
@@ -438,7 +438,7 @@ class MAILRuntime:
             msg_type=message.msg_type,
             payload=message.message,
         )
-        await engine.receive(caller_id, wrapped, back=True)
+        await engine.receive(known or source, wrapped, back=True)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

@@ -67,8 +67,9 @@ class TaskIndex:
         ]
 
     async def overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks whose deadline has passed."""
-        return [task.key for task in await self._running(until=now) if task.is_overdue(now)]
+        """The running tasks that are due."""
+        tasks = await self._running(until=now)
+        return [task.key for task in tasks if task.due is not None and task.due <= now]
 
     async def count_active_instances(self) -> int:
         """How many instances have a running task, as far as the index knows."""
