@@ -105,6 +105,10 @@ class LocalQueue:
         """The most urgent token of an agent; waits for one. For one taker at a time."""
         return await self.turns.take()
 
+    async def take_delivery(self) -> tuple[TaskKey, str]:
+        """The most urgent token of another swarm's mail; waits for one. For one taker at a time."""
+        return await self.deliveries.take()
+
     def __len__(self) -> int:
         """How many tokens wait, those included that are not to be worked on yet."""
         return len(self.turns) + len(self.deliveries) + len(self._resting)
@@ -167,7 +171,7 @@ class LocalWorkers:
             lambda: asyncio.Semaphore(DELIVERIES_PER_PEER)
         )
         while True:
-            key, mailbox = await self._queue.deliveries.take()
+            key, mailbox = await self._queue.take_delivery()
             self._at_work += 1
             delivery = asyncio.create_task(self._deliver(key, mailbox, shares[mailbox]))
             self._turns.add(delivery)
@@ -188,7 +192,7 @@ class LocalWorkers:
         last_break = loop.time()
         while True:
             await free.acquire()
-            key, mailbox = await self._queue.turns.take()
+            key, mailbox = await self._queue.take()
             self._at_work += 1
             turn = asyncio.Task(self._run(key, mailbox, free), loop=loop, eager_start=True)
             if not turn.done():
