@@ -213,6 +213,11 @@ class TestWhose:
         assert received.key.instance == "swarm:third@example", "a task of its own"
         assert await peer.letters() == ["please"]
 
+    async def test_another_swarm_by_the_same_key(self, peer: Peer) -> None:
+        await peer.forward("stranger", source="stranger")
+        with pytest.raises(TaskNotFound):
+            await peer.forward("stranger", source="outsider")
+
     async def test_another_owner(self, peer: Peer) -> None:
         await peer.forward()
         with pytest.raises(BadRequest, match="belongs to user:ann@home"):
@@ -301,6 +306,28 @@ class TestTheEnd:
         assert response is not None
         assert response.message.body == "42"
         assert len(await peer.outgoing()) == 1, "nobody is told what it has just said"
+
+    async def test_what_is_not_read_yet_is_over_too(self, peer: Peer) -> None:
+        await peer.forward()
+        await peer.rig.workers.stop()
+        for n in (1, 2):
+            await peer.rig.runtime.receive(
+                "home", letter(message_id=f"more-{n}", request_id=f"r-{n}"), back=False
+            )
+        over = letter(
+            "response",
+            message_id="end",
+            subject="::task_complete::",
+            contributors=(OWNER, "swarm:home@example"),
+        )
+        await peer.rig.runtime.receive("home", over, back=True)
+        task = await peer.task()
+        assert (task.status, task.generation, task.questions, task.requests) == (
+            TaskStatus.COMPLETED,
+            1,
+            (),
+            (),
+        )
 
     async def test_it_may_be_said_again(self, peer: Peer) -> None:
         await peer.forward()

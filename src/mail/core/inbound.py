@@ -185,6 +185,7 @@ class _Reception:
         draft = self.draft
         ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
         if draft.status is TaskStatus.RUNNING:
+            draft.updates["questions"] = ()
             draft.move(Transition.COMPLETE)
             draft.end_with(ending)
         draft.requests = ()

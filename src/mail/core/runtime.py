@@ -157,8 +157,8 @@ class Runtime(Watching):
             task = await self._find(keys, message, caller_id, is_known)
             if task is not None:
                 change = receive(task, self.swarm, message, self.stamp)
-            elif back:
-                raise TaskNotFound(f"there is no task {message.payload.task_id!r}")
+            elif back or await self.store.load(keys[-1]) is not None:
+                raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
             else:
                 change = begin(self.swarm, keys[-1], message, self.stamp, hop_limit=self.hop_limit)
             try:
