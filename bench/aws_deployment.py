@@ -12,11 +12,11 @@ from bench.aws_meter import Meter, Usage
 from bench.engine import CALLER
 from mail.aws import Aws
 from mail.core.agents import SwarmCore
-from mail.core.turn_work import TurnReport
 from mail.core.intake import Submission
 from mail.core.message import Tier
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP
+from mail.core.turn_work import TurnReport
 from mail.local_aws.ministack import credentials
 from mail.queues.sqs import SQSQueue, decode_token
 from mail.stores.dynamodb import DynamoDBStore

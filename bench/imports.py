@@ -26,11 +26,11 @@ COMMANDS = {
 HEAVY = ("litellm", "boto3", "botocore")
 """What nothing of these may load."""
 
-API = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "stream")
-OTHERS = ("dead_letter", "sweeper", "turn")
+API = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "interswarm", "stream")
+OTHERS = ("dead_letter", "sweeper", "outbound", "peer_health", "turn")
 """The handlers, with and without FastAPI."""
 
-PUBLISHING = ("message", "stream", *OTHERS)
+PUBLISHING = ("message", "interswarm", "stream", "dead_letter", "sweeper", "outbound", "turn")
 """Those with a client of SQS besides that of DynamoDB."""
 
 HANDLER_FLOOR = """

@@ -66,3 +66,12 @@ def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None
     metrics.add_metric("TurnSeconds", "Seconds", seconds)
     metrics.add_metric("AgentSeconds", "Seconds", report.agent_seconds)
     metrics.add_metric("Conflicts", "Count", report.conflicts)
+
+
+def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
+    """Add what an attempt to hand mail over to another swarm was, whatever the swarm has said to it."""
+    if report.outcome not in RAN:
+        metrics.add_metric("IdleWakeUps", "Count", 1)
+        return
+    metrics.add_metric("DeliveryAttempts", "Count", 1)
+    metrics.add_metric("DeliverySeconds", "Seconds", seconds)

@@ -1,6 +1,5 @@
 """Tokens from the queues: each says that a mailbox has mail, and runs its next turn."""
 
-import logging
 import time
 from typing import Any
 
@@ -10,11 +9,10 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from snapshot_restore_py import register_after_restore
 
 from handlers import telemetry
-from handlers.wiring import make_loop, make_system
-from mail.core.context import CURRENT_TASK
+from handlers.tokens import run_turn
+from handlers.wiring import load_secrets, make_loop, make_system
 
-logger = logging.getLogger("mail.handlers.turn")
-
+load_secrets()
 _loop = make_loop()
 _system = make_system()
 _metrics = telemetry.make_metrics()
@@ -36,6 +34,7 @@ _preload()
 def _renew() -> None:
     """Processes that are restored from one snapshot must not share what tells them apart, nor its connections."""
     global _system  # noqa: PLW0603
+    load_secrets()
     _system = make_system()
 
 
@@ -54,14 +53,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:
     begin = time.monotonic()
     try:
-        key, mailbox, _ = _system.queue.read(record.body)
-        CURRENT_TASK.set(key.task_id)
-        _loop.run_until_complete(_system.served.refresh())
-        seconds = lambda_context.get_remaining_time_in_millis() / 1000
-        report = _loop.run_until_complete(_system.runtime.run_turn(key, mailbox, seconds=seconds))
+        report = run_turn(_system, _loop, record, lambda_context)
     except Exception:
-        logger.exception("a turn could not be run; its token comes back")
         _metrics.add_metric("FailedTurns", "Count", 1)
-        _loop.run_until_complete(_system.queue.retry_soon(record.raw_event))
         raise
     telemetry.measure_turn(_metrics, report, time.monotonic() - begin)

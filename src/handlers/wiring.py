@@ -19,12 +19,15 @@ _secrets: set[str] = set()
 def make_system() -> AwsSystem:
     """The system that the environment describes. Raises ConfigurationError."""
     telemetry.set_up()
-    load_secrets(os.environ.get(SECRETS_VARIABLE, ""))
     return bootstrap.aws(AwsConfig.from_environ())
 
 
-def load_secrets(path: str) -> None:
-    """Put the parameters right below a path of SSM into the environment; what `template.yaml` has set there wins."""
+def load_secrets() -> None:
+    """Put the secrets into the environment; what `template.yaml` has set there wins.
+
+    Only turns do that. The other functions that know the path read no more than the token that they need at the time.
+    """
+    path = os.environ.get(SECRETS_VARIABLE, "")
     if not path:
         return
     client = Aws().client("ssm")

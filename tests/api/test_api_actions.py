@@ -20,6 +20,9 @@ from mail.core.actions import ActionCore
 from mail.core.json_schema import model_of
 from mail.core.tools import pydantic_model_to_tool
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.swarms_json.actions import build_action
+from mail.swarms_json.entries import ActionEntry
+from mail.swarms_json.references import resolver
 
 HERE = __name__
 
@@ -354,7 +357,9 @@ class TestSchemas:
             ({"allOf": [{"type": "string"}]}, ["a"], [1]),
             ({"allOf": [{"type": "string"}, {"minLength": 3}]}, ["a", 1], []),
             ({}, [1, "a", None], []),
-            ({"type": "whatever"}, [1], []),
+            ({"enum": [1, 2]}, [1, 2], [True, 1.0, "1", 3]),
+            ({"enum": [True, None]}, [True, None], [1, False]),
+            ({"enum": [[1], {"a": 1}]}, [[1], {"a": 1}], [[True], {"a": 1.0}, 1]),
         ],
     )
     def test_values(self, schema: dict[str, Any], good: list[Any], bad: list[Any]) -> None:
@@ -385,3 +390,101 @@ class TestSchemas:
         valid = model.model_validate(dict.fromkeys(names, 1))
         assert valid.model_dump() == dict.fromkeys(names, 1)
         assert list(model.model_json_schema()["properties"]) == names
+
+    def test_what_is_required_needs_no_schema(self) -> None:
+        model = model_of("m", {"type": "object", "properties": {"x": {}}, "required": ["player", "x"]})
+        model.model_validate({"player": [1], "x": None})
+        with pytest.raises(ValueError, match="player"):
+            model.model_validate({"x": 1})
+
+    async def test_a_model_that_holds_itself(self) -> None:
+        made = MAILAction.from_pydantic_model(Node, lambda node: str(node["n"]))
+        assert made.parameters["type"] == "object"
+        assert made.parameters["required"] == ["n"]
+        root = {"$ref": "#/$defs/Node", "$defs": made.parameters["$defs"]}
+        for each in (made, MAILAction("node", "d", root, lambda node: str(node["n"]))):
+            assert each.to_tool_dict()["parameters"]["properties"].keys() == {"n", "next"}
+            assert await each({"n": 1, "next": {"n": 2}}) == "1"
+            with pytest.raises(ToolCallFault, match="n: "):
+                await each({"n": "one"})
+            with pytest.raises(ToolCallFault, match="next"):
+                await each({"n": 1, "next": 2})
+
+
+class Node(BaseModel):
+    """A link of a chain."""
+
+    n: int
+    next: "Node | None" = None
+
+
+def of_x(schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": schema}}
+
+
+BAD_SCHEMAS: list[tuple[Any, str]] = [
+    (None, "None is none"),
+    ([], "is none"),
+    ("object", "is none"),
+    ({"type": "array"}, "its type is 'array'"),
+    ({"type": ["object"]}, "its type is "),
+    ({"type": "object", "properties": ["x"]}, "properties must be an object"),
+    ({"type": "object", "properties": None}, "properties must be an object"),
+    ({"type": "object", "required": "x"}, "required must be a list of names"),
+    ({"type": "object", "required": [1]}, "required must be a list of names"),
+    ({"type": "object", "$defs": []}, r"\$defs must be an object"),
+    ({"$ref": "#/$defs/X"}, r"\$ref leads to no definition"),
+    ({"$ref": 3, "$defs": {"X": {}}}, r"\$ref leads to no definition"),
+    (of_x("string"), "property 'x' must have a schema"),
+    (of_x({"type": "strng"}), "x: there is no type 'strng'. Did you mean 'string'"),
+    (of_x({"type": 3}), "parameters of 'x'"),
+    (of_x({"type": "integer", "minimum": "1"}), "x: minimum can't be '1'"),
+    (of_x({"type": "integer", "multipleOf": 0}), "x: multipleOf can't be 0"),
+    (of_x({"type": "string", "minLength": -1}), "x: minLength can't be -1"),
+    (of_x({"type": "string", "maxLength": "9"}), "x: maxLength can't be '9'"),
+    (of_x({"type": "string", "pattern": 3}), "x: pattern can't be 3"),
+    (of_x({"enum": "ab"}), "x: enum must be a list"),
+    (of_x({"enum": []}), "x: enum must be a list"),
+    (of_x({"anyOf": []}), "x: anyOf must be a list of schemas"),
+    (of_x({"anyOf": ["string"]}), "x: anyOf must be a list of schemas"),
+    (of_x({"allOf": {}}), "x: allOf must be a list of schemas"),
+    (of_x({"type": "array", "items": {"type": "int"}}), "x: there is no type 'int'"),
+    (of_x({"type": "object", "properties": 3}), "properties must be an object"),
+]
+
+
+class TestBadSchemas:
+    @pytest.mark.parametrize(("schema", "complaint"), BAD_SCHEMAS)
+    def test_refused_where_the_action_is_made(self, schema: Any, complaint: str) -> None:
+        with pytest.raises(ConfigurationError, match=complaint):
+            MAILAction("x", "d", schema, paint)
+        with pytest.raises(ConfigurationError, match=complaint):
+            MAILAction("x", "d", schema, repaint)
+
+    @pytest.mark.parametrize("function", [f"python::{HERE}:paint", None])
+    def test_refused_where_a_swarm_is_loaded(self, function: str | None) -> None:
+        entry = ActionEntry(name="x", parameters=of_x({"type": "int"}), function=function)
+        with pytest.raises(ConfigurationError, match="there is no type 'int'"):
+            build_action(entry, resolver(None))
+
+    def test_nested_without_end(self) -> None:
+        schema: dict[str, Any] = {}
+        for _ in range(5000):
+            schema = {"type": "array", "items": schema}
+        with pytest.raises(ConfigurationError, match="nested too deep"):
+            model_of("x", of_x(schema))
+
+
+def stops(arguments: dict[str, Any]) -> str:
+    raise {"next": StopIteration, "exit": SystemExit, "break": KeyboardInterrupt}[arguments["how"]]("enough")
+
+
+@pytest.mark.parametrize("how", ["next", "exit", "break"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_an_action_that_would_stop_everything_only_fails(how: str) -> None:
+    schema = {"type": "object", "properties": {"how": {"type": "string"}}}
+    made = MAILAction("stops", "d", schema, stops)
+    with pytest.raises(RuntimeError, match="enough") as raised:
+        async with asyncio.timeout(5):
+            await made({"how": how})
+    assert raised.value.__cause__ is not None

@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
@@ -173,7 +175,9 @@ class TestMode:
         gm = agent("GM", lambda _: [call("task_complete", finish_message="Ann wins")], supervises=True)
         swarm = template(gm).instantiate({})
         running = asyncio.create_task(swarm.run_continuous(mode="manual"))
-        asking = asyncio.create_task(swarm.post_message("Who wins?", task_id=TASK))
+        asking = asyncio.create_task(
+            swarm.submit_message(swarm.build_message("s", "Who wins?", ["GM"], task_id=TASK))
+        )
         await asyncio.sleep(0)
         assert (await swarm.manual_step(TASK, "GM")).message.body == "Ann wins"
         response, _ = await asking
@@ -201,6 +205,12 @@ class TestArguments:
             ({"target": "GM", "_llm": "x/y"}, BadRequest, "'GM' takes no other model"),
             ({"target": "GM", "_system": "x"}, BadRequest, "'GM' takes no other model or system prompt"),
             ({"target": "GM", "dynamic_ctx_ratio": 1.5}, BadRequest, "between 0.0 and 1.0, not 1.5"),
+            (
+                {"target": "GM", "dynamic_ctx_ratio": "0.5"},
+                BadRequest,
+                "must be a number between .* not '0.5'",
+            ),
+            ({"target": "GM", "response_type": "x"}, BadRequest, "response_type must be .*, not 'x'"),
             ({"target": "GM", "task_id": "other"}, TaskNotFound, "submit a message with this task_id first"),
         ],
     )
@@ -209,6 +219,32 @@ class TestArguments:
         running = await begin(swarm)
         with pytest.raises(error, match=complaint):
             await swarm.manual_step(**arguments)
+        await swarm.shutdown()
+        await running
+
+    async def test_one_target_as_text(self) -> None:
+        swarm = game()
+        running = await begin(swarm)
+        said = await swarm.manual_step(TASK, "GM", "all")
+        assert [each.address for each in said.message.recipients] == ["all"]
+        said = await swarm.manual_step(TASK, "GM", "Ann", "response")
+        assert [each.address for each in said.message.recipients] == ["Ann"]
+        await swarm.shutdown()
+        await running
+
+    async def test_nobody_waits_for_what_nobody_gives(self) -> None:
+        swarm = game()
+        running = await begin(swarm)
+        async with asyncio.timeout(5):
+            for waiting in (
+                swarm.post_message("x"),
+                swarm.post_message_and_run("x"),
+                swarm.post_message_stream("x"),
+                swarm._runtime.run(),
+            ):
+                with pytest.raises(BadRequest, match="manual mode"):
+                    await waiting
+        assert list(swarm._runtime.events) == [TASK]
         await swarm.shutdown()
         await running
 
@@ -245,8 +281,8 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     async def window(_llm: str) -> int:
         return 4000
 
-    async def count(_llm: str, text: str) -> int:
-        return len(text)
+    async def count(_llm: str, texts: Sequence[str]) -> list[int]:
+        return [len(text) for text in texts]
 
     monkeypatch.setattr(compression, "context_window", window)
     monkeypatch.setattr(compression, "count_tokens", count)
@@ -313,6 +349,79 @@ class TestLongHistories:
         model.summary = ""
         await self.play(model, 12, 0.5)
         assert "step 0 " in prompts(model.asked[-1][2])
+
+
+@pytest.mark.usefixtures("small_window")
+class TestBudget:
+    """Of 4000 tokens, 1000 are kept for the reply."""
+
+    async def shortened(self, model: FakeModel, entries: int, ratio: float = 1.0) -> tuple[int, str] | None:
+        shorten = compression.shortener(model, ratio)
+        assert shorten is not None
+        history: History = [
+            {"role": "user" if n % 2 == 0 else "assistant", "content": "." * 468} for n in range(entries)
+        ]
+        return await shorten(history, [{"role": "user", "content": "now"}])
+
+    async def test_the_reply_needs_room(self) -> None:
+        assert await self.shortened(FakeModel(), 5) is None  # 2500 and what is new
+        assert await self.shortened(FakeModel(), 6) is not None
+
+    async def test_a_reply_of_a_known_length_needs_as_much(self) -> None:
+        model = FakeModel()
+        model.max_tokens = 100  # type: ignore[attr-defined]
+        assert await self.shortened(model, 7) is None
+        assert await self.shortened(model, 8) is not None
+
+    @pytest.mark.parametrize("fixed", [{"system": "." * 1000}, {"tools": [{"name": "." * 1000}]}])
+    async def test_instructions_and_tools_need_room(self, fixed: dict[str, Any]) -> None:
+        model = FakeModel()
+        vars(model).update(fixed)
+        assert await self.shortened(model, 3) is None
+        assert await self.shortened(model, 5) is not None
+
+    @pytest.mark.parametrize("entries", [40, 400])
+    async def test_what_is_past_the_window_is_summarized_in_pieces(self, entries: int) -> None:
+        model = FakeModel()
+        model.summary = "so far: " + "!" * 400
+        shortened = await self.shortened(model, entries)
+        assert shortened is not None
+        assert model.summary in shortened[1]
+        assert len(model.asked) > entries / 5
+        asked = [str(history[0]["content"]) for _, _, history, _ in model.asked]
+        assert all(len(text) <= 3000 for text in asked)
+        assert ["<summary_so_far>" in text for text in asked] == [False] + [True] * (len(asked) - 1)
+        assert sum(text.count("." * 468) for text in asked) == shortened[0]
+
+    async def test_one_message_that_is_longer_than_the_window(self) -> None:
+        model = FakeModel()
+        shorten = compression.shortener(model, 1.0)
+        assert shorten is not None
+        text = "".join(f"{n} " for n in range(5000))
+        assert await shorten([{"role": "user", "content": text}], []) is not None
+        asked = [str(history[0]["content"]) for _, _, history, _ in model.asked]
+        assert all(len(text) <= 3000 for text in asked)
+        assert all(f" {n}" in "".join(asked) or n < 10 for n in range(0, 5000, 500))
+
+    async def test_a_piece_without_a_summary_leaves_the_history_as_it_is(self) -> None:
+        class Tires(FakeModel):
+            async def __call__(self, history: History, choice: Any = "required") -> Any:
+                await super().__call__(history, choice)
+                return (None if len(self.asked) == 3 else "more"), []
+
+        assert await self.shortened(Tires(), 100) is None
+
+
+async def test_tokens_are_counted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    def count(_llm: str, messages: list[dict[str, Any]]) -> int:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return len(messages[0]["content"])
+
+    monkeypatch.setattr("mail.factories.models.count_tokens", count)
+    assert await compression.count_tokens("openai/gpt-5-mini", ["a", "bc"]) == [1, 2]
+    assert threads == [False, False]
 
 
 def test_only_whole_turns_are_cut() -> None:

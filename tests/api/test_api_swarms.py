@@ -118,6 +118,10 @@ class TestPosting:
             await swarm.post_message("x", msg_type="shout")  # type: ignore[arg-type]
         with pytest.raises(TaskNotFound):
             await swarm.post_message("x", task_id="nope", resume_from="user_response")
+        with pytest.raises(BadRequest, match=r"^max_steps: Input should be greater than or equal to 1$"):
+            await swarm.post_message("x", max_steps=0)
+        with pytest.raises(BadRequest, match=r"^max_steps: "):
+            await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"]), max_steps="many")
         with pytest.raises(BadRequest, match="resume_from"):
             await swarm.post_message("x", task_id="nope", resume_from="yesterday")
         await swarm.shutdown()
@@ -228,6 +232,14 @@ class TestMessages:
             ({"targets": [], "type": "broadcast"}, "recipients: "),
             ({"targets": ["a"], "type": "shout"}, "no message of type 'shout'"),
             (
+                {"targets": ["boss"], "sender_type": "agent", "sender": "bos"},
+                "sender 'bos' is no agent of swarm 'team'. Did you mean 'boss'",
+            ),
+            (
+                {"targets": ["boss"], "sender_type": "agent", "sender": "zz@team"},
+                "sender 'zz@team' is no agent",
+            ),
+            (
                 {"targets": ["a"], "type": "broadcast_complete", "sender_type": "system"},
                 "sender_type must be",
             ),
@@ -329,11 +341,46 @@ class TestActionOverride:
         response, _ = await swarm.post_message_and_run("x", action_override=override)
         assert response["message"]["body"] == "one: instead of one with {'n': 1}\ntwo: real"
         assert ran == ["really"]
+        response, _ = await swarm.post_message_and_run("x")
+        assert response["message"]["body"] == "one: real\ntwo: real"
+        await swarm._runtime.submit(swarm.build_message("s", "b", ["boss"]))
+        answer = await swarm._runtime.run(override)
+        assert answer is not None
+        assert answer.message.body.startswith("one: instead")
+        response, _ = await swarm.post_message_and_run("x")
+        assert response["message"]["body"] == "one: real\ntwo: real"
         running = asyncio.create_task(swarm.run_continuous(lambda name, _: f"not {name}"))
         response, _ = await swarm.post_message("x")
         assert response["message"]["body"] == "one: not one\ntwo: not two"
         await swarm.shutdown()
         await running
+
+    async def test_of_calls_that_overlap_the_last_one_holds_until_its_end(self) -> None:
+        swarm = solo()
+        workers = swarm._runtime._workers
+        first, second = (lambda name, _: f"first {name}"), (lambda name, _: f"second {name}")
+        with workers.overriding(first):
+            both = workers.overriding(second)
+            both.__enter__()
+        assert workers._overrides == [second]
+        both.__exit__(None, None, None)
+        assert workers._overrides == []
+        await swarm.shutdown()
+
+    async def test_a_failure_ends_it_too(self) -> None:
+        async def never(_view: View) -> list[Any]:
+            await asyncio.sleep(60)
+            return []
+
+        swarm = template(agent("boss", never, supervises=True)).instantiate({})
+        asking = asyncio.create_task(swarm.post_message_and_run("x", action_override=lambda *_: "x"))
+        await asyncio.sleep(0.05)
+        assert swarm._runtime._workers._overrides
+        await swarm._runtime._workers._open().stop(grace=0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert swarm._runtime._workers._overrides == []
+        await swarm.shutdown()
 
 
 class TestLifecycle:
@@ -362,6 +409,24 @@ class TestLifecycle:
         await asyncio.gather(running, return_exceptions=True)
         response, _ = await swarm.post_message("still usable")
         assert response["message"]["body"] == "you said: still usable"
+        await swarm.shutdown()
+
+    async def test_two_that_begin_together(self) -> None:
+        swarm = solo()
+        first = swarm.run_continuous(mode="manual")
+        with pytest.raises(MAILError, match="running already"):
+            swarm.run_continuous()
+        assert swarm._runtime._workers.mode == "manual"
+        running = asyncio.create_task(first)
+        await asyncio.sleep(0)
+        await swarm.shutdown()
+        async with asyncio.timeout(5):
+            await running
+
+    async def test_one_that_is_never_run_stands_in_nobodys_way(self) -> None:
+        swarm = solo()
+        swarm.run_continuous().close()
+        swarm.run_continuous().close()
         await swarm.shutdown()
 
     def test_on_several_event_loops(self) -> None:

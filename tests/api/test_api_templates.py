@@ -16,7 +16,9 @@ from support.agents import View, call, complete, request, wait
 from support.api import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
+from mail.api import serving
 from mail.api.examples import EXAMPLES
+from mail.config import SettingsConfig
 from mail.core.agents import AgentCore
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
@@ -88,12 +90,41 @@ class TestAgents:
         assert built.function.given["print_llm_streams"] is False  # type: ignore[attr-defined]
 
     def test_top_level_goes_before_agent_params(self, caplog: pytest.LogCaptureFixture) -> None:
-        params = {"tool_format": "responses", "system": "mail.examples.analyst_dummy.prompts:SYSPROMPT"}
+        params = {"tool_format": "responses", "persona": "mail.examples.analyst_dummy.prompts:SYSPROMPT"}
         with caplog.at_level(logging.WARNING):
             built = blueprint(tool_format="completions", agent_params=params).instantiate({})
         assert built.function.given["tool_format"] == built.tool_format == "completions"  # type: ignore[attr-defined]
         assert "'tool_format' in agent_params is ignored" in caplog.text
         assert "write 'python::mail.examples.analyst_dummy.prompts:SYSPROMPT' for the object" in caplog.text
+
+    @pytest.mark.parametrize(
+        "factory",
+        [LiteLLMSupervisorFunction, "mail.factories.supervisor:LiteLLMSupervisorFunction"],
+        ids=["class", "text"],
+    )
+    def test_who_supervises_completes_tasks_unless_told_otherwise(self, factory: Any) -> None:
+        def made(**fields: Any) -> MAILAgentTemplate:
+            params = {"llm": "openai/gpt-5-mini"}
+            return MAILAgentTemplate("boss", factory, [], [], params, enable_entrypoint=True, **fields)
+
+        assert made().can_complete_tasks
+        assert made()._template().can_complete_tasks
+        function = template(made()).instantiate({}).agents[0].function
+        assert isinstance(function, LiteLLMSupervisorFunction)
+        assert "task_complete" in str(function.tools)
+        assert not made(can_complete_tasks=False).can_complete_tasks
+        with pytest.raises(ConfigurationError, match="set can_complete_tasks"):
+            template(made(can_complete_tasks=False))
+
+    @pytest.mark.parametrize("factory", [LiteLLMAgentFunction, "nowhere:Factory", lambda **_: None])
+    def test_nobody_else_does(self, factory: Any) -> None:
+        assert not MAILAgentTemplate("a", factory, [], [], {}).can_complete_tasks
+
+    def test_a_factory_that_makes_no_function(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"returned no function, but str; .* returns \(text or None"
+        ):
+            blueprint(factory=lambda **_: "agent", agent_params={}).instantiate({})
 
     def test_a_factory_that_refuses(self) -> None:
         with pytest.raises(
@@ -216,7 +247,7 @@ class TestSwarmTemplates:
         with pytest.raises(ConfigurationError, match="agents: "):
             MAILSwarmTemplate("empty")
 
-    def test_fields_reach_the_engine(self) -> None:
+    def test_fields_reach_the_engine(self, caplog: pytest.LogCaptureFixture) -> None:
         made = template(
             agent("boss", supervises=True),
             description="d",
@@ -239,6 +270,7 @@ class TestSwarmTemplates:
             {}, base_url="http://localhost:1", registry_file="r.json", print_llm_streams=False
         )
         assert (swarm.enable_interswarm, swarm.enable_db_agent_histories) == (True, True)
+        assert caplog.text.count("enable_db_agent_histories has no effect") == 1
         assert not swarm.is_interswarm_running()
 
     def test_from_swarm_json_file(self) -> None:
@@ -426,6 +458,11 @@ class TestServer:
     def test_no_user_interface(self, tmp_path: Path) -> None:
         process, _ = self.start(tmp_path, launch_ui=True)
         assert "there is no web interface in ui" in self.stop(process)
+
+    def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
+        settings = SettingsConfig(task_message_limit=7)
+        assert serving.build(trio(), settings).task_message_limit == 7
+        assert serving.build(trio(task_message_limit=3), settings).task_message_limit == 3
 
     def test_wrong_port(self) -> None:
         with pytest.raises(ConfigurationError, match="port must be"):

@@ -239,7 +239,8 @@ async def playing_game(*names: str) -> dict[str, Any]:
         targets=["GameMaster"],
         agent_params={"llm": "openai/gpt-5-mini", "system": "You are Alice."},
     )
-    others = [agent(name, talk, supervises=name == "GameMaster") for name in names]
+    players = dict.fromkeys((*names, "Bob", "Charlie", "David"))
+    others = [agent(name, talk, supervises=name == "GameMaster") for name in players]
     swarm = template(*others, alice).instantiate({})
     running = asyncio.create_task(swarm.run_continuous(mode="manual"))
     await swarm.submit_message_nowait(
@@ -486,7 +487,7 @@ async def test_long_histories_are_summarized_by_the_model(
 
     async def window(asked: str) -> int:
         assert await real_window(asked) > 100_000
-        return 1800
+        return 4200  # of which a third is for instructions and tools
 
     real_window = compression.context_window
     monkeypatch.setattr(compression, "context_window", window)
@@ -503,7 +504,9 @@ async def test_long_histories_are_summarized_by_the_model(
         swarm.build_message("s", "b", ["all"], type="broadcast", task_id="game")
     )
     for n in range(8):
-        response = await swarm.manual_step("game", payload=f"{n} " * 60, target="Ann", dynamic_ctx_ratio=0.75)
+        response = await swarm.manual_step(
+            "game", payload=f"{n} " * 180, target="Ann", dynamic_ctx_ratio=0.75
+        )
         assert response["message"]["body"] == "I say something."
     asked = [request.body for request in stub.requests if "You are the memory" in json.dumps(request.body)]
     assert asked

@@ -9,7 +9,7 @@ from support.contract import open_turn
 from mail.core.message import Tier
 from mail.core.peers import ALL_PEERS, peer_mailbox
 from mail.core.ports import Idle, Store
-from mail.core.tasks import Contact, TaskKey, Transition
+from mail.core.tasks import Contact, OpenRequest, TaskKey, Transition
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")
@@ -43,6 +43,20 @@ async def test_a_task_that_has_stopped_is_not_overdue(store: Store, make: Maker)
 async def test_it_is_ready_beside_agents(store: Store, make: Maker, mailbox: str) -> None:
     await store.commit(make.begin(KEY, Mail("alpha", Tier.PERSON), Mail(mailbox)))
     assert {token.mailbox for token in await store.list_ready()} == {"alpha", mailbox}
+
+
+async def test_a_request_that_lapses_makes_its_task_due(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha"))
+    await store.commit(begun)
+    request = OpenRequest(request_id="r", sender="alpha", recipient="boss@other", due=NOW + 5)
+    change = make.change(begun.task)
+    await store.commit(replace(change, task=change.task.model_copy(update={"requests": (request,)})))
+    assert await store.list_overdue(NOW + 4) == []
+    assert await store.list_overdue(NOW + 6) == [KEY]
+    task = await store.load(KEY)
+    assert task is not None
+    await store.commit(make.change(task.model_copy(update={"requests": ()})))
+    assert await store.list_overdue(NOW + 6) == []
 
 
 async def test_deliveries_under_way_are_no_turns_of_agents(store: Store, make: Maker) -> None:

@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "MAIL_TABLE": "mail",
     "MAIL_CONFIG_PATH": "mail.toml",
     "MAIL_TURN_QUEUES": ",".join(f"{NOBODY}/123456789012/mail-turns-{tier}.fifo" for tier in range(1, 6)),
+    "MAIL_DELIVERY_QUEUE": f"{NOBODY}/123456789012/mail-deliveries",
     "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
     "POWERTOOLS_SERVICE_NAME": "mail",
 }
@@ -45,20 +46,23 @@ def test_the_root_answers(built: Path) -> None:
     assert json.loads(answer["body"])["swarm"]["name"] == "example-no-proxy"
 
 
-@pytest.mark.parametrize("module", ["health", "whoami", "status", "tasks", "task", "message", "swarms"])
+@pytest.mark.parametrize(
+    "module", ["health", "whoami", "status", "tasks", "task", "message", "swarms", "interswarm"]
+)
 def test_a_request_is_told_that_the_store_is_away(built: Path, module: str) -> None:
     answer = ask(built, module)
     assert answer["statusCode"] == 503
     assert "try again later" in json.loads(answer["body"])["detail"]
 
 
-@pytest.mark.parametrize("module", ["turn", "dead_letter"])
+@pytest.mark.parametrize("module", ["turn", "outbound", "dead_letter"])
 def test_a_token_stays_in_its_queue(built: Path, module: str) -> None:
     event = json.loads((ROOT / "events" / f"{module}.json").read_text(encoding="utf-8"))
     failed = [{"itemIdentifier": record["messageId"]} for record in event["Records"]]
     assert ask(built, module) == {"batchItemFailures": failed}
 
 
-def test_the_sweeper_fails(built: Path) -> None:
+@pytest.mark.parametrize("module", ["sweeper", "peer_health"])
+def test_what_the_clock_calls_fails(built: Path, module: str) -> None:
     with pytest.raises(FunctionFailed, match="StoreUnavailable"):
-        ask(built, "sweeper")
+        ask(built, module)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT
 
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.peers import peer_of
 from mail.queues.sqs import SQSQueue
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
-HTTP = {"root", "health", "whoami", "status", "tasks", "task", "message", "swarms", "stream"}
+HTTP = {"root", "health", "whoami", "status", "tasks", "task", "message", "swarms", "interswarm", "stream"}
 
 
 def read(name: str) -> dict[str, Any]:
@@ -46,16 +48,24 @@ def test_a_request_is_one_of_payload_format_2(name: str) -> None:
         json.loads(event["body"])
 
 
-@pytest.mark.parametrize("name", ["turn", "dead_letter"])
-def test_a_queue_brings_a_token(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"), [("turn", "supervisor"), ("dead_letter", "supervisor"), ("outbound", "@swarm-beta")]
+)
+def test_a_queue_brings_a_token(name: str, expected: str) -> None:
     (record,) = read(name)["Records"]
     key, mailbox, seq = SQSQueue.read(record["body"])
-    assert (key.task_id, mailbox, seq) == ("first", "supervisor", 1)
+    assert (key.task_id, mailbox, seq) == ("first", expected, 1)
     assert record["md5OfBody"] == md5(record["body"].encode()).hexdigest()
-    assert record["eventSourceARN"].endswith(".fifo")
-    assert {"MessageGroupId", "MessageDeduplicationId", "ApproximateReceiveCount"} <= record[
-        "attributes"
-    ].keys()
+    is_fifo = peer_of(mailbox) is None
+    assert record["eventSourceARN"].endswith(".fifo") == is_fifo
+    assert "ApproximateReceiveCount" in record["attributes"]
+    of_fifo_only = {"MessageGroupId", "MessageDeduplicationId", "SequenceNumber"}
+    assert of_fifo_only & record["attributes"].keys() == (of_fifo_only if is_fifo else set())
+
+
+def test_another_swarm_brings_a_message_of_the_protocol() -> None:
+    message = MAILInterswarmMessage.model_validate(json.loads(read("interswarm")["body"])["message"])
+    assert message.target_swarm == "example-no-proxy"
 
 
 def test_no_event_holds_a_key() -> None:

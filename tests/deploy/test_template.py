@@ -12,6 +12,7 @@ import yaml
 from deploy_tools import ROOT
 
 from mail.core.message import Tier
+from mail.stores.dynamodb_records import PEERS
 from mail.stores.dynamodb_schema import create_table
 
 Template = dict[str, Any]
@@ -33,6 +34,9 @@ CHANGE = {
 }
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"}
 LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
+KEEP_PEERS = {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem", "dynamodb:DeleteItem"}
+READ_TOKEN = {"ssm:GetParameter", "kms:Decrypt"}
+CALL_PEERS = {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
 
 ALLOWED = {
     "RootFunction": LOG,
@@ -42,11 +46,14 @@ ALLOWED = {
     "TasksFunction": LOG | READ,
     "TaskFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE,
-    "SwarmsFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
-    "StreamFunction": LOG | READ | CHANGE,
+    "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS | {"dynamodb:PutItem"},
+    "InterswarmFunction": LOG | READ | CHANGE,
+    "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS,
     "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
+    "OutboundFunction": LOG | READ | CHANGE | TAKE | READ_TOKEN | CALL_PEERS,
     "DeadLetterFunction": LOG | READ | CHANGE | TAKE,
     "SweeperFunction": LOG | READ | CHANGE,
+    "PeerHealthFunction": LOG | KEEP_PEERS | CALL_PEERS,
 }
 """From each function to all that it may do."""
 
@@ -106,7 +113,7 @@ def references(value: Any) -> Iterator[str]:
 def statements(template: Template, role: str) -> Iterator[dict[str, Any]]:
     """What a role allows, whatever the parameters are."""
     resource = template["Resources"][role]["Properties"]
-    shared = [reference["Ref"] for reference in resource.get("ManagedPolicyArns", ())]
+    shared = [next(references(policy)) for policy in resource.get("ManagedPolicyArns", ())]
     policies = [*resource["Policies"], *(template["Resources"][name]["Properties"] for name in shared)]
     for policy in policies:
         for statement in policy["PolicyDocument"]["Statement"]:
@@ -188,23 +195,50 @@ def test_the_streaming_function_streams(template: Template) -> None:
 
 def test_there_is_a_queue_with_dead_letters_for_each_tier(template: Template) -> None:
     queues = of_type(template, "AWS::SQS::Queue")
-    assert queues.keys() == {f"{kind}{tier}" for kind in ("Turns", "Dead") for tier in TIERS}
+    of_tiers = {f"{kind}{tier}" for kind in ("Turns", "Dead") for tier in TIERS}
+    assert queues.keys() == of_tiers | {"DeliveryQueue", "DeadDeliveryQueue"}
     for tier in TIERS:
         redrive = queues[f"Turns{tier}"]["RedrivePolicy"]
         assert next(references(redrive["deadLetterTargetArn"])) == f"Dead{tier}"
         assert redrive["maxReceiveCount"] == 5
-    for name, properties in queues.items():
+    for name in of_tiers:
+        properties = queues[name]
         assert properties["FifoQueue"] is True, name
         assert properties["DeduplicationScope"] == "messageGroup", name
         assert properties["FifoThroughputLimit"] == "perMessageGroupId", name
 
 
-@pytest.mark.parametrize(("function", "kind"), [("TurnFunction", "Turns"), ("DeadLetterFunction", "Dead")])
+def test_mail_to_other_swarms_has_a_queue_that_can_hold_it_back(template: Template) -> None:
+    """Only a standard queue knows a delay per message; its dead letters go to one of its kind."""
+    queues = of_type(template, "AWS::SQS::Queue")
+    delivery, dead = queues["DeliveryQueue"], queues["DeadDeliveryQueue"]
+    assert "FifoQueue" not in delivery
+    assert "FifoQueue" not in dead
+    assert next(references(delivery["RedrivePolicy"]["deadLetterTargetArn"])) == "DeadDeliveryQueue"
+    assert delivery["RedrivePolicy"]["maxReceiveCount"] == 5
+    assert delivery["VisibilityTimeout"] >= functions(template)["OutboundFunction"]["Timeout"] + 30
+
+
+def test_queues_are_encrypted_and_dead_letters_are_kept_for_long(template: Template) -> None:
+    for name, properties in of_type(template, "AWS::SQS::Queue").items():
+        assert properties["SqsManagedSseEnabled"] is True, name
+        if name.startswith("Dead"):
+            assert properties["MessageRetentionPeriod"] == 14 * 24 * 3600, name
+
+
+@pytest.mark.parametrize(
+    ("function", "queues"),
+    [
+        ("TurnFunction", [f"Turns{tier}" for tier in TIERS]),
+        ("OutboundFunction", ["DeliveryQueue"]),
+        ("DeadLetterFunction", [*(f"Dead{tier}" for tier in TIERS), "DeadDeliveryQueue"]),
+    ],
+)
 def test_queues_feed_their_function_one_message_at_a_time(
-    template: Template, function: str, kind: str
+    template: Template, function: str, queues: list[str]
 ) -> None:
     events = [event["Properties"] for event in functions(template)[function]["Events"].values()]
-    assert [next(references(event["Queue"])) for event in events] == [f"{kind}{tier}" for tier in TIERS]
+    assert [next(references(event["Queue"])) for event in events] == queues
     for event in events:
         assert event["BatchSize"] == 1
         assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
@@ -218,6 +252,7 @@ def test_publishers_get_the_queues_in_the_order_of_their_tiers(template: Templat
         if urls is not None:
             publishers.add(name)
             assert urls == {"Fn::Join": [",", [{"Ref": f"Turns{tier}"} for tier in TIERS]]}
+            assert properties["Environment"]["Variables"]["MAIL_DELIVERY_QUEUE"] == {"Ref": "DeliveryQueue"}
     assert publishers == {name for name, allowed in ALLOWED.items() if "sqs:SendMessage" in allowed}
 
 
@@ -234,13 +269,16 @@ def test_a_message_stays_hidden_for_longer_than_its_turn_may_take(template: Temp
             "Fn::FindInMap": ["TurnLimits", {"Ref": "TurnSeconds"}, "Hidden"]
         }
         assert queues[f"Dead{tier}"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
+    assert queues["DeadDeliveryQueue"]["VisibilityTimeout"] >= dead_letters["Timeout"] + 30
 
 
 def test_no_tier_can_take_all_turns(template: Template) -> None:
     allowed = template["Parameters"]["TurnConcurrency"]["AllowedValues"]
     shares = template["Mappings"]["TurnShares"]
     assert shares.keys() == {str(total) for total in allowed}
-    for total, tiers in shares.items():
+    for total, share in shares.items():
+        tiers = {name: count for name, count in share.items() if name != "Deliveries"}
+        assert 2 <= share["Deliveries"] <= max(2, int(total) / 5)
         assert sum(tiers.values()) == int(total)
         assert min(tiers.values()) >= 2, "the least that Lambda takes"
         assert max(tiers.values()) < int(total) / 2
@@ -291,10 +329,79 @@ def test_functions_write_only_their_own_log(template: Template) -> None:
 
 
 def test_only_turns_see_secrets(template: Template) -> None:
-    sees = [
+    """Those that call other swarms may read the tokens for that, one by one, and nothing else."""
+    read_all, read_tokens = set(), set()
+    for name, properties in functions(template).items():
+        for statement in statements(template, next(references(properties["Role"]))):
+            for action in listed(statement["Action"]):
+                if action == "ssm:GetParametersByPath":
+                    read_all.add(name)
+                elif action.startswith("ssm:"):
+                    assert statement["Resource"]["Fn::Sub"].endswith("${SecretsPath}/SWARM_AUTH_TOKEN_*")
+                    read_tokens.add(name)
+    assert read_all == {"TurnFunction"}
+    assert read_tokens == {"SwarmsFunction", "StreamFunction", "OutboundFunction"}
+    knows_where = {
         name for name, properties in functions(template).items() if "SecretsPath" in references(properties)
-    ]
-    assert sees == ["TurnFunction"]
+    }
+    assert knows_where == read_all | read_tokens
+
+
+def test_what_is_known_of_other_swarms_is_in_a_partition_of_its_own(template: Template) -> None:
+    (statement,) = template["Resources"]["KeepPeers"]["Properties"]["PolicyDocument"]["Statement"]
+    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [PEERS]}}
+
+
+# ------------------------------------------------------------------------------------------------- signed requests
+
+
+def test_other_swarms_may_call_a_function_url_if_they_are_named(template: Template) -> None:
+    """New function URLs want both actions allowed: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"""
+    url = template["Resources"]["PeerUrl"]
+    assert url["Condition"] == "HasPeers"
+    assert url["Properties"] == {"TargetFunctionArn": {"Ref": "InterswarmFunction"}, "AuthType": "AWS_IAM"}
+    given: dict[tuple[str, int], list[Any]] = {}
+    for name, resource in template["Resources"].items():
+        if resource["Type"] == "AWS::Lambda::Permission":
+            properties = resource["Properties"]
+            assert properties["FunctionName"] == {"Ref": "InterswarmFunction"}, name
+            place, items = properties["Principal"]["Fn::Select"]
+            assert items == {"Fn::Split": [",", {"Fn::Sub": ",".join(["${PeerPrincipals}"] * 3)}]}
+            assert resource["Condition"] == "HasPeers"
+            given[properties["Action"], place] = [
+                properties.get("FunctionUrlAuthType"),
+                properties.get("InvokedViaFunctionUrl"),
+            ]
+    assert given == {
+        **{("lambda:InvokeFunctionUrl", place): ["AWS_IAM", None] for place in range(3)},
+        **{("lambda:InvokeFunction", place): [None, True] for place in range(3)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("principals", "fits"),
+    [
+        ("", True),
+        ("111122223333", True),
+        ("111122223333,arn:aws:iam::444455556666:role/beta,777788889999", True),
+        ("111122223333,444455556666,777788889999,123456789012", False),
+        ("1111", False),
+        ("*", False),
+        ("111122223333,", False),
+    ],
+)
+def test_principals_are_accounts_or_roles_and_three_at_most(
+    template: Template, principals: str, fits: bool
+) -> None:
+    pattern = template["Parameters"]["PeerPrincipals"]["AllowedPattern"]
+    assert (re.search(pattern, principals) is not None) == fits
+
+
+def test_functions_that_call_peers_may_only_use_their_urls(template: Template) -> None:
+    by_url, invoke = template["Resources"]["CallPeers"]["Properties"]["PolicyDocument"]["Statement"]
+    assert by_url["Condition"] == {"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}}
+    assert invoke["Condition"] == {"Bool": {"lambda:InvokedViaFunctionUrl": "true"}}
+    assert by_url["Resource"] == invoke["Resource"] == {"Fn::Split": [",", {"Ref": "PeerFunctionArns"}]}
 
 
 # -------------------------------------------------------------------------------------------------------- versions
@@ -377,7 +484,8 @@ def test_the_dashboard_is_json_and_shows_our_metrics(template: Template) -> None
     shown = {
         metric[1] for widget in widgets for metric in widget["properties"]["metrics"] if metric[0] == "MAIL"
     }
-    assert shown == {"Turns", "TurnSeconds", "AgentSeconds", "Conflicts", "DeadLetters"}
+    of_turns = {"Turns", "TurnSeconds", "AgentSeconds", "Conflicts", "DeadLetters"}
+    assert shown == of_turns | {"DeliveryAttempts", "DeliverySeconds", "ActivePeers", "SilentPeers"}
     places = [(widget["x"], widget["y"]) for widget in widgets]
     assert len(places) == len(set(places))
 

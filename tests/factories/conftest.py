@@ -13,9 +13,18 @@ from mail.factories.retry import RetryPolicy
 
 @pytest.fixture(scope="session")
 def _running_stub() -> Iterator[LLMStub]:
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # broken connections are part of the script
     with LLMStub() as stub:
         yield stub
+
+
+@pytest.fixture(autouse=True)
+def _quiet_server() -> Iterator[None]:
+    """Broken connections are part of the script; other tests read this log."""
+    log = logging.getLogger("uvicorn.error")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -322,3 +323,18 @@ async def test_a_turn_that_runs_out_of_time_says_why(stub: LLMStub) -> None:
 def test_errors_that_are_told_are_of_one_kind() -> None:
     for kind in (ContextWindowExceeded, ModelAccessDenied, ModelRefusal, ModelUnavailable, ModelError):
         assert issubclass(kind, AgentUnavailable)
+
+
+@of([CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1]])
+async def test_a_limit_whose_text_speaks_of_a_quota_is_waited_for(stub: LLMStub, dialect: Dialect) -> None:
+    """As Gemini's limits per minute do; what counts is the code."""
+    stub.script(replace(rate_limited(), message="You exceeded your current quota: insufficient_quota"), FINE)
+    await supervisor(dialect)([prompt()])
+    assert len(stub.requests) == 2
+
+
+@of([CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1]])
+async def test_a_quota_is_known_by_its_code(stub: LLMStub, dialect: Dialect) -> None:
+    stub.script(replace(quota_used_up(), message="No credits."))
+    with pytest.raises(ModelUnavailable, match="quota"):
+        await supervisor(dialect)([prompt()])

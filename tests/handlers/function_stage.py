@@ -24,20 +24,24 @@ BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")
 """What `sam build` has made."""
 
 PLACEHOLDER = re.compile(r"mail_(\w+)_PUT-A-TOKEN-HERE")
-NAMES: dict[str, tuple[CallerRole, str]] = {"user": ("user", "alice"), "admin": ("admin", "root")}
+NAMES: dict[str, tuple[CallerRole, str]] = {
+    "user": ("user", "alice"),
+    "admin": ("admin", "root"),
+    "agent": ("agent", "swarm-beta"),
+}
 """Whose token stands for a role in the sample events."""
 
 ALICE = "user:alice@example-no-proxy"
 """Whose token the sample events of queues carry."""
 
-HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms")
-QUEUES = ("turn", "dead_letter")
-FUNCTIONS = (*HTTP, *QUEUES, "sweeper")
+HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "interswarm")
+QUEUES = ("turn", "outbound", "dead_letter")
+FUNCTIONS = (*HTTP, *QUEUES, "sweeper", "peer_health")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""
 
 
 class Stage:
-    """A table, a bucket, five queues, keys of callers, and functions that run on them, from source or as built.
+    """A table, a bucket, six queues, keys of callers, and functions that run on them, from source or as built.
 
     A context manager. Functions are started when they are first needed, and kept.
     """
@@ -56,6 +60,7 @@ class Stage:
             "MAIL_TABLE": self.table.table,
             "MAIL_BUCKET": BUCKET,
             "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
+            "MAIL_DELIVERY_QUEUE": self.queues.delivery_url,
             "MAIL_RETENTION_DAYS": "90",
             "MAIL_CONFIG_PATH": "mail.toml",
             "POWERTOOLS_SERVICE_NAME": "mail",
@@ -144,11 +149,15 @@ class Stage:
             else:
                 return
 
+    def deliveries(self) -> list[dict[str, Any]]:
+        """The messages in the queue for other swarms' mail that may be taken now, as an event source brings them."""
+        return [self.record(self.queues.delivery_url, message) for message in self.queues.deliveries()]
+
     def record(self, url: str, message: dict[str, Any]) -> dict[str, Any]:
         """A message, as an event source brings it."""
         answer = self.queues.client.botocore.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
         return {
-            **self.event("turn")["Records"][0],
+            **self.event("turn" if url in self.queues.urls else "outbound")["Records"][0],
             "messageId": message["MessageId"],
             "receiptHandle": message["ReceiptHandle"],
             "body": message["Body"],
@@ -160,7 +169,8 @@ class Stage:
     def delete(self, record: dict[str, Any]) -> None:
         """What an event source does with a message that was dealt with."""
         name = record["eventSourceARN"].rpartition(":")[2]
-        (url,) = [url for url in self.queues.urls if url.endswith(f"/{name}")]
+        urls = (*self.queues.urls, self.queues.delivery_url)
+        (url,) = [url for url in urls if url.endswith(f"/{name}")]
         self.queues.client.botocore.delete_message(QueueUrl=url, ReceiptHandle=record["receiptHandle"])
 
     def work_off(self) -> int:

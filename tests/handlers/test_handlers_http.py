@@ -29,7 +29,7 @@ def well_shaped(result: dict[str, Any]) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in HTTP if name not in ("message", "task")])
+@pytest.mark.parametrize("name", [name for name in HTTP if name not in ("message", "task", "interswarm")])
 def test_a_sample_event_is_answered(stage: Stage, name: str) -> None:
     result = stage.invoke(name, stage.event(name))
     assert well_shaped(result), result
@@ -61,7 +61,7 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
     assert answer(stage.invoke("whoami", stage.event("whoami"))) == {"id": "alice", "role": "user"}
 
 
-@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task", "swarms"])
+@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task", "swarms", "interswarm"])
 def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
     event = stage.event(name)
     del event["headers"]["authorization"]

@@ -180,7 +180,11 @@ OPERATIONS = [
 def cases() -> Iterator[Any]:
     for operation in OPERATIONS:
         yield pytest.param(operation, GenerationMode.POSITIVE, id=f"good {operation}")
-        if operation not in ("GET /", "GET /health", "GET /swarms"):  # there is nothing about them that could be wrong
+        if operation not in (
+            "GET /",
+            "GET /health",
+            "GET /swarms",
+        ):  # there is nothing about them that could be wrong
             yield pytest.param(operation, GenerationMode.NEGATIVE, id=f"bad {operation}")
 
 

@@ -177,8 +177,13 @@ class TestPeople:
         [
             ({"targets": []}, "targets"),
             ({"targets": ["a@other", "b@other"]}, "a request has exactly one target"),
-            ({"targets": ["expert"]}, "is not of the form agent@swarm"),
-            ({"targets": ["supervisor@example"]}, "POST /message writes to its agents"),
+            ({"targets": ["expert", "a@other"], "msg_type": "broadcast"}, "is not of the form agent@swarm"),
+            (
+                {"targets": ["a@other", "worker@example"], "msg_type": "broadcast"},
+                "POST /message writes to its",
+            ),
+            ({"targets": ["expert"]}, "entrypoint 'expert' is none of"),
+            ({"targets": [f"{'x' * 600}@other"]}, "is not of the form agent@swarm"),
             ({"body": ""}, "body"),
             ({"msg_type": "interrupt"}, "msg_type"),
         ],
@@ -187,6 +192,12 @@ class TestPeople:
         response = await self.ask(server, **fields)
         assert response.status_code == 400
         assert says in response.json()["detail"]
+
+    @pytest.mark.parametrize("target", ["supervisor", "supervisor@example"])
+    async def test_an_agent_of_this_swarm(self, server: HTTPServer, target: str) -> None:
+        response = await self.ask(server, targets=[target])
+        assert response.status_code == 200
+        assert response.json()["response"]["message"]["body"] == "42"
 
     async def test_the_answer_of_another_swarm(self, server: HTTPServer) -> None:
         asking = asyncio.create_task(self.ask(server, task_id="t-9", routing_info={"via": "test"}))

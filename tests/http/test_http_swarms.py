@@ -18,6 +18,7 @@ from mail.config import ServerConfig
 from mail.core.ports import CallerRole
 from mail.server import serving
 from mail.swarms_json import load_swarm
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.served import ServedSwarm
 from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.utils.callers import Caller
@@ -35,6 +36,12 @@ def config(path: Path, **flags: Any) -> ServerConfig:
 def changed(**changes: Any) -> str:
     """The configured swarm with changes, as JSON."""
     return json.dumps({**load_swarm(NAME, PACKAGED_SOURCE).model_dump(mode="json"), **changes})
+
+
+def asking(parameters: Any) -> str:
+    """The configured swarm with these parameters of its breakpoint tool."""
+    *others, ask = json.loads(changed())["actions"]
+    return changed(actions=[*others, {**ask, "parameters": parameters}])
 
 
 class Client:
@@ -94,6 +101,47 @@ class TestDump:
         assert "s3cret" not in answer.text
         assert "x/y" in answer.text
 
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"auth": {"user": "ann", "word": "s3cret"}},
+            {"Authorization": ["s3cret"]},
+            {"passwd": "s3cret"},
+            {"db_password": 4711},
+            {"tokens": ["s3cret"]},
+            {"headers": {"X-Whatever": "s3cret"}},
+            {"extra_headers": {"X-Whatever": "s3cret"}},
+            {"db_pass": "s3cret"},
+            {"access_key": {"id": "s3cret"}},
+            {"sessionToken": "s3cret"},
+            {"deep": [{"cookies": {"a": ["s3cret"]}}]},
+            {"headers_to_send": [{"name": "X-Api-Key", "value": "s3cret"}]},
+            {"url": "https://ann:s3cret@example.com/?page=1"},
+            {"url": "https://example.com/?page=1&api_key=s3cret"},
+            {"note": "send Bearer s3cret-and-more"},
+            {"note": "sk-s3cret-and-more"},
+            {"env": {"DATABASE": "s3cret"}},
+        ],
+    )
+    def test_what_is_a_secret(self, params: Any) -> None:
+        shown = json.dumps(without_secrets({"agent_params": params}))
+        assert "s3cret" not in shown
+        assert "4711" not in shown
+
+    def test_what_is_none(self) -> None:
+        entry = load_swarm(NAME, PACKAGED_SOURCE).model_dump(mode="json")
+        assert without_secrets(entry) == entry
+        fine = {
+            "llm": "openai/gpt-5-mini",
+            "max_tokens": 4096,
+            "stream_tokens": True,
+            "user_token": None,
+            "author": "ann",
+            "keywords": ["weather"],
+            "system": "You are the bearer of a basic authority. See https://example.com/a?page=2&size=3.",
+        }
+        assert without_secrets(fine) == fine
+
     @pytest.mark.parametrize("role", ["user", "agent"])
     async def test_only_for_admins(self, client: Client, role: CallerRole) -> None:
         assert (await client.call("GET", "/swarms/dump", role=role)).status_code == 403
@@ -128,6 +176,14 @@ class TestLoad:
             (changed(entrypoint="supervisr"), "Did you mean 'supervisor'"),
             (changed(entrypont="x"), "there is no such key"),
             (changed(action_imports=["python::os:system"]), "may not be imported"),
+            (changed(description="half \ud83d"), "is not valid JSON"),
+            (changed(**{"\ud83d": 1}), "is not valid JSON"),
+            (changed(agents=json.loads("[" * 300 + "]" * 300)), "is not valid JSON"),
+            (asking({"type": "array"}), "of type 'object'"),
+            (
+                asking({"properties": []}),
+                "properties must be an object",
+            ),
             (changed(action_imports=["python::mail.server:serve"]), "may not be imported"),
         ],
     )

@@ -103,7 +103,8 @@ class RecordedSwarm:
     """The example swarm, to be deployed with `template` and `environment`, writing down what it calculates."""
 
     def __init__(self, folder: Path, *, idempotent: bool, quiet_seconds: float) -> None:
-        (swarm,) = json.loads(PACKAGED_SOURCE.read_text(encoding="utf-8"))
+        swarms = json.loads(PACKAGED_SOURCE.read_text(encoding="utf-8"))
+        (swarm,) = [each for each in swarms if each["name"] == "example-no-proxy"]
         for action in swarm["actions"]:
             if action["name"] == "calculate_expression":
                 action |= {"function": "python::recorded:calculate_expression", "idempotent": idempotent}

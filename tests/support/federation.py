@@ -18,7 +18,7 @@ Trouble = Callable[[MAILInterswarmMessage], Awaitable[None]]
 
 
 class Swallow:
-    """`mail.core.peers.Peers` that takes everything and does nothing with it."""
+    """`mail.core.peers.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
@@ -26,8 +26,8 @@ class Swallow:
     async def known(self) -> Sequence[str]:
         return ()
 
-    async def caller_id(self, swarm: str) -> str:
-        return swarm
+    async def caller_id(self, swarm: str) -> str | None:
+        return None if swarm in ("stranger", "outsider") else swarm
 
     async def discover(self, urls: Sequence[str]) -> str:
         return "nothing"
@@ -46,8 +46,8 @@ class Wire:
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]
 
-    async def caller_id(self, swarm: str) -> str:
-        return swarm
+    async def caller_id(self, swarm: str) -> str | None:
+        return swarm if swarm in self._federation.rigs else None
 
     async def discover(self, urls: Sequence[str]) -> str:
         return f"found {len(urls)}"

@@ -1,4 +1,4 @@
-"""The five queues of a deployment on an engine that has SQS, and what the service refuses."""
+"""The queues of a deployment on an engine that has SQS, and what the service refuses."""
 
 import asyncio
 import json
@@ -35,12 +35,17 @@ MAX_BYTES = 1024 * 1024
 
 
 class SQSQueueAdapter:
-    """The queue, and workers that ask the five queues for messages, the most urgent first."""
+    """The queue, and workers that ask the five queues of turns for messages, the most urgent first.
+
+    Attributes:
+        delivery_url: that of the queue for other swarms' mail, which `deliveries` looks into.
+    """
 
     def __init__(self, engine: str = "ministack") -> None:
         self.client = connect(engine)
         self.urls = make_queues(self.client)
-        self.queue: TurnQueue = SQSQueue(self.client, self.urls)
+        self.delivery_url = make_delivery_queue(self.client)
+        self.queue: TurnQueue = SQSQueue(self.client, self.urls, self.delivery_url)
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         loop = asyncio.get_running_loop()
@@ -53,6 +58,17 @@ class SQSQueueAdapter:
         await self.client.call("delete_message", QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
         key, mailbox, _ = decode_token(received["Body"])
         return key, mailbox
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        """The messages in the queue for other swarms' mail that may be taken now; they are hidden from then on."""
+        found: list[dict[str, Any]] = []
+        while True:
+            answer = self.client.botocore.receive_message(
+                QueueUrl=self.delivery_url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
+            )
+            if not answer.get("Messages"):
+                return found
+            found += answer["Messages"]
 
     async def _receive(self) -> tuple[str, dict[str, Any]] | None:
         """The next message. One who is cancelled meanwhile hands it back at once, as its visibility would later."""
@@ -96,6 +112,14 @@ def make_queues(client: AwsClient) -> list[str]:
     return [answer["QueueUrl"] for answer in made]
 
 
+def make_delivery_queue(client: AwsClient) -> str:
+    """A new queue for other swarms' mail, as `template.yaml` makes it."""
+    made = client.botocore.create_queue(
+        QueueName=f"{uuid4().hex}-deliveries", Attributes={"VisibilityTimeout": "30"}
+    )
+    return str(made["QueueUrl"])
+
+
 def check_requests(botocore_client: Any) -> None:
     """Let a client fail where the service would, as engines are more generous."""
     botocore_client.meta.events.register("before-parameter-build.sqs.SendMessageBatch", _check_batch)
@@ -116,15 +140,21 @@ def hooked(client: AwsClient, operation: str, **hooks: Callable[..., Any]) -> It
 
 
 def _check_batch(params: dict[str, Any], **_: Any) -> None:
-    entries: list[dict[str, str]] = params["Entries"]
+    entries: list[dict[str, Any]] = params["Entries"]
+    is_fifo = ".fifo" in params["QueueUrl"]
     assert 1 <= len(entries) <= MAX_ENTRIES
     assert len({entry["Id"] for entry in entries}) == len(entries)
-    assert sum(_size(entry.values()) for entry in entries) <= MAX_BYTES
+    assert sum(_size(map(str, entry.values())) for entry in entries) <= MAX_BYTES
     for entry in entries:
-        assert entry.keys() == {"Id", "MessageBody", "MessageGroupId", "MessageDeduplicationId"}
         assert _ENTRY_ID.fullmatch(entry["Id"])
-        assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageGroupId"])
-        assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageDeduplicationId"])
+        if is_fifo:
+            assert entry.keys() == {"Id", "MessageBody", "MessageGroupId", "MessageDeduplicationId"}
+            assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageGroupId"])
+            assert _GROUP_OR_DEDUPLICATION_ID.fullmatch(entry["MessageDeduplicationId"])
+        else:
+            assert entry.keys() == {"Id", "MessageBody", "DelaySeconds"}
+            assert isinstance(entry["DelaySeconds"], int)
+            assert 0 <= entry["DelaySeconds"] <= 900
         assert not _NOT_IN_A_BODY.search(entry["MessageBody"])
         assert json.loads(entry["MessageBody"]).keys() == {"instance", "task_id", "mailbox", "seq"}
 

@@ -3,12 +3,46 @@
 from typing import Any
 
 import pytest
-from support.agents import complete, turns
+from support.agents import complete, output, turns
 from support.swarms import build_agent, build_swarm
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, SwarmCore
-from mail.errors import ConfigurationError
+from mail.errors import AgentUnavailable, ConfigurationError
+
+
+async def returns(output: Any) -> Any:
+    async def function(_history: Any, _choice: Any) -> Any:
+        return output
+
+    return await AgentCore(function).step([], "auto")
+
+
+async def test_a_step_of_an_agent() -> None:
+    (made,) = output([complete()])
+    assert await returns(("text", [made])) == ("text", [made])
+    assert await returns((None, (made,))) == (None, [made])
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ("words", "returned str; an agent function is async"),
+        (None, "returned NoneType; "),
+        (("text", "calls"), "returned tuple of str, str; "),
+        (("text",), "returned tuple of str; "),
+        ((1, []), "returned tuple of int, list; "),
+        ((None, [{"tool_name": "help"}]), r"returns \(text or None, \[AgentToolCall"),
+    ],
+)
+async def test_what_an_agent_may_not_return(result: Any, told: str) -> None:
+    with pytest.raises(AgentUnavailable, match=told):
+        await returns(result)
+
+
+async def test_an_agent_function_that_is_not_async() -> None:
+    with pytest.raises(AgentUnavailable, match="returned tuple of str, list; an agent function is async"):
+        await AgentCore(lambda _history, _choice: ("text", [])).step([], "auto")  # type: ignore[arg-type, return-value]
 
 
 async def act(args: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from support.agents import View, call, complete, interrupt, request, respond, turns, wait
-from support.federation import Federation
+from support.federation import Federation, Swallow
+from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
 from mail.core import outbound
@@ -22,7 +23,8 @@ from mail.errors import PeerUnavailable, Subject
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries take no time."""
-    monkeypatch.setattr(outbound, "RETRY_SECONDS", (0.001,) * len(outbound.RETRY_SECONDS))
+    for name in ("RETRY_SECONDS", "ANSWER_RETRY_SECONDS"):
+        monkeypatch.setattr(outbound, name, (0.001,) * len(getattr(outbound, name)))
 
 
 def asking(
@@ -344,16 +346,21 @@ class TestTools:
 
         def policy(view: View) -> Any:
             if len(view.letters) == 1:
-                return [call("send_interswarm_broadcast", subject="s", body="news", target_swarms=swarms)]
-            return [complete(view.mail.subject)]
+                told = call("send_interswarm_broadcast", subject="s", body="news", target_swarms=swarms)
+                return [told, wait()]
+            return [complete(view.mail.body)] if len(view.letters) == 3 else [wait()]
 
         def swarm(name: str) -> SwarmCore:
             boss = build_agent(listen(name), supervises=True, name="boss")
             return build_swarm({"boss": boss}, entrypoint="boss", name=name)
 
         async with Federation(asking(policy), swarm("b"), swarm("c")) as all3:
-            await all3["a"].ask("hello")
+            submitted = await all3["a"].submit("hello")
             await all3.settle()
+            all3["a"].stamp.advance(61)
+            outcome = await all3["a"].outcome(submitted)
+            await all3.settle()
+        assert "all@c has not answered in time" in outcome.answer
         assert sorted(heard) == ["b: news from supervisor@a", "c: news from supervisor@a"]
 
     async def test_discovery_is_an_action(self) -> None:
@@ -482,3 +489,111 @@ class TestChaos:
                     for instance in ("user:ann@a", "swarm:a@b", "swarm:a@c", "swarm:b@c"):
                         task = await rig.store.load(TaskKey(instance, outcome.key.task_id))
                         assert task is None or (task.pending, task.is_running) == ({}, False)
+
+
+class TestManyAtOnce:
+    """Several questions of one swarm to another, in one task."""
+
+    def boss(self, policy: Any) -> SwarmCore:
+        return build_swarm(
+            {"boss": build_agent(policy, supervises=True, name="boss")}, entrypoint="boss", name="b"
+        )
+
+    async def test_each_is_answered_where_the_other_end_completes(self) -> None:
+        """What is asked while the other end works on the first is a generation of its own there."""
+
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("boss@b", "one"), request("boss@b", "two"), wait()]
+            return (
+                [complete(" ".join(letter.body for letter in view.letters[1:]))]
+                if len(view.letters) == 3
+                else [wait()]
+            )
+
+        async with Federation(
+            asking(policy, "boss@b"), self.boss(lambda view: [complete(f"done {view.mail.body}")])
+        ) as both:
+            outcome = await both["a"].ask("hello")
+        assert sorted(outcome.answer.split(" done ")) in (["done one", "two"], ["done two", "one"])
+
+    async def test_agents_of_one_swarm_asked_by_a_person(self) -> None:
+        worker = build_agent(echo, name="worker")
+        helper = build_agent(echo, name="helper")
+        boss = build_agent(turns(), supervises=True, name="boss")
+        b = build_swarm({"boss": boss, "worker": worker, "helper": helper}, entrypoint="boss", name="b")
+        async with Federation(asking(turns()), b) as both:
+            outcome = await both["a"].ask("hi", targets=("worker@b", "helper@b"), msg_type="broadcast")
+        assert outcome.answer.count("hi, said the worker") == 2
+
+    async def test_agents_of_a_swarm_that_nobody_knows(self) -> None:
+        async with Federation(asking(turns())) as alone:
+            outcome = await alone["a"].ask("hi", targets=("x@z", "y@z"), msg_type="broadcast")
+        assert outcome.answer.count("could not be delivered to swarm z") == 2
+
+
+class TestEnds:
+    async def test_word_of_the_end_reaches_who_was_asked_in_the_last_turn(self) -> None:
+        policy = turns([request("worker@b"), complete("never mind")])
+        async with Federation(asking(policy, "worker@b"), answering(echo)) as both:
+            outcome = await both["a"].ask("hello")
+            await both.settle()
+            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        assert task is not None
+        assert task.status is TaskStatus.COMPLETED
+
+    async def test_word_of_a_failure_comes_after_what_was_asked_before(self) -> None:
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [request("worker@b"), wait()]
+            raise AssertionError("unreachable")
+
+        release = asyncio.Event()
+
+        async def hold(message: MAILInterswarmMessage) -> None:
+            await release.wait()
+
+        async with Federation(asking(policy, "worker@b"), answering(echo)) as both:
+            both.trouble = hold
+            submitted = await both["a"].submit("hello", timeout=5)
+            await asyncio.sleep(0.05)
+            both["a"].stamp.advance(10)
+            outcome = await both["a"].outcome(submitted)
+            assert outcome.task.status is TaskStatus.FAILED
+            release.set()
+            await both.settle()
+            task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+        assert task is not None
+        assert task.status is TaskStatus.COMPLETED
+
+    async def test_an_agent_cannot_end_another_swarms_part(self) -> None:
+        def policy(view: View) -> Any:
+            if len(view.letters) == 1:
+                return [
+                    respond("worker@b", "nothing", subject="::task_complete::"),
+                    request("worker@b", "please"),
+                    wait(),
+                ]
+            return [complete(view.mail.body)]
+
+        def worker(view: View) -> Any:
+            return [respond(view.mail.sender, "done")] if view.mail.body == "please" else [wait("more")]
+
+        async with Federation(asking(policy, "worker@b"), answering(worker)) as both:
+            outcome = await both["a"].ask("hello")
+            assert {m.payload.subject for m, _ in both.sent[:1]} == {"task_complete"}
+        assert "done" in outcome.answer or "worker" in outcome.answer
+
+    async def test_nobody_waits_for_ever(self) -> None:
+        """The other end has lost the task: after an hour whoever asked is told."""
+
+        def policy(view: View) -> Any:
+            return [request("worker@b"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+
+        async with Rig(asking(policy, "worker@b")) as rig:
+            rig.runtime.peers = Swallow()
+            submitted = await rig.submit("hello")
+            await rig.workers.idle()
+            rig.stamp.advance(3_601)
+            outcome = await rig.outcome(submitted)
+        assert outcome.answer == "worker@b has not answered in time. What comes later still reaches you."

@@ -14,7 +14,7 @@ from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.message import MAILMessage
 from mail.core.runtime import Received
 from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, MAILError, TaskNotFound
+from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
 
 TASK = "task-1"
 OWNER = "user:ann@home"
@@ -148,8 +148,20 @@ class TestWhose:
         assert await peer.letters() == ["please"]
 
     async def test_the_instance_is_of_the_key_and_not_of_what_the_message_says(self, peer: Peer) -> None:
-        received = await peer.forward("other-key", source="home")
+        received = await peer.forward("other-key", source="stranger")
         assert received.key.instance == "swarm:other-key@example"
+
+    async def test_a_key_speaks_only_for_its_own_swarm(self, peer: Peer) -> None:
+        with pytest.raises(Forbidden, match="not known to be of swarm 'home'"):
+            await peer.forward("other-key", source="home")
+        await peer.forward("stranger", source="stranger", task_id="t-2")
+        with pytest.raises(TaskNotFound):
+            await peer.back(
+                "stranger",
+                source="outsider",
+                task_id="t-2",
+                contributors=(OWNER, "swarm:stranger@example"),
+            )
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -192,12 +204,19 @@ class TestWhose:
 
     async def test_another_key_for_the_same_task(self, peer: Peer) -> None:
         await peer.forward()
-        for key_id in ("third", "ann"):
-            with pytest.raises(TaskNotFound):
-                await peer.back(key_id)
-            received = await peer.forward(key_id, contributors=(OWNER, "swarm:home@example"))
-            assert received.key.instance == f"swarm:{key_id}@example", "a task of its own"
+        contributors = (OWNER, "swarm:home@example")
+        with pytest.raises(Forbidden):
+            await peer.back("third")
+        with pytest.raises(TaskNotFound):
+            await peer.back("third", source="third")
+        received = await peer.forward("third", source="third", contributors=contributors)
+        assert received.key.instance == "swarm:third@example", "a task of its own"
         assert await peer.letters() == ["please"]
+
+    async def test_another_swarm_by_the_same_key(self, peer: Peer) -> None:
+        await peer.forward("stranger", source="stranger")
+        with pytest.raises(TaskNotFound):
+            await peer.forward("stranger", source="outsider")
 
     async def test_another_owner(self, peer: Peer) -> None:
         await peer.forward()
@@ -288,6 +307,28 @@ class TestTheEnd:
         assert response.message.body == "42"
         assert len(await peer.outgoing()) == 1, "nobody is told what it has just said"
 
+    async def test_what_is_not_read_yet_is_over_too(self, peer: Peer) -> None:
+        await peer.forward()
+        await peer.rig.workers.stop()
+        for n in (1, 2):
+            await peer.rig.runtime.receive(
+                "home", letter(message_id=f"more-{n}", request_id=f"r-{n}"), back=False
+            )
+        over = letter(
+            "response",
+            message_id="end",
+            subject="::task_complete::",
+            contributors=(OWNER, "swarm:home@example"),
+        )
+        await peer.rig.runtime.receive("home", over, back=True)
+        task = await peer.task()
+        assert (task.status, task.generation, task.questions, task.requests) == (
+            TaskStatus.COMPLETED,
+            1,
+            (),
+            (),
+        )
+
     async def test_it_may_be_said_again(self, peer: Peer) -> None:
         await peer.forward()
         for _ in range(2):
@@ -364,7 +405,7 @@ class TestAnswers:
         assert EventKind.TASK_COMPLETE_CALL in [event.kind for event in events]
 
     async def test_a_key_that_is_not_the_peers(self, asked: Any, caplog: pytest.LogCaptureFixture) -> None:
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(Forbidden):
             await self.answer(asked, key_id="third")
         assert "register the swarm with this id as caller_id" in caplog.text
         with pytest.raises(TaskNotFound):

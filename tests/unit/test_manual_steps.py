@@ -13,7 +13,7 @@ from mail.core.events import EventKind
 from mail.core.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.manual import SUMMARIZES, Step, summarize, visible
 from mail.core.message import MAILMessage
-from mail.core.stepping import TURNS_PER_STEP, StepOptions, take_step
+from mail.core.stepping import TURNS_TO_RESPOND, StepOptions, take_step
 from mail.core.tasks import TaskKey, TaskStatus
 from mail.errors import BadRequest, StepFailed, TaskNotFound
 
@@ -254,7 +254,7 @@ class TestFailures:
             await begin(rig)
             with pytest.raises(StepFailed, match="no response within"):
                 await step(rig, "GM")
-        assert len(gm.seen) == TURNS_PER_STEP
+        assert len(gm.seen) == TURNS_TO_RESPOND
 
     async def test_a_restart_wakes_nobody(self, tmp_path: Any) -> None:
         gm, ann = Player("one", "two"), Player("three")

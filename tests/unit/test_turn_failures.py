@@ -175,6 +175,17 @@ BROKEN_CALL = output([respond("supervisor")])[0]
 
 
 class TestUnusableOutput:
+    async def test_the_asker_hears_what_an_agent_must_return(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def words(_history: History, _choice: ToolChoice) -> Any:
+            return "just words"
+
+        caplog.set_level(logging.WARNING, logger="mail")
+        agents = {"supervisor": told, "worker": agent(words)}
+        async with Rig(build_swarm(agents)) as rig:
+            outcome = await rig.ask()
+        for text in (outcome.answer, caplog.text):
+            assert "returned str; an agent function is async" in text
+
     @pytest.mark.parametrize(
         "result",
         [

@@ -185,11 +185,21 @@ class TestRequestIds:
 
     async def test_no_more_of_them_are_remembered_than_fit_into_the_record(self) -> None:
         script = [request("worker", str(n)) for n in range(OPEN_REQUESTS + 10)]
-        swarm = build_swarm({"supervisor": turns([*script, complete()]), "worker": worker})
+        pause = call("ask_human", question="go on?")
+        swarm = build_swarm(
+            {"supervisor": turns([*script, pause]), "worker": worker},
+            breakpoint_tools=frozenset({"ask_human"}),
+        )
         async with Rig(swarm) as rig:
             outcome = await rig.ask()
         ids = [message.message.request_id for message in outcome.sent_to("worker")]
         assert [each.request_id for each in outcome.task.requests] == ids[10:]
+
+    async def test_none_is_left_when_the_task_has_ended(self) -> None:
+        """Nobody will answer it any more; what is still unread can be answered when the task goes on."""
+        swarm = build_swarm({"supervisor": turns([request("worker"), complete()]), "worker": worker})
+        async with Rig(swarm) as rig:
+            assert (await rig.ask()).task.requests == ()
 
     async def test_each_agent_may_await_only_its_own_answers(self) -> None:
         """The supervisor waits for the worker; that is nothing for the worker to wait for."""

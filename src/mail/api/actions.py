@@ -152,17 +152,13 @@ class MAILAction:
         """Raise ConfigurationError for what can't be an action."""
         if not self.name:
             raise ConfigurationError("an action needs a name")
-        if self.parameters.get("type", "object") != "object":
-            raise ConfigurationError(
-                f"action {self.name!r}: parameters must be a JSON Schema of type 'object', "
-                f"not {self.parameters['type']!r}"
-            )
 
     def _build_action_function(self, function: str | Callable[..., Any]) -> ActionFunction:
         """The function as the engine runs it. Raises ConfigurationError where there is none."""
         if isinstance(function, str):
             function = read_python_string(function)
         if isinstance(function, MadeIntoAction):
+            model_of(self.name, self.parameters)  # raises as below
             return function.to_core().function
         if not callable(function):
             raise ConfigurationError(f"action {self.name!r}: {function!r} is no function")

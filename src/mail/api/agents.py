@@ -34,7 +34,7 @@ class _Agent:
         agent_params: Mapping[str, Any],
         enable_entrypoint: bool = False,
         enable_interswarm: bool = False,
-        can_complete_tasks: bool = False,
+        can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
     ) -> None:
@@ -45,7 +45,7 @@ class _Agent:
         self.agent_params = dict(agent_params)
         self.enable_entrypoint = enable_entrypoint
         self.enable_interswarm = enable_interswarm
-        self.can_complete_tasks = can_complete_tasks
+        self.can_complete_tasks = self._supervises() if can_complete_tasks is None else can_complete_tasks
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
         self._validate()
@@ -64,6 +64,10 @@ class _Agent:
             tool_format=self.tool_format,
             exclude_tools=self.exclude_tools,
         )
+
+    def _supervises(self) -> bool:
+        """Whether the agent can complete tasks where nobody says so: if its factory makes supervisors."""
+        return getattr(self.factory, "supervises", False) is True
 
     def _validate(self) -> None:
         """Raise ConfigurationError for an agent that could be in no swarm."""
@@ -126,7 +130,7 @@ class MAILAgent(_Agent):
         agent_params: Mapping[str, Any],
         enable_entrypoint: bool = False,
         enable_interswarm: bool = False,
-        can_complete_tasks: bool = False,
+        can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
     ) -> None:
@@ -193,6 +197,8 @@ class MAILAgentTemplate(_Agent):
         actions: what it may call.
         agent_params: what the factory gets besides; `python::` and `url::` references in it are resolved at once, in
             `system` also one to a Python object without its prefix.
+        can_complete_tasks: whether it may finish tasks; the default is what its factory makes, and only those of
+            `mail.factories.supervisor` make supervisors (seed 000, docs/factories.md).
         tool_format: which API's shapes it speaks.
         exclude_tools: MAIL tools it may not call.
         allowed_prefixes: the modules that references may lead to; None for all.
@@ -209,7 +215,7 @@ class MAILAgentTemplate(_Agent):
         agent_params: Mapping[str, Any],
         enable_entrypoint: bool = False,
         enable_interswarm: bool = False,
-        can_complete_tasks: bool = False,
+        can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
         *,
@@ -278,6 +284,15 @@ class MAILAgentTemplate(_Agent):
             hint = did_you_mean(name, EXAMPLES) or f"; there are: {', '.join(EXAMPLES)}"
             raise ConfigurationError(f"there is no example agent {name!r}{hint}")
         return cls(name=name, comm_targets=comm_targets, **load_example(name))
+
+    def _supervises(self) -> bool:
+        if not isinstance(self.factory, str):
+            return super()._supervises()
+        try:
+            factory = read_python_string(self.factory, allowed_prefixes=self._allowed_prefixes)
+        except ConfigurationError:  # `instantiate` tells it, as it may be found until then
+            return False
+        return getattr(factory, "supervises", False) is True
 
     def instantiate(
         self,

@@ -7,12 +7,11 @@ from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate
-from mail.core.agents import AgentFunction, History, SwarmCore, ToolChoice
-from mail.core.calls import AgentToolCall
+from mail.core.agents import AgentFunction, SwarmCore
 from mail.core.hints import did_you_mean
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
-from mail.swarms_json.wiring import assemble
+from mail.swarms_json.wiring import assemble, not_built
 from mail.utils.parsing import target_address_is_interswarm
 from mail.utils.problems import describe
 
@@ -57,7 +56,7 @@ class SwarmParts[Agent: (MAILAgent, MAILAgentTemplate)]:
 
     def _validate(self) -> None:
         """Raise ConfigurationError where the parts don't fit together, with a hint at mistyped names."""
-        self._assemble({agent.name: _not_built for agent in self.agents})
+        self._assemble({agent.name: not_built for agent in self.agents})
 
     def _assemble(self, functions: Mapping[str, AgentFunction]) -> SwarmCore:
         """The swarm as the engine takes it."""
@@ -155,7 +154,3 @@ class SwarmParts[Agent: (MAILAgent, MAILAgentTemplate)]:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
-
-
-async def _not_built(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-    raise NotImplementedError

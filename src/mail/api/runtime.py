@@ -7,7 +7,9 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from pydantic import ValidationError
 
 from mail import bootstrap
 from mail.api.compression import shortener
@@ -25,7 +27,8 @@ from mail.core.stepping import StepOptions, take_step
 from mail.core.tasks import TaskKey
 from mail.core.watching import Submitted
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
-from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT
+from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
+from mail.utils.problems import describe
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -134,6 +137,8 @@ class MAILRuntime:
         self.swarm_registry = registry
         self.enable_interswarm = enable_interswarm
         self.enable_db_agent_histories = histories
+        if histories:
+            warn_of_inert_setting(f"swarm {self.swarm.name!r}")
         self.principal = _principal(user_id, user_role, self.swarm.name)
         self.pending_requests: dict[str, asyncio.Future[MAILMessage]] = {}
         self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=KEPT)
@@ -174,12 +179,19 @@ class MAILRuntime:
         )
 
     async def post(self, **fields: Any) -> Submitted:
-        """Accept what somebody writes, as the fields of `mail.core.intake.Submission`; see `submit`."""
-        given = {name: value for name, value in fields.items() if value is not None}
+        """Accept what somebody writes, as the fields of `mail.core.intake.Submission`; see `submit`.
+
+        `steps` may be called `max_steps`, as it is everywhere else.
+        """
+        given = {
+            "steps" if name == "max_steps" else name: value
+            for name, value in fields.items()
+            if value is not None
+        }
         try:
             submission = Submission(**given, manual=self._workers.mode == "manual")
-        except ValueError as error:
-            raise BadRequest(str(error)) from error
+        except ValidationError as error:
+            raise BadRequest(describe(error, Submission, {"steps": "max_steps"})) from error
         submitted = await self._workers.engine.submit(self.principal, submission)
         task_id = submitted.key.task_id
         if task_id in self._task_ids:
@@ -241,13 +253,16 @@ class MAILRuntime:
     # --------------------------------------------------------------------------------------------- to work
 
     async def run(self, action_override: ActionOverrideFunction | None = None) -> MAILMessage | None:
-        """Work until all that was submitted is answered; returns the last answer, None if there was nothing to do."""
+        """Work until all that was submitted is answered; returns the last answer, None if there was nothing to do.
+
+        Raises BadRequest in manual mode.
+        """
         answer = None
-        if action_override is not None:
-            self._workers.override_actions(action_override)
-        async with self._workers.at_work():
-            while self._unanswered:
-                answer = await self.wait(self._unanswered[0], None)
+        self.require_continuous()
+        with self._workers.overriding(action_override):
+            async with self._workers.at_work():
+                while self._unanswered:
+                    answer = await self.wait(self._unanswered[0], None)
         return answer
 
     def run_continuous(
@@ -262,10 +277,13 @@ class MAILRuntime:
         self, submitted: Submitted, timeout: float | None, action_override: ActionOverrideFunction | None
     ) -> MAILMessage:
         """Work until a submission is answered, and no longer if nobody worked before."""
-        if action_override is not None:
-            self._workers.override_actions(action_override)
-        async with self._workers.at_work():
-            return await self.wait(submitted, timeout)
+        with self._workers.overriding(action_override):
+            async with self._workers.at_work():
+                return await self.wait(submitted, timeout)
+
+    def require_continuous(self) -> None:
+        """Raise BadRequest in manual mode, for what waits for an answer that nobody would give."""
+        self._workers.require_continuous()
 
     async def await_queue_empty(self) -> None:
         """Return once all mail is worked on; in manual mode mail waits for steps, so that is at once."""
@@ -295,12 +313,14 @@ class MAILRuntime:
         """Let an agent take a step; see `MAILSwarm.manual_step`."""
         if task_id is None and not self._task_ids:
             raise BadRequest("task_id is missing, and there is no task yet: submit a message first")
-        if response_targets is None and response_type != "broadcast":
-            raise BadRequest(f"response_targets is missing: say who gets the {response_type}")
-        if response_type not in ("broadcast", "response", "request"):
+        if response_type not in get_args(ResponseType):
             raise BadRequest(
                 f"response_type must be 'broadcast', 'response' or 'request', not {response_type!r}"
             )
+        if response_targets is None and response_type != "broadcast":
+            raise BadRequest(f"response_targets is missing: say who gets the {response_type}")
+        if isinstance(response_targets, str):
+            response_targets = (response_targets,)
         audience = ("all",) if response_targets is None else tuple(response_targets)
         step = Step(target, audience, response_type, payload or "")
         step.check(self.swarm)
@@ -407,7 +427,7 @@ class MAILRuntime:
         if source is None or task is None or source not in task.contacts:
             await self.submit(message)
             return
-        caller_id = source if engine.peers is None else await engine.peers.caller_id(source)
+        known = None if engine.peers is None else await engine.peers.caller_id(source)
         wrapped = MAILInterswarmMessage(
             message_id=message.id,
             source_swarm=source,
@@ -418,7 +438,7 @@ class MAILRuntime:
             msg_type=message.msg_type,
             payload=message.message,
         )
-        await engine.receive(caller_id, wrapped, back=True)
+        await engine.receive(known or source, wrapped, back=True)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

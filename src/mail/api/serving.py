@@ -7,11 +7,13 @@ import subprocess
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mail import server
-from mail.config import load_config
+from mail.config import SettingsConfig, load_config
+from mail.core.agents import SwarmCore
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -34,11 +36,19 @@ def serve_template(
 ) -> None:
     """Serve a swarm until the process is told to stop. Raises MAILError where it can't start."""
     config = load_config().server.with_overrides(host=host, port=port, swarm_name=template.name, reload=False)
-    swarm = template.to_core(print_llm_streams=config.settings.print_llm_streams)
+    swarm = build(template, config.settings)
     has_ui = ui_path is not None and _is_there(ui_path)
     url = f"http://localhost:{ui_port if has_ui else port}"
     with _interface(ui_path, ui_port, port) if has_ui and ui_path else _nothing():
         server.serve_swarm(swarm, config, on_ready=lambda: webbrowser.open(url) if open_browser else None)
+
+
+def build(template: "MAILSwarmTemplate", settings: SettingsConfig) -> SwarmCore:
+    """The swarm of a template as the settings of a server say, where it doesn't say otherwise itself."""
+    swarm = template.to_core(print_llm_streams=settings.print_llm_streams)
+    if template.task_message_limit is None:
+        swarm = replace(swarm, task_message_limit=settings.task_message_limit)
+    return swarm
 
 
 def _is_there(path: Path) -> bool:

@@ -15,8 +15,10 @@ from mail.core.address import (
     create_admin_address,
     create_agent_address,
     create_user_address,
+    parse_agent_address,
 )
 from mail.core.agents import SwarmCore
+from mail.core.hints import did_you_mean
 from mail.core.intake import Submission
 from mail.core.letters import write_letter
 from mail.core.manual import ResponseType
@@ -144,7 +146,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
 
         Returns the finishing message, `response["message"]["body"]`, and the events.
 
-        Raises BadRequest, TaskNotFound, or TimeoutError.
+        Raises BadRequest, as in manual mode, TaskNotFound, or TimeoutError.
         """
         submitted = await self._post(
             body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
@@ -212,11 +214,13 @@ class MAILSwarm(SwarmParts[MAILAgent]):
 
         Args:
             targets: agents; `["all"]` for all of them. A request or response has exactly one.
-            sender: the sender's address; the default is this swarm's user.
+            sender: the sender's address, with `sender_type="agent"` an agent's; the default is this swarm's user.
             task_id: the default is a new one.
 
-        Raises BadRequest for targets that don't fit the type.
+        Raises BadRequest for targets that don't fit the type, and for a sender that is no agent of this swarm.
         """
+        if sender is not None and sender_type == "agent":
+            self._require_agent(sender)
         return write_letter(
             type,
             task_id=task_id or SYSTEM_STAMP.new_id(),
@@ -374,6 +378,15 @@ class MAILSwarm(SwarmParts[MAILAgent]):
     def _core(self) -> SwarmCore:
         return self._assemble({agent.name: agent.function for agent in self.agents})
 
+    def _require_agent(self, address: str) -> None:
+        """Raise BadRequest where an address, `agent` or `agent@swarm`, names no agent of this swarm or another."""
+        name, swarm = parse_agent_address(address)
+        names = [agent.name for agent in self.agents]
+        if swarm in (None, self.name) and name not in names:
+            raise BadRequest(
+                f"sender {address!r} is no agent of swarm {self.name!r}{did_you_mean(name, names)}"
+            )
+
     async def _post(
         self,
         body: str,
@@ -385,6 +398,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         result: Any,
         max_steps: int | None,
     ) -> Submitted:
+        self._runtime.require_continuous()
         return await self._runtime.post(
             body=body,
             subject=subject,
@@ -393,7 +407,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
             task_id=task_id,
             resume_from=resume_from,
             breakpoint_tool_call_result=result,
-            steps=max_steps,
+            max_steps=max_steps,
         )
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:

@@ -1,9 +1,11 @@
 """Whether anybody works on a swarm's mail, and since when: what is opened, started and stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from inspect import CORO_CLOSED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, Literal
 
 from mail import bootstrap
@@ -29,6 +31,8 @@ class Workers:
         self._swarm = swarm
         self._database = database
         self._override: ActionOverrideFunction | None = None
+        self._overrides: list[ActionOverrideFunction] = []
+        self._run: weakref.ref[Coroutine[Any, Any, None]] | None = None
         self._system: EmbeddedSystem | None = None
         self._peers: Peers | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -67,15 +71,35 @@ class Workers:
         self._override = override
         self.swarm = self._swarm
 
+    @contextmanager
+    def overriding(self, override: ActionOverrideFunction | None) -> Iterator[None]:
+        """Let a function of the caller's carry out all actions inside the block; of several, the one that began last.
+
+        Where that one returns None, the one before it is asked.
+        """
+        if override is None:
+            yield
+            return
+        self._overrides.append(override)
+        self.swarm = self._swarm
+        try:
+            yield
+        finally:
+            self._overrides.remove(override)
+            self.swarm = self._swarm
+
     def run(self, mode: Mode) -> Coroutine[Any, Any, None]:
         """Work until `shut_down`. The mode holds at once, even before the returned coroutine is run."""
         if mode not in ("continuous", "manual"):
             raise BadRequest(f"mode must be 'continuous' or 'manual', not {mode!r}")
-        if self._stopping is not None:
+        before = None if self._run is None else self._run()
+        if before is not None and getcoroutinestate(before) != CORO_CLOSED:
             raise MAILError("run_continuous is running already")
         self._open()
         self.mode = mode
-        return self._run_until_told()
+        running = self._run_until_told()
+        self._run = weakref.ref(running)
+        return running
 
     async def _run_until_told(self) -> None:
         if self._is_shut_down:
@@ -100,6 +124,14 @@ class Workers:
                 "run_continuous(mode='manual') for steps"
             )
         self.mode = "manual"
+
+    def require_continuous(self) -> None:
+        """Raise BadRequest where nobody will answer by himself, as agents only take the turns that they are told to."""
+        if self.mode == "manual":
+            raise BadRequest(
+                "this swarm is in manual mode, in which nobody answers unasked: use submit_message_nowait, and let "
+                "agents speak with manual_step"
+            )
 
     async def ensure(self) -> None:
         """See to it that mail is worked on; in manual mode agents work when they are stepped."""
@@ -143,4 +175,7 @@ class Workers:
     def _as_told(self) -> SwarmCore:
         """The swarm with what was said of its output and its actions."""
         swarm = self._swarm if self.print_llm_streams else silent_swarm(self._swarm)
-        return swarm if self._override is None else with_actions(swarm, self._override)
+        base = [] if self._override is None else [self._override]
+        for override in (*base, *self._overrides):
+            swarm = with_actions(swarm, override)
+        return swarm

@@ -54,7 +54,7 @@ class AwsSystem:
         sqs = account.client("sqs")
         if config.turn_queues:
             sqs.warm_up()
-        self.queue = SQSQueue(sqs, config.turn_queues)
+        self.queue = SQSQueue(sqs, config.turn_queues, config.delivery_queue)
         self.router = peers.aws_router(swarm, self.records, config, stamp, account, environ)
         self.runtime = Runtime(
             swarm,

@@ -101,6 +101,7 @@ def _describe(system: "LocalAws") -> str:
     lines = [
         f"The HTTP API listens on {system.url}",
         f"The function that streams listens on {system.stream_url}",
+        *(f"The URL of {name} listens on {url}" for name, url in sorted(system.urls.items())),
         f"Functions log to {system.log_folder}",
         f"Tables and queues: export AWS_ENDPOINT_URL={system.endpoint}",
         "",

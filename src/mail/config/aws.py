@@ -19,6 +19,7 @@ class AwsConfig:
         table: the DynamoDB table.
         bucket: the S3 bucket for what doesn't fit into it; without one, such things are refused.
         turn_queues: URLs of the SQS queues that wake mailboxes, one per tier; none where nothing is published.
+        delivery_queue: the URL of the one that wakes mail to other swarms; empty where nothing is published.
         retention_days: after how many days what was written may be deleted; None for never.
         stream_url: the base URL of the function that streams, where another one is asked to.
         secrets_path: the path in SSM of the parameters that hold the tokens of other swarms, if there is one.
@@ -28,6 +29,7 @@ class AwsConfig:
     table: str
     bucket: str | None = None
     turn_queues: tuple[str, ...] = ()
+    delivery_queue: str = ""
     retention_days: int | None = None
     stream_url: str = ""
     secrets_path: str = ""
@@ -43,6 +45,7 @@ class AwsConfig:
             table=_required(environ, "MAIL_TABLE"),
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
+            delivery_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),
             secrets_path=environ.get("MAIL_SECRETS_PATH", ""),

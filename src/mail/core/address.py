@@ -10,7 +10,8 @@ from mail.core.record import Record
 from mail.errors import BadRequest
 
 AddressType = Literal["admin", "agent", "user", "system"]
-AddressText = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+MAX_ADDRESS = 512
+AddressText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ADDRESS)]
 
 EVERYONE = "all"
 """The address of every local agent; hence no agent may be called so."""
@@ -67,6 +68,9 @@ def is_swarm_name(name: str) -> bool:
 
 Role = Literal["admin", "user", "swarm"]
 PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
+
+MAX_PRINCIPAL = 512
+"""Characters of a principal that another swarm may name."""
 
 
 class Principal(Record):

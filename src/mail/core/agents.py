@@ -9,18 +9,24 @@ from mail.core.address import EVERYONE, is_swarm_name
 from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
-from mail.errors import ConfigurationError
+from mail.errors import AgentUnavailable, ConfigurationError
 
 History = list[dict[str, Any]]
 """What an agent has read, said and been told, as provider messages (or Responses items), oldest first."""
 
 ToolChoice = str | dict[str, Any]
 
-AgentFunction = Callable[[History, ToolChoice], Awaitable[tuple[str | None, list[AgentToolCall]]]]
+AgentOutput = tuple[str | None, list[AgentToolCall]]
+"""What an agent says and does in one step: text, if there is any, and tool calls."""
+
+AgentFunction = Callable[[History, ToolChoice], Awaitable[AgentOutput]]
 """One step of an agent: from its history and the tool choice to text and tool calls.
 
 The list is the agent's own, but its entries are those that the engine keeps: copy one before changing it.
 """
+
+AGENT_FUNCTION = "an agent function is async, takes a history and a tool choice, and returns (text or None, [AgentToolCall, …])"
+"""What an agent function is, for whoever has written something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,19 @@ class AgentCore:
     can_complete_tasks: bool = False
     tool_format: ToolFormat = "completions"
     exclude_tools: frozenset[str] = frozenset()
+
+    async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
+        """Call the agent's function. Raises AgentUnavailable, which says what it must return, for anything else."""
+        step: object = self.function(history, choice)
+        if not isinstance(step, Awaitable):
+            raise _useless(step)
+        output = await step
+        match output:
+            case (str() | None as text, list() | tuple() as calls) if all(
+                isinstance(call, AgentToolCall) for call in calls
+            ):
+                return text, [*calls]
+        raise _useless(output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,13 @@ class SwarmCore:
                 )
         if unknown := agent.exclude_tools - MAIL_TOOLS.keys():
             raise ConfigurationError(f"{where}: exclude_tools names no MAIL tool: {sorted(unknown)}")
+
+
+def _useless(output: object) -> AgentUnavailable:
+    """The error for what no agent function may return; it tells types only, as the values may be secret."""
+    parts = output if isinstance(output, tuple | list) else ()
+    inside = f" of {', '.join(type(part).__name__ for part in parts)}" if parts else ""
+    return AgentUnavailable(f"its agent function returned {type(output).__name__}{inside}; {AGENT_FUNCTION}")
 
 
 async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:

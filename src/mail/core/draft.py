@@ -20,8 +20,16 @@ from mail.core.agents import History, SwarmCore
 from mail.core.change import HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.events import UNREAD_FROM, Event, EventKind
 from mail.core.limits import OPEN_REQUESTS
-from mail.core.message import MAILBroadcast, MAILMessage, MAILPayload, MAILResponse, MessageType, tier_of
-from mail.core.peers import peer_mailbox
+from mail.core.message import (
+    MAILBroadcast,
+    MAILMessage,
+    MAILPayload,
+    MAILResponse,
+    MessageType,
+    Tier,
+    tier_of,
+)
+from mail.core.peers import peer_mailbox, peer_of
 from mail.core.stamp import Stamp
 from mail.core.tasks import (
     LIFECYCLE,
@@ -71,6 +79,11 @@ class Draft:
     def task_id(self) -> str:
         """The task's id."""
         return self.before.task_id
+
+    @property
+    def last_seq(self) -> int:
+        """That of the last event so far; messages come after those."""
+        return self._seq + len(self._outgoing)
 
     @property
     def is_running(self) -> bool:
@@ -132,6 +145,10 @@ class Draft:
         """Remember that a request waits for its answer."""
         self.requests = (*self.requests, request)[-OPEN_REQUESTS:]
 
+    def due_in(self, seconds: float) -> float:
+        """The time so many seconds from now, in seconds since the epoch."""
+        return self.stamp.now().timestamp() + seconds
+
     def settle_request(self, request: OpenRequest) -> None:
         """A request waits no longer."""
         self.requests = tuple(other for other in self.requests if other is not request)
@@ -159,11 +176,15 @@ class Draft:
         """End this generation with a finishing message; the caller has moved the status."""
         message = message or self._broadcast("broadcast_complete", sender, EVERYONE, subject, body)
         self.end_with(message)
-        failed = self.status is TaskStatus.FAILED
         if self.before.asker is not None:
-            self._answer_asker(self.before.asker, message, subject if failed or self._is_paused else None)
+            done = self.status is TaskStatus.COMPLETED
+            self._answer_asker(
+                self.before.asker, message, Subject.INTERSWARM_TASK_COMPLETE if done else subject
+            )
         elif not self._is_paused:
             self.tell_contacts(message)
+        if not self._is_paused:
+            self.requests = tuple(request for request in self.requests if self._is_unread(request))
 
     def end_with(self, message: MAILMessage) -> None:
         """End this generation with a finishing message that other swarms need not be told."""
@@ -179,32 +200,47 @@ class Draft:
     def _is_paused(self) -> bool:
         return self.status is TaskStatus.PAUSED
 
-    def _answer_asker(self, swarm: str, message: MAILMessage, trouble: Subject | None) -> None:
-        """This swarm's part of another one's task is over: its outcome answers whoever waits there for one."""
-        open_requests = [request for request in self.requests if request.asks == swarm]
-        subject = trouble or Subject.INTERSWARM_TASK_COMPLETE
-        asked_by: dict[str, str | None] = {request.sender: request.request_id for request in open_requests}
-        for request in open_requests:
+    def _is_unread(self, request: OpenRequest) -> bool:
+        """Whether it came while the task was running, and nobody has read it yet: the next generation answers it."""
+        return request.seq > 0 and any(question.seq == request.seq for question in self._unread())
+
+    def _answer_asker(self, swarm: str, message: MAILMessage, subject: Subject) -> None:
+        """This swarm's part of another one's task is over: its outcome answers whatever waits there for an answer."""
+        waiting = [
+            request for request in self.requests if request.asks == swarm and not self._is_unread(request)
+        ]
+        ends: list[tuple[str, str | None]] = [(request.sender, request.request_id) for request in waiting]
+        for request in waiting:
             self.settle_request(request)
-        for agent, request_id in (asked_by or {self._contact(swarm): None}).items():
+        for agent, request_id in ends or [(self._contact(swarm), None)]:
             self._write_abroad(swarm, message.sender, agent, subject, message.message.body, request_id)
 
     def tell_contacts(self, message: MAILMessage, *, but: str | None = None) -> None:
         """The task is over: tell the other swarms that have it, or will, save the one that said so."""
-        for swarm, contact in self.contacts.items():
-            if swarm != but and (contact.knows or peer_mailbox(swarm) in self._pending):
-                body = message.message.body
-                self._write_abroad(
-                    swarm, message.sender, self._contact(swarm), Subject.TASK_COMPLETE, body, None
-                )
+        for swarm, contact in list(self.contacts.items()):
+            mailbox = peer_mailbox(swarm)
+            if swarm == but or not (contact.knows or mailbox in self._pending or self.wakes(mailbox)):
+                continue
+            told = self._write_abroad(
+                swarm,
+                message.sender,
+                self._contact(swarm),
+                Subject.TASK_COMPLETE,
+                message.message.body,
+                None,
+            )
+            self.contacts[swarm] = contact.model_copy(update={"ending": told.id})
 
     def answer_owner(
         self, sender: MAILAddress, body: str, *, message: MAILMessage | None = None, failed: bool = False
     ) -> None:
         """Somebody elsewhere has answered the owner: the task ends with it, once all who were asked have answered."""
-        answers = (*self.before.answers, Answer(sender=sender.address, body=body))
+        given: tuple[Answer, ...] = self.updates.get("answers", self.before.answers)
+        answers = (*given, Answer(sender=sender.address, body=body))
         if any(not request.sender for request in self.requests):
             self.updates["answers"] = answers
+        elif not self.is_running:
+            return
         elif len(answers) > 1:
             self.move(Transition.COMPLETE)
             told = "\n\n".join(f"{answer.sender}: {answer.body}" for answer in answers)
@@ -231,7 +267,7 @@ class Draft:
 
     def _write_abroad(
         self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None
-    ) -> None:
+    ) -> MAILMessage:
         payload = MAILResponse(
             task_id=self.task_id,
             request_id=request_id or self.stamp.new_id(),
@@ -240,7 +276,9 @@ class Draft:
             subject=subject.value,
             body=body,
         )
-        self.send(self.envelope("response", payload), (peer_mailbox(swarm),))
+        message = self.envelope("response", payload)
+        self.send(message, (peer_mailbox(swarm),))
+        return message
 
     def fail(self, reason: str, subject: Subject = Subject.TASK_ERROR) -> None:
         """End the task with an error."""
@@ -307,7 +345,9 @@ class Draft:
         self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
-            entry = InboxEntry(mailbox, tier, self._seq, message)
+            # what goes to another swarm arrives in the order in which it was sent, and is sorted there
+            place = tier if peer_of(mailbox) is None else Tier.AGENT
+            entry = InboxEntry(mailbox, place, self._seq, message)
             self._deliveries.append(entry)
             self._count(entry, +1)
 

@@ -128,7 +128,7 @@ class Execution(TurnWork):
         clock = asyncio.get_running_loop().time
         begin = clock()
         try:
-            text, calls = await agent.function(self._messages(history), choice)
+            text, calls = await agent.step(self._messages(history), choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)

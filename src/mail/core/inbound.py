@@ -15,12 +15,16 @@ Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer s
 from collections.abc import Sequence
 from hashlib import sha256
 
+from pydantic import ValidationError
+
 from mail.core.address import (
     EVERYONE,
+    MAX_PRINCIPAL,
     MAILAddress,
     Principal,
     create_agent_address,
     format_agent_address,
+    is_swarm_name,
     parse_agent_address,
 )
 from mail.core.agents import SwarmCore
@@ -33,9 +37,9 @@ from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.letters import write_letter
 from mail.core.limits import TURNS_PER_STEP
 from mail.core.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
-from mail.core.outbound import HOPS, STEPS_LEFT
+from mail.core.outbound import HOPS, STEPS_LEFT, id_of
 from mail.core.stamp import Stamp
-from mail.core.tasks import OpenRequest, Task, TaskKey, TaskStatus, Transition
+from mail.core.tasks import OpenRequest, Question, Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Subject, TaskNotFound
 
 FINGERPRINT = 12
@@ -45,6 +49,9 @@ REMEMBERED = 256
 """How many messages of other swarms a task can tell from new ones."""
 
 MAX_CONTRIBUTORS = 64
+"""Contributors that a message may name; a task may come to have twice as many."""
+
+MAX_NUMBER = 1_000_000
 
 
 def places(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> list[TaskKey]:
@@ -55,8 +62,13 @@ def places(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, 
     """
     if message.target_swarm != swarm.name:
         raise BadRequest(f"this is swarm {swarm.name!r}; the message is for {message.target_swarm!r}")
-    if message.source_swarm == swarm.name:
-        raise BadRequest(f"source_swarm {message.source_swarm!r} is this very swarm")
+    if message.source_swarm == swarm.name or not is_swarm_name(message.source_swarm):
+        raise BadRequest(f"source_swarm {message.source_swarm[:200]!r} is this very swarm, or no name of one")
+    principals = message.task_contributors
+    if len(principals) > MAX_CONTRIBUTORS or max(map(len, principals)) > MAX_PRINCIPAL:
+        raise BadRequest(
+            f"task_contributors are more than {MAX_CONTRIBUTORS}, or one has more than {MAX_PRINCIPAL} characters"
+        )
     ours = [each for each in message.task_contributors if Principal.parse(each).swarm == swarm.name]
     if back and not ours:
         raise BadRequest("no contributor is of this swarm; send a new task to /interswarm/forward")
@@ -70,16 +82,16 @@ def runner_of(caller_id: str, swarm: SwarmCore) -> str:
 
 
 def may_reach(
-    task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, *, caller_id: str, peer_id: str
+    task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, *, caller_id: str, is_known: bool
 ) -> bool:
-    """Whether a message may belong to a task: its caller has brought the task, or speaks for a swarm with a part in it.
+    """Whether a message may belong to a task: its swarm has brought the task here, or has a part in it.
 
-    `caller_id` is the id of the token that the message came with, `peer_id` the id of the token of the swarm
-    that it says it is from.
+    `caller_id` is the id of the token that the message came with; `is_known` is whether that is known to be of the
+    swarm that the message says it is from.
     """
-    if task.instance == runner_of(caller_id, swarm):
+    if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.asker:
         return True
-    return message.source_swarm in task.contacts and caller_id == peer_id
+    return is_known and message.source_swarm in task.contacts
 
 
 def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, stamp: Stamp) -> TaskChange | None:
@@ -145,8 +157,14 @@ class _Reception:
         contributors = dict.fromkeys((*task.contributors, *self.wrapper.task_contributors))
         if task.asker is not None:
             contributors[task.instance] = None
-        draft.updates["contributors"] = tuple(contributors)[:MAX_CONTRIBUTORS]
-        draft.meet(self.source, parse_agent_address(self._sender().address)[0], knows=True)
+        if len(contributors) > 2 * MAX_CONTRIBUTORS:
+            raise BadRequest(
+                f"task {task.task_id!r} would have more than {2 * MAX_CONTRIBUTORS} contributors"
+            )
+        draft.updates["contributors"] = tuple(contributors)
+        sender = self._sender()
+        is_system = sender.address_type == "system"
+        draft.meet(self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], knows=True)
         draft.emit(
             EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
         )
@@ -167,6 +185,7 @@ class _Reception:
         draft = self.draft
         ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
         if draft.status is TaskStatus.RUNNING:
+            draft.updates["questions"] = ()
             draft.move(Transition.COMPLETE)
             draft.end_with(ending)
         draft.requests = ()
@@ -175,6 +194,9 @@ class _Reception:
     def _answer(self) -> None:
         """Bring an answer to whoever has asked for it, and nothing to a task that has stopped and asked for none."""
         draft = self.draft
+        contact = self.task.contacts.get(self.source)
+        if contact is not None and contact.over and is_end(self.wrapper):
+            return  # an echo of what it was told last
         asked = self._request_answered()
         if asked is not None:
             draft.settle_request(asked)
@@ -211,6 +233,7 @@ class _Reception:
 
     def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
         draft, task = self.draft, self.task
+        joins = self.source == task.asker and draft.is_running and not self.is_new
         if self.is_new:
             agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
             draft.updates["entrypoint"] = agent
@@ -222,25 +245,24 @@ class _Reception:
             self._limit_steps()
         message = self._message(kind, [create_agent_address(name) for name in mailboxes])
         draft.send(message, mailboxes)
-        if isinstance(message.message, MAILRequest):
-            draft.ask(
-                OpenRequest(
-                    request_id=message.message.request_id,
-                    sender=self._sender().address,
-                    recipient=mailboxes[0],
-                )
-            )
+        by_person = message.sender.address_type in ("user", "admin")
+        if isinstance(message.message, MAILRequest) or by_person:
+            seq = draft.last_seq if joins else 0
+            request_id, sender = id_of(self.payload), message.sender.address
+            draft.ask(OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq))
+            if joins:
+                question = Question(mailbox=mailboxes[0], seq=seq)
+                draft.updates["questions"] = (*task.questions, question)
 
     def _limit_steps(self) -> None:
         """No more steps than the swarm that asks has left."""
         left = _number(self.payload, STEPS_LEFT)
-        limits = self.draft.updates.get("limits", self.task.limits)
-        used = self.draft.updates.get("steps", self.task.steps)
-        if left is not None and used + left < limits.steps:
-            steps = used + left
-            self.draft.updates["limits"] = limits.model_copy(
-                update={"steps": steps, "turns": min(limits.turns, steps * TURNS_PER_STEP)}
-            )
+        if left is None:
+            return
+        own, limits = swarm_limits(self.swarm), self.draft.updates.get("limits", self.task.limits)
+        steps = min(own.steps, self.draft.updates.get("steps", self.task.steps) + left)
+        turns = min(own.turns, steps * TURNS_PER_STEP)
+        self.draft.updates["limits"] = limits.model_copy(update={"steps": steps, "turns": turns})
 
     def _recipients(self) -> list[str]:
         """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
@@ -262,17 +284,20 @@ class _Reception:
         return list(found)
 
     def _sender(self) -> MAILAddress:
-        """Who wrote it, as this swarm calls them: `name@swarm`, whatever swarm the message says."""
+        """Who wrote it, as this swarm calls them: `name@swarm`, whatever swarm the message says. Raises BadRequest."""
         sender = self.payload.sender
-        if sender.address_type == "system":
-            return sender.model_copy(update={"address": self.source})
         name, _ = parse_agent_address(sender.address)
-        return sender.model_copy(update={"address": format_agent_address(name, self.source)})
+        address = self.source if sender.address_type == "system" else format_agent_address(name, self.source)
+        try:
+            return MAILAddress(address_type=sender.address_type, address=address if name else "")
+        except ValidationError as error:
+            raise BadRequest(
+                f"the sender {sender.address!r} is no address of an agent or a person"
+            ) from error
 
     def _message(self, kind: MessageType, recipients: Sequence[MAILAddress]) -> MAILMessage:
         """The message as mail of this swarm: of another kind, where a completion is an answer here."""
         payload = self.payload
-        request_id = payload.request_id if isinstance(payload, MAILRequest | MAILResponse) else None
         return write_letter(
             kind,
             task_id=self.task.task_id,
@@ -281,7 +306,7 @@ class _Reception:
             subject=payload.subject,
             body=payload.body,
             stamp=self.draft.stamp,
-            request_id=request_id,
+            request_id=id_of(payload),
             sender_swarm=self.source,
             routing_info=payload.routing_info,
         )
@@ -302,4 +327,4 @@ def _fingerprint(message: MAILInterswarmMessage) -> str:
 def _number(payload: MAILPayload, name: str) -> int | None:
     """A positive number from `routing_info`; None where there is none."""
     value = (payload.routing_info or {}).get(name)
-    return value if type(value) is int and value > 0 else None
+    return value if type(value) is int and 0 < value <= MAX_NUMBER else None

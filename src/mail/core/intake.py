@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mail.core.address import EVERYONE, Principal, create_agent_address, is_swarm_name
+from mail.core.address import EVERYONE, MAX_ADDRESS, Principal, create_agent_address, is_swarm_name
 from mail.core.agents import History, SwarmCore
 from mail.core.breakpoint_results import read_results
 from mail.core.calls import tool_result
@@ -25,7 +25,7 @@ from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.hints import did_you_mean
 from mail.core.letters import write_letter
-from mail.core.limits import TURNS_PER_STEP, Limits
+from mail.core.limits import ANSWER_SECONDS, TURNS_PER_STEP, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
 from mail.core.peers import peer_mailbox
 from mail.core.record import Record
@@ -116,6 +116,10 @@ def admit(
             abandon_breakpoint(draft)
             _resume(draft, submission)
         else:
+            if submission.targets and all(request.sender for request in task.requests):
+                raise BadRequest(
+                    f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
+                )
             _join_running(draft, submission)
         _deliver(draft, caller, submission)
     return draft.seal()
@@ -146,8 +150,8 @@ def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
     """Raise BadRequest for targets that are no agents of other swarms, or too many."""
     for target in submission.targets:
         name, where = parse_agent_address(target)
-        if not name or where is None or not is_swarm_name(where):
-            raise BadRequest(f"target {target!r} is not of the form agent@swarm")
+        if not name or where is None or not is_swarm_name(where) or len(target) > MAX_ADDRESS:
+            raise BadRequest(f"target {target[:MAX_ADDRESS]!r} is not of the form agent@swarm")
         if where == swarm.name:
             raise BadRequest(f"{target!r} is of this very swarm; POST /message writes to its agents")
     if submission.msg_type == "request" and len(submission.targets) != 1:
@@ -274,27 +278,26 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
 
 def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Send the person's words to agents of other swarms; the task ends with what these answer."""
-    targets = tuple(dict.fromkeys(submission.targets))
-    request_id = draft.stamp.new_id()
-    message = write_letter(
-        submission.msg_type,
-        task_id=draft.task_id,
-        sender=caller.address,
-        recipients=[create_agent_address(target) for target in targets],
-        subject=submission.subject,
-        body=submission.body,
-        stamp=draft.stamp,
-        request_id=request_id,
-        routing_info=submission.routing_info,
-    )
-    mailboxes: dict[str, None] = {}
-    for target in targets:
+    for target in dict.fromkeys(submission.targets):
         name, swarm = parse_agent_address(target)
         assert swarm is not None
+        request_id = draft.stamp.new_id()
+        message = write_letter(
+            submission.msg_type,
+            task_id=draft.task_id,
+            sender=caller.address,
+            recipients=[create_agent_address(target)],
+            subject=submission.subject,
+            body=submission.body,
+            stamp=draft.stamp,
+            request_id=request_id,
+            routing_info=submission.routing_info,
+        )
         draft.meet(swarm, name)
-        draft.ask(OpenRequest(request_id=request_id, sender="", recipient=target))
-        mailboxes[peer_mailbox(swarm)] = None
-    draft.send(message, list(mailboxes))
+        draft.ask(
+            OpenRequest(request_id=request_id, sender="", recipient=target, due=draft.due_in(ANSWER_SECONDS))
+        )
+        draft.send(message, [peer_mailbox(swarm)])
 
 
 def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:

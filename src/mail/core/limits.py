@@ -8,6 +8,12 @@ TURNS_PER_STEP = 20
 FAULTS_IN_A_ROW = 5
 """An agent that errs this often without one good turn has failed; others are told, or the task ends."""
 
+ANSWER_SECONDS = 3_600.0
+"""How long a request to another swarm waits for its answer before the sender is told that there is none."""
+
+BROADCAST_SECONDS = 60.0
+"""The same for a broadcast to other swarms, which nobody has to answer."""
+
 OPEN_REQUESTS = 256
 """Unanswered requests that a task remembers, so that its record stays small; the oldest go first."""
 

@@ -140,11 +140,18 @@ MAIL_TOOLS: dict[str, type[MAILTool]] = {
 """Every MAIL tool by its name; no action may take one of these names."""
 
 
+UNREADABLE_CALL = "unreadable_call"
+"""The name under which an agent function reports a call that it can't hand over: `tool` is its name, `problem` says
+what is wrong, for the agent to be told."""
+
+
 def read_call(call: AgentToolCall) -> MAILTool:
     """The checked arguments of a call of a MAIL tool.
 
     Raises ToolCallFault, with every wrong argument named, for bad arguments or a tool that isn't MAIL's.
     """
+    if call.tool_name == UNREADABLE_CALL and "problem" in call.tool_args:
+        raise ToolCallFault(f"{call.tool_args.get('tool')}: {call.tool_args['problem']}")
     tool = MAIL_TOOLS.get(call.tool_name)
     if tool is None:
         raise ToolCallFault(f"there is no tool {call.tool_name!r}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from mail.core.address import (
     EVERYONE,
+    MAX_PRINCIPAL,
     MAILAddress,
     Principal,
     create_agent_address,
@@ -20,7 +21,15 @@ from mail.core.change import InboxEntry, TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILBroadcast, MAILPayload, MAILRequest, MAILResponse
+from mail.core.limits import BROADCAST_SECONDS
+from mail.core.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+)
 from mail.core.peers import ALL_PEERS, peer_mailbox, peer_of
 from mail.core.prompt import render_message
 from mail.core.stall import prevent_stall
@@ -34,6 +43,9 @@ STEPS_LEFT = "steps_left"
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
 """How long mail rests after each time that its peer could not be reached; the time after the last, it fails."""
+
+ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
+"""The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
 
 
 def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessage:
@@ -123,7 +135,7 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stam
         EventKind.INTERSWARM_MESSAGE_SENT,
         f"sent interswarm message {way} to swarm {peer}:\n{render_message(turn.entry.message)}",
     )
-    _reached(draft, peer)
+    _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
         draft.updates["contributors"] = tuple(dict.fromkeys((*task.contributors, contributor)))
@@ -137,7 +149,7 @@ def undelivered(task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: St
     """The message can't be delivered: whoever wrote it is told, and the task goes on."""
     draft, peer = _end_delivery(task, swarm, turn, stamp)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
-    _reached(draft, peer)
+    _reached(draft, peer, turn.entry)
     _tell_sender(draft, turn.entry, peer, reason)
     prevent_stall(draft)
     return draft.seal()
@@ -147,9 +159,10 @@ def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp)
     """The peer can't be reached now: its mailbox rests, and the message stays; after the last try it fails."""
     peer = peer_of(turn.mailbox) or ""
     contact = task.contacts.get(peer, Contact(agent=EVERYONE))
-    if contact.failures >= len(RETRY_SECONDS):
+    pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
+    if contact.failures >= len(pauses):
         return undelivered(task, swarm, turn, f"given up after {contact.failures + 1} tries: {reason}", stamp)
-    seconds = RETRY_SECONDS[contact.failures]
+    seconds = pauses[contact.failures]
     draft = Draft(task, swarm, stamp)
     draft.end_turn(turn, consume=False)
     draft.emit(
@@ -169,6 +182,7 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], stam
     others = [peer for peer in peers if peer != swarm.name]
     for peer in others:
         draft.meet(peer, EVERYONE)
+        ask_everyone(draft, turn.entry.message, peer)
     if others:
         draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
     else:
@@ -186,16 +200,40 @@ def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> tup
     return draft, peer or ALL_PEERS
 
 
-def _reached(draft: Draft, peer: str) -> None:
-    """What was counted for the message that is gone does not count for the next."""
+def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
+    """The message is gone: what was counted for it does not count for the next, and the peer knows how things stand."""
     contact = draft.contacts.get(peer)
-    if contact is not None and contact.failures:
-        draft.contacts[peer] = contact.model_copy(update={"failures": 0, "retry_at": 0.0})
+    if contact is not None:
+        is_end = contact.ending == entry.message.id
+        changes = {"failures": 0, "retry_at": 0.0, "over": is_end}
+        draft.contacts[peer] = contact.model_copy(update=changes | ({"ending": ""} if is_end else {}))
+
+
+def lapse(task: Task, swarm: SwarmCore, now: float, stamp: Stamp) -> TaskChange | None:
+    """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
+    draft = Draft(task, swarm, stamp)
+    lapsed = [request for request in task.requests if request.due is not None and request.due <= now]
+    for request in lapsed:
+        draft.settle_request(request)
+    for request in lapsed:
+        text = f"{request.recipient} has not answered in time. What comes later still reaches you."
+        draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
+        if not request.sender:
+            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
+        elif request.sender in swarm.agents:
+            draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
+    prevent_stall(draft)
+    return draft.seal() if lapsed else None
 
 
 def _is_of(principal: str, swarm: str) -> bool:
     """Whether a peer's word for where it keeps the task can be believed: a principal of its own."""
-    return principal.startswith("swarm:") and principal.endswith(f"@{swarm}") and principal.count("@") == 1
+    return (
+        len(principal) <= MAX_PRINCIPAL
+        and principal.startswith("swarm:")
+        and principal.endswith(f"@{swarm}")
+        and principal.count("@") == 1
+    )
 
 
 def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> None:
@@ -203,22 +241,40 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
     payload = entry.message.message
     text = f"Your message {payload.subject!r} could not be delivered to swarm {peer}: {reason}"
     sender = payload.sender
-    asked = _request_in(draft, payload, peer)
-    if asked is not None:
-        draft.settle_request(asked)
+    asked = [
+        request
+        for request in draft.requests
+        if request.request_id == id_of(payload) and request.asked == peer
+    ]
+    for request in asked:
+        draft.settle_request(request)
     if not draft.is_running:
         return
     if sender.address_type == "agent" and sender.address in draft.swarm.agents:
         draft.tell(sender.address, Subject.RUNTIME_ERROR, text)
-    elif asked is not None:
-        draft.answer_owner(create_agent_address(asked.recipient), text, failed=True)
+    for request in asked:
+        if not request.sender:
+            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
 
 
-def _request_in(draft: Draft, payload: MAILPayload, peer: str) -> OpenRequest | None:
-    """The open request that a message has brought to a peer, if it has."""
-    ids = {payload.request_id} if isinstance(payload, MAILRequest) else set()
-    if isinstance(payload, MAILBroadcast):
-        ids = {payload.broadcast_id}
-    return next(
-        (request for request in draft.requests if request.request_id in ids and request.asked == peer), None
+def ask_everyone(draft: Draft, message: MAILMessage, swarm: str) -> None:
+    """Remember that the agents of another swarm may answer a broadcast, for a while."""
+    draft.ask(
+        OpenRequest(
+            request_id=id_of(message.message),
+            sender=message.sender.address,
+            recipient=format_agent_address(EVERYONE, swarm),
+            due=draft.due_in(BROADCAST_SECONDS),
+        )
     )
+
+
+def id_of(payload: MAILPayload) -> str:
+    """The id by which an answer can name a message."""
+    match payload:
+        case MAILRequest() | MAILResponse():
+            return payload.request_id
+        case MAILInterrupt():
+            return payload.interrupt_id
+        case MAILBroadcast():
+            return payload.broadcast_id

@@ -84,8 +84,11 @@ class Peers(Protocol):
         """The names of the swarms that mail can be sent to."""
         ...
 
-    async def caller_id(self, swarm: str) -> str:
-        """The id of the token with which a swarm calls this server: its name, unless the registry says otherwise."""
+    async def caller_id(self, swarm: str) -> str | None:
+        """The id of the token with which a swarm calls this server: its name, unless the registry says otherwise.
+
+        None for a swarm that is not known.
+        """
         ...
 
     async def discover(self, urls: Sequence[str]) -> str:

@@ -140,7 +140,7 @@ class Store(Protocol):
         ...
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks whose deadline has passed."""
+        """The running tasks that are due (`Task.due`)."""
         ...
 
     async def count_active_instances(self) -> int:

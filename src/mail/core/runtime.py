@@ -33,7 +33,15 @@ from mail.core.tasks import Task, TaskKey
 from mail.core.turn import expire
 from mail.core.turn_work import TurnReport, TurnWork
 from mail.core.watching import Submitted, Watching
-from mail.errors import BadRequest, LeaseLost, MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import (
+    BadRequest,
+    Forbidden,
+    LeaseLost,
+    MAILError,
+    StoreUnavailable,
+    TaskNotFound,
+    VersionConflict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -128,18 +136,29 @@ class Runtime(Watching):
         """Accept a message of another swarm; when this returns, it is stored and will be worked on.
 
         `caller_id` is the id of the token that it came with; `back` is whether it was said to belong to a task
-        that is known here. Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
+        that is known here. Raises BadRequest, Forbidden or TaskNotFound when it can't be accepted; then nothing is
+        stored.
         """
         keys = places(message, self.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
-        peer_id = source if self.peers is None else await self.peers.caller_id(source)
+        expected = source if self.peers is None else await self.peers.caller_id(source)
+        if expected is not None and expected != caller_id:
+            logger.warning(
+                "a message of swarm %s was refused: it came with the token of %r, and not of %r. If that is its token, "
+                "register the swarm with this id as caller_id",
+                source,
+                caller_id,
+                expected,
+            )
+            raise Forbidden(f"this token is not known to be of swarm {source!r}, as whose it is shown")
+        is_known = expected is not None
         while True:
-            task = await self._find(keys, message, caller_id, peer_id)
+            task = await self._find(keys, message, caller_id, is_known)
             if task is not None:
                 change = receive(task, self.swarm, message, self.stamp)
-            elif back:
-                raise TaskNotFound(f"there is no task {message.payload.task_id!r}")
+            elif back or await self.store.load(keys[-1]) is not None:
+                raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
             else:
                 change = begin(self.swarm, keys[-1], message, self.stamp, hop_limit=self.hop_limit)
             try:
@@ -153,23 +172,15 @@ class Runtime(Watching):
         return Received(keys[-1] if task is None else task.key, runner_of(caller_id, self.swarm))
 
     async def _find(
-        self, keys: Sequence[TaskKey], message: MAILInterswarmMessage, caller_id: str, peer_id: str
+        self, keys: Sequence[TaskKey], message: MAILInterswarmMessage, caller_id: str, is_known: bool
     ) -> Task | None:
         """The first of these tasks that the message may belong to."""
         for key in keys:
             task = await self.store.load(key)
-            if task is None:
-                continue
-            if may_reach(task, self.swarm, message, caller_id=caller_id, peer_id=peer_id):
+            if task is not None and may_reach(
+                task, self.swarm, message, caller_id=caller_id, is_known=is_known
+            ):
                 return task
-            if message.source_swarm in task.contacts:
-                logger.warning(
-                    "a message of swarm %s was refused: it came with the token of %r, and not of %r. If that is its "
-                    "token, register the swarm with this id as caller_id",
-                    message.source_swarm,
-                    caller_id,
-                    peer_id,
-                )
         return None
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:

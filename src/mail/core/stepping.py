@@ -28,7 +28,7 @@ from mail.errors import StepFailed, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)
 
-TURNS_PER_STEP = 25
+TURNS_TO_RESPOND = 25
 """An agent that goes on calling actions for longer than this gives no response any more."""
 
 Shorten = Callable[[History, History], Awaitable[tuple[int, str] | None]]
@@ -62,11 +62,11 @@ async def take_step(
     CURRENT_TASK.set(key.task_id)
     step.check(runtime.swarm)
     instructions = await _begin(runtime, key, step)
-    for _ in range(TURNS_PER_STEP):
+    for _ in range(TURNS_TO_RESPOND):
         said = await _take_turn(runtime, key, step, instructions, options)
         if said is not None:
             return said
-    raise StepFailed(f"agent {step.target!r} gave no response within {TURNS_PER_STEP} turns")
+    raise StepFailed(f"agent {step.target!r} gave no response within {TURNS_TO_RESPOND} turns")
 
 
 async def _begin(runtime: Runtime, key: TaskKey, step: Step) -> int:

@@ -67,11 +67,17 @@ class OpenRequest(Record):
 
     Its ends are names of agents, `agent@swarm` for those elsewhere. The sender may be the task's owner, who has
     written to another swarm; it is empty then.
+
+    Attributes:
+        seq: that of its message, where it joined a task that was running: for a `Question`.
+        due: when it lapses, in seconds since the epoch; None for never.
     """
 
     request_id: str
     sender: str
     recipient: str
+    seq: int = 0
+    due: float | None = None
 
     @property
     def asked(self) -> str | None:
@@ -100,6 +106,8 @@ class Contact(Record):
         runner: the principal under which it keeps the task, where it has said so.
         failures: how often in a row its mail could not be delivered.
         retry_at: when that is tried again, in seconds since the epoch.
+        ending: the id of the message that tells it how the task has ended, while that is on its way.
+        over: whether it has been told so, and has been given nothing since.
     """
 
     agent: str
@@ -107,10 +115,12 @@ class Contact(Record):
     runner: str = ""
     failures: int = 0
     retry_at: float = 0.0
+    ending: str = ""
+    over: bool = False
 
 
 class Question(Record):
-    """A person's message that joined a task which was running already, and that no agent has read yet."""
+    """A message of a person, or of the swarm that asks, which has joined a running task and is not read yet."""
 
     mailbox: str
     seq: int
@@ -318,6 +328,14 @@ class Task(Record):
         """When the mail of a mailbox may be worked on, in seconds since the epoch; 0 for at once."""
         contact = self.contacts.get(peer_of(mailbox) or "")
         return contact.retry_at if contact else 0.0
+
+    @property
+    def due(self) -> float | None:
+        """When something is to be done if nothing happens before: at its deadline, or when a request lapses."""
+        times = [request.due for request in self.requests if request.due is not None]
+        if self.limits.deadline is not None:
+            times.append(self.limits.deadline)
+        return min(times, default=None)
 
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline, if any, has passed at `now` (seconds since the epoch)."""

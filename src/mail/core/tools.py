@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.context import OFFER
+from mail.core.json_schema import inlined
 from mail.core.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -64,7 +65,7 @@ def pydantic_model_to_tool(
 
     The name defaults to the class's name and the description to its docstring.
     """
-    schema = model_cls.model_json_schema()
+    schema = inlined(model_cls.model_json_schema())
     schema.pop("title", None)
     described = schema.pop("description", "")
     for prop in schema.get("properties", {}).values():
@@ -76,7 +77,7 @@ def tool_declaration(
     name: str, description: str, parameters: dict[str, Any], style: ToolFormat
 ) -> dict[str, Any]:
     """Put a tool's parts into the shape that the API of that style takes."""
-    function = {"name": name, "description": description, "parameters": parameters}
+    function = {"name": name, "description": description, "parameters": inlined(parameters)}
     if style == "responses":
         return {"type": "function", **function, "strict": False}
     if style == "completions":

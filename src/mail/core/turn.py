@@ -19,6 +19,7 @@ from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
 from mail.core.limits import FAULTS_IN_A_ROW
 from mail.core.message import MAILMessage, parse_agent_address
+from mail.core.outbound import lapse
 from mail.core.prompt import render_message
 from mail.core.stall import prevent_stall
 from mail.core.stamp import Stamp
@@ -87,9 +88,15 @@ def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
 
 
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:
-    """The task's deadline has passed: end it. None where it is over already, or has got a new deadline."""
-    if not task.is_running or not task.is_overdue(stamp.now().timestamp()):
+    """The task is due: end it, where that is its deadline, or let its requests to other swarms lapse.
+
+    None where it is over already, or has got another deadline.
+    """
+    now = stamp.now().timestamp()
+    if not task.is_running:
         return None
+    if not task.is_overdue(now):
+        return lapse(task, swarm, now, stamp)
     draft = Draft(task, swarm, stamp)
     if turn is not None:
         draft.end_turn(turn, consume=False)

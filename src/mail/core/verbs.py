@@ -14,6 +14,7 @@ from mail.core.calls import AgentToolCall
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.guide import write_guide
+from mail.core.limits import ANSWER_SECONDS
 from mail.core.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -31,6 +32,7 @@ from mail.core.mail_tools import (
     write_message,
 )
 from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
+from mail.core.outbound import ask_everyone
 from mail.core.peers import ALL_PEERS, peer_mailbox
 from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
 from mail.errors import (
@@ -97,7 +99,14 @@ class Verbs:
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
         self._send(message, target)
-        self.draft.ask(OpenRequest(request_id=message.message.request_id, sender=self.name, recipient=target))
+        self.draft.ask(
+            OpenRequest(
+                request_id=message.message.request_id,
+                sender=self.name,
+                recipient=target,
+                due=self.draft.due_in(ANSWER_SECONDS) if "@" in target else None,
+            )
+        )
         return f"request sent to {target}"
 
     def _send_response(self, tool: SendResponse) -> str:
@@ -108,6 +117,8 @@ class Verbs:
         if self.is_finished:
             return _DROPPED
         request_id = answered.request_id if answered else self._request_read_from(target)
+        if "@" in target and tool.subject in Subject:  # on the wire, the runtime's subjects mean something
+            tool = tool.model_copy(update={"subject": tool.subject.strip(":")})
         self._send(self._write(tool, request_id), target)
         return f"response sent to {target}"
 
@@ -137,9 +148,11 @@ class Verbs:
             self._check_swarm(swarm)
         if self.is_finished:
             return _DROPPED
+        message = self._write(tool)
         for swarm in swarms:
             self.draft.meet(swarm, EVERYONE)
-        self.draft.send(self._write(tool), [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
+            ask_everyone(self.draft, message, swarm)
+        self.draft.send(message, [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
         return f"broadcast sent to {', '.join(swarms) or 'all known swarms'}"
 
     def _discover_swarms(self, tool: DiscoverSwarms) -> str:

@@ -21,6 +21,10 @@ from mail.factories.retry import RetryPolicy
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
 
 PROXY_VARIABLE = "LITELLM_PROXY_API_BASE"
+PROXY_KEY_VARIABLE = "LITELLM_PROXY_API_KEY"
+
+NO_KEY = "none"
+"""Sent to a proxy where there is no key for it: with an empty one, litellm would send it a provider's key."""
 
 AgentOutput = tuple[str | None, list[AgentToolCall]]
 
@@ -119,7 +123,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         Args:
             llm: the model, as litellm names it: `openai/gpt-5-mini`.
             system: its instructions.
-            user_token: the key for the proxy; providers' own keys are in the environment.
+            user_token: the key for the proxy, else LITELLM_PROXY_API_KEY; providers' own keys are in the
+                environment, and never sent to the proxy.
             reasoning_effort: how much it should reason: `low`, `medium`, `high`, …
             thinking_budget: tokens that Claude may think for; goes before `reasoning_effort`.
             max_tokens: tokens that it may write, thinking included.
@@ -199,7 +204,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             max_tokens=self.max_tokens,
             streams=self.stream_tokens,
             api_base=self._proxy() if self.use_proxy else None,
-            api_key=self.user_token if self.use_proxy else None,
+            api_key=self._proxy_key() if self.use_proxy else None,
         )
 
     def _proxy(self) -> str:
@@ -207,6 +212,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if not base:
             raise AgentUnavailable(f"agent {self.name!r} uses a proxy: set {PROXY_VARIABLE} to its address")
         return base
+
+    def _proxy_key(self) -> str:
+        return self.user_token or os.environ.get(PROXY_KEY_VARIABLE) or NO_KEY
 
 
 def base_agent_factory(*arguments: Any, **parameters: Any) -> LiteLLMAgentFunction:

@@ -7,7 +7,7 @@ one message that litellm else makes of them does not.
 from typing import Any
 
 from mail.core.agents import ToolChoice
-from mail.factories.assembly import MalformedReply, parse_arguments
+from mail.factories.assembly import MalformedReply, UnstorableArguments, parse_arguments
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry
 from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
@@ -30,7 +30,8 @@ async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, 
     arguments = chat_arguments(request)
     if not arguments["stream"]:
         response = await litellm.acompletion(**request.connection(seconds), **arguments)
-        reader.take(response.choices[0].message, response.choices[0].finish_reason, heard)
+        for choice in response.choices[:1]:  # some providers send none where the model says nothing
+            reader.take(choice.message, choice.finish_reason, heard)
         return reader.reply(getattr(response, "usage", None))
     stream = await litellm.acompletion(**request.connection(seconds), **arguments)
     usage = None
@@ -171,8 +172,8 @@ class ChatReader:
         if block["type"] != "call":
             return block
         try:
-            arguments = parse_arguments(block["name"], block["arguments"])
-        except MalformedReply:
+            arguments: Any = parse_arguments(block["name"], block["arguments"])
+        except (MalformedReply, UnstorableArguments):  # as the assembly will find, too
             arguments = block["arguments"]
         kind = "server_tool_use" if block["id"].startswith("srvtoolu_") else "tool_use"
         return {"type": kind, "id": block["id"], "name": block["name"], "input": arguments}

@@ -9,7 +9,7 @@ these shapes; they serve for a reply that has just come and for one that is sent
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,24 @@ def is_response_item(entry: Entry) -> bool:
 def items_of(said: Iterable[Entry]) -> tuple[Item, ...]:
     """The items of what was said, in order."""
     return tuple(item for entry in said for item in _items_of_entry(entry))
+
+
+def without_arguments(entry: Entry, call_ids: Container[str]) -> Entry:
+    """The entry, the calls with these ids in it without their arguments."""
+    if is_response_item(entry):
+        is_meant = entry["type"] == "function_call" and entry["call_id"] in call_ids
+        return {**entry, "arguments": "{}"} if is_meant else entry
+    if has_blocks(entry):
+        blocks = [
+            {**block, "input": {}} if block["type"] == "tool_use" and block["id"] in call_ids else block
+            for block in entry["content"]
+        ]
+        return {**entry, "content": blocks}
+    calls = [
+        {**call, "function": {**call["function"], "arguments": "{}"}} if call["id"] in call_ids else call
+        for call in entry.get("tool_calls") or ()
+    ]
+    return {**entry, "tool_calls": calls} if calls else entry
 
 
 def _items_of_entry(entry: Entry) -> Iterator[Item]:

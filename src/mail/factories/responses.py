@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
@@ -41,6 +41,7 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "input": to_responses(read_history(request.history)),
         "stream": request.streams,
+        "store": False,
     }
     if request.system:
         arguments["instructions"] = request.system
@@ -49,7 +50,7 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     if request.reasoning_effort:
         arguments["reasoning"] = {"effort": request.reasoning_effort, "summary": "auto"}
     if request.reasoning_effort or request.traits.reasons:
-        arguments |= {"store": False, "include": ["reasoning.encrypted_content"]}
+        arguments["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         choice = tool_choice_for(request.tool_choice, "responses")
         arguments |= {"tools": list(request.tools), "tool_choice": choice}
@@ -67,6 +68,7 @@ class ResponsesReader:
         self._items: dict[int, Entry] = {}
         self._done: set[int] = set()
         self._summaries: dict[int, dict[int, str]] = {}
+        self._heard: dict[str, tuple[int, int]] = {}
 
     def take(self, event: Any, heard: Heard) -> Any:
         """Take in an event; returns the response where this is its end. Raises Troubled."""
@@ -81,14 +83,22 @@ class ResponsesReader:
                 parts = self._summaries.setdefault(data["output_index"], {})
                 index = data.get("summary_index", 0)
                 parts[index] = parts.get(index, "") + data["delta"]
-                heard("reasoning", data["delta"])
+                self._tell(heard, "reasoning", data, index)
             case "response.output_text.delta" | "response.refusal.delta":
-                heard("text", data["delta"])
+                self._tell(heard, "text", data, data.get("content_index", 0))
             case "response.failed" | "error":
                 raise Troubled(Cause.OUTAGE)
             case "response.completed" | "response.incomplete":
                 return getattr(event, "response", None) or data["response"]
         return None
+
+    def _tell(self, heard: Heard, kind: Literal["reasoning", "text"], data: Entry, part: int) -> None:
+        """Let a delta be heard; each part of the reply begins on a line of its own."""
+        place = (data["output_index"], part)
+        if self._heard.get(kind, place) != place:
+            heard(kind, "\n")
+        self._heard = {kind: place}  # who listens tells the kinds apart
+        heard(kind, data["delta"])
 
     def reply(self, litellm: Any, response: Any, heard: Heard) -> ModelReply:
         """The reply, given the response that ends it."""

@@ -1,6 +1,6 @@
 """From what litellm, httpx and asyncio raise to what went wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -11,6 +11,9 @@ from mail.factories.retry import Cause, Trouble
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
 """What litellm calls a broken connection as well, though a program was wrong; it would be again."""
+
+QUOTA = "insufficient_quota"
+"""OpenAI's code of the 429 that no waiting helps against; litellm has no type for it."""
 
 
 class Troubled(Exception):
@@ -23,6 +26,8 @@ class Troubled(Exception):
 
 def read_trouble(litellm: Any, error: Exception) -> Trouble | None:
     """What went wrong; None where it is no trouble of a call, but a fault in this program."""
+    import httpx
+
     match error:
         case Troubled():
             return Trouble(error.cause)
@@ -32,34 +37,30 @@ def read_trouble(litellm: Any, error: Exception) -> Trouble | None:
             return Trouble(Cause.CONTEXT, 400)
         case litellm.ContentPolicyViolationError():
             return Trouble(Cause.FILTERED, 400)
-        case TimeoutError() | litellm.Timeout():
+        case TimeoutError() | litellm.Timeout() | litellm.openai.APITimeoutError() | httpx.TimeoutException():
             return Trouble(Cause.TIMEOUT)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if "TimeoutException" in names or "APITimeoutError" in names:
-        return Trouble(Cause.TIMEOUT)
-    if "TransportError" in names or isinstance(
-        error, ConnectionError
-    ):  # httpx's, where litellm lets them through
-        return Trouble(Cause.CONNECTION)
+        case ConnectionError() | httpx.TransportError():  # where litellm lets them through
+            return Trouble(Cause.CONNECTION)
+        case litellm.APIConnectionError():
+            *_, root = _chain(error)
+            return None if isinstance(root, FAULTS) else Trouble(Cause.CONNECTION)
     status = getattr(error, "status_code", None)
-    if not isinstance(status, int):
-        return None
-    if isinstance(error, litellm.APIConnectionError):
-        return None if isinstance(_root(error), FAULTS) else Trouble(Cause.CONNECTION)
-    return _by_status(error, status)
+    return _by_status(error, status) if isinstance(status, int) else None
 
 
-def _root(error: BaseException) -> BaseException:
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
-    return error
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came of."""
+    before: BaseException | None = error
+    while before is not None:
+        yield before
+        before = before.__cause__ or before.__context__
 
 
 def _by_status(error: Exception, status: int) -> Trouble:
     wait = retry_after(_headers(error), datetime.now(UTC))
     if status == 429:
-        quota = "insufficient_quota" in str(error) or "exceeded your current quota" in str(error)
-        return Trouble(Cause.QUOTA if quota else Cause.RATE_LIMIT, status, wait)
+        is_final = any(QUOTA in _codes(each) for each in _chain(error))
+        return Trouble(Cause.QUOTA if is_final else Cause.RATE_LIMIT, status, wait)
     if status in (401, 403):
         return Trouble(Cause.ACCESS, status)
     if status == 408:
@@ -67,6 +68,17 @@ def _by_status(error: Exception, status: int) -> Trouble:
     if status == 409 or status >= 500:
         return Trouble(Cause.OUTAGE, status, wait)
     return Trouble(Cause.REJECTED, status)
+
+
+def _codes(error: BaseException) -> list[Any]:
+    """The provider's own codes of an error, as its SDK or its answer tells them."""
+    import httpx
+
+    codes = [getattr(error, "code", None)]
+    if isinstance(error, httpx.HTTPStatusError):
+        with suppress(ValueError, httpx.StreamError, LookupError, TypeError):
+            codes.append(error.response.json()["error"]["code"])
+    return codes
 
 
 def _headers(error: Exception) -> Mapping[str, str]:

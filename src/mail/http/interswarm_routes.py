@@ -83,7 +83,7 @@ async def send_message(
     service = service_of(request)
     await service.refresh()
     swarm = service.runtime.swarm.name
-    submitted = await service.runtime.submit(caller.principal(swarm), body.submission())
+    submitted = await service.runtime.submit(caller.principal(swarm), body.submission(swarm))
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(

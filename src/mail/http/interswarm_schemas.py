@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from mail.core.address import parse_agent_address
 from mail.core.intake import Submission
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.message import MAILMessage, TaskId
@@ -59,14 +60,24 @@ class PostInterswarmMessage(Given):
         default=None, description="Whether the stream does without `ping` events."
     )
 
-    def submission(self) -> Submission:
-        """The message as the runtime takes it; what was asked of the stream goes with it, for the other swarms."""
+    def submission(self, swarm: str) -> Submission:
+        """The message as the runtime of `swarm` takes it; what was asked of the stream goes with it, for the others.
+
+        A single target may be an agent of this very swarm: then it is a message to that agent.
+        """
         hints = {"stream": self.stream, "ignore_stream_pings": self.ignore_stream_pings}
         routing_info = {
             **(self.routing_info or {}),
             **{name: value for name, value in hints.items() if value is not None},
         }
         given = {"subject": self.subject, "msg_type": self.msg_type, "task_id": self.task_id}
+        name, where = parse_agent_address(self.targets[0])
+        if len(self.targets) == 1 and where in (None, swarm):
+            return Submission(
+                body=self.body,
+                entrypoint=name,
+                **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+            )
         return Submission(
             body=self.body,
             targets=tuple(self.targets),

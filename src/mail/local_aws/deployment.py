@@ -8,10 +8,10 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mail.aws import AwsClient
+from mail.aws import AwsClient, Refused
 from mail.errors import ConfigurationError, MAILError
 from mail.local_aws.account import LocalAccount
-from mail.local_aws.stack import Cors, EventSource, FunctionSpec, Route, Schedule, Stack
+from mail.local_aws.stack import Cors, EventSource, FunctionSpec, FunctionUrl, Route, Schedule, Stack
 from mail.local_aws.template import Document, Template
 
 STACK = "mail"
@@ -22,6 +22,7 @@ _TEMPLATE = "template.json"
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _RATE = re.compile(r"rate\((\d+) (second|minute|hour|day)s?\)")
 _CORS = "x-amazon-apigateway-cors"
+_NO_URL = "ResourceNotFoundException"
 _INTEGRATED = re.compile(r"\$\{(\w+)\.(?:Arn|Alias)\}")
 
 
@@ -102,7 +103,7 @@ class Deployment:
             schedules=await self._take_over_schedules(functions),
             outputs=outputs,
             api_cors=next((_read_cors(cors) for api in apis if (cors := api.get(_CORS))), None),
-            url_cors=await self._url_cors(functions),
+            urls=await self._urls(functions),
         )
 
     async def _functions(self, physical: Mapping[str, str]) -> dict[str, FunctionSpec]:
@@ -124,15 +125,20 @@ class Deployment:
             )
         return functions
 
-    async def _url_cors(self, functions: Mapping[str, FunctionSpec]) -> dict[str, Cors]:
+    async def _urls(self, functions: Mapping[str, FunctionSpec]) -> dict[str, FunctionUrl]:
         found = {}
         for function in functions.values():
-            if function.is_web:
+            try:
                 url = await self._call(
-                    "lambda", "get_function_url_config", FunctionName=function.deployed_name
+                    "lambda",
+                    "get_function_url_config",
+                    expect=(_NO_URL,),
+                    FunctionName=function.deployed_name,
                 )
-                if "Cors" in url:
-                    found[function.name] = _read_cors(url["Cors"])
+            except Refused:
+                continue
+            cors = _read_cors(url["Cors"]) if "Cors" in url else None
+            found[function.name] = FunctionUrl(url["AuthType"] == "AWS_IAM", cors)
         return found
 
     async def _take_over_event_sources(

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.local_aws.functions import LambdaFunction
 from mail.local_aws.stack import Route
@@ -24,6 +24,8 @@ from mail.local_aws.stack import Route
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
 """What an invocation's event or answer may hold."""
+
+SIGNATURE = "AWS4-HMAC-SHA256 "
 
 _TEXT = re.compile(r"text/|application/(json|javascript|xml|x-www-form-urlencoded|[\w.+-]+\+(json|xml))")
 _NOT_PASSED_ON = {"connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"}
@@ -66,6 +68,20 @@ class HttpApi:
             if fits and route.method in (method, "ANY"):
                 return route, fits.groupdict()
         return None
+
+
+class OnlySigned:
+    """An application behind a function URL with `AuthType: AWS_IAM`. Nobody here can tell whose a signature is."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on what is signed."""
+        authorization = Request(scope).headers.get("authorization", "")
+        refusal = Response('{"Message":"Forbidden"}', status_code=403, media_type="application/json")
+        application = self._application if authorization.startswith(SIGNATURE) else refusal
+        await application(scope, receive, send)
 
 
 def _rank(route: Route) -> tuple[bool, bool, bool, bool]:

@@ -79,8 +79,16 @@ class Cors:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionUrl:
+    """The URL of a function; `is_signed` says whether its callers have to sign their requests (`AuthType: AWS_IAM`)."""
+
+    is_signed: bool
+    cors: Cors | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stack:
-    """What was deployed. `url_cors` is that of each function with a URL, `api_cors` that of the HTTP API."""
+    """What was deployed. `urls` are those of functions, by function; `api_cors` is that of the HTTP API."""
 
     functions: Mapping[str, FunctionSpec]
     event_sources: tuple[EventSource, ...]
@@ -88,4 +96,4 @@ class Stack:
     schedules: tuple[Schedule, ...]
     outputs: Mapping[str, str]
     api_cors: Cors | None = None
-    url_cors: Mapping[str, Cors] = field(default_factory=dict)
+    urls: Mapping[str, FunctionUrl] = field(default_factory=dict)

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from starlette.types import ASGIApp
+
 from mail.errors import MAILError
 from mail.local_aws.account import LocalAccount
 from mail.local_aws.deployment import Deployment
@@ -28,7 +30,7 @@ from mail.local_aws.event_sources import Poller
 from mail.local_aws.faults import Faults
 from mail.local_aws.function_url import WebFunction
 from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
-from mail.local_aws.http_api import HttpApi
+from mail.local_aws.http_api import HttpApi, OnlySigned
 from mail.local_aws.interpreter import (
     Interpreter,
     built_interpreter,
@@ -39,7 +41,7 @@ from mail.local_aws.ministack import Ministack, credentials
 from mail.local_aws.processes import LOOPBACK, system_environment
 from mail.local_aws.schedules import keep_schedule
 from mail.local_aws.serving import serving, with_cors
-from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Schedule, Stack
+from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.local_aws.template import Template
 from mail.server import base_url, listen
 
@@ -73,6 +75,7 @@ class LocalAws:
     Attributes:
         url: the base URL of the HTTP API.
         stream_url: that of the function that streams.
+        urls: those of other functions that have one, by function.
         tokens: a token for each role, where the functions check built-in ones.
         endpoint: what AWS_ENDPOINT_URL has to be to look into tables and queues.
     """
@@ -103,6 +106,7 @@ class LocalAws:
         self._resources = AsyncExitStack()
         self._interpreters: dict[tuple[Path, ...], Interpreter] = {}
         self._servers: dict[Interpreter, ForkServer] = {}
+        self.urls: dict[str, str] = {}
         self.tokens: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
@@ -155,11 +159,22 @@ class LocalAws:
         api = with_cors(HttpApi(self.stack.routes, functions), self.stack.api_cors)
         await self._resources.enter_async_context(serving(api, api_socket))
         for application in web:
-            streaming = with_cors(application, self.stack.url_cors.get(application.spec.name))
-            await self._resources.enter_async_context(serving(streaming, stream_socket))
+            cors = self.stack.urls[application.spec.name].cors
+            await self._resources.enter_async_context(serving(with_cors(application, cors), stream_socket))
+        for name in functions.keys() & self.stack.urls.keys():
+            await self._serve_url(name, functions)
         await self._start_pollers(functions)
         for schedule in self.stack.schedules:
             self._keep(keep_schedule(schedule, functions[schedule.function]))
+
+    async def _serve_url(self, name: str, functions: Mapping[str, LambdaFunction]) -> None:
+        """Let a function that handles events have its URL, which brings it the same events as the HTTP API."""
+        url, socket = self.stack.urls[name], listen(LOOPBACK, 0)
+        application: ASGIApp = HttpApi([Route("ANY", "$default", name)], functions)
+        if url.is_signed:
+            application = OnlySigned(application)
+        await self._resources.enter_async_context(serving(with_cors(application, url.cors), socket))
+        self.urls[name] = base_url(LOOPBACK, socket)
 
     async def _start_function(self, spec: FunctionSpec) -> LambdaFunction:
         interpreter = self._interpreter(spec)

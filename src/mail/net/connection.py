@@ -212,6 +212,8 @@ class PeerHTTP:
                 keepalive_expiry=IDLE_SECONDS,
             )
             transport = None if self.allow_private else AsyncPublicTransport(limits)
-            self._client = httpx.AsyncClient(limits=limits, transport=transport, follow_redirects=False)
+            self._client = httpx.AsyncClient(
+                limits=limits, transport=transport, follow_redirects=False, trust_env=False
+            )
             self._made_for = wanted
         return self._client

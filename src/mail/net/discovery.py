@@ -16,6 +16,9 @@ AT_ONCE = 8
 MAX_URLS = 20
 """How many servers are asked in one discovery, those aside that they know."""
 
+MAX_LISTED = 50
+"""How many of the swarms that servers list are looked at in one discovery."""
+
 
 @dataclass
 class Discoverer:
@@ -42,7 +45,10 @@ class Discoverer:
             self._problems[url] = f"was not asked: more than {MAX_URLS} URLs at a time"
         listings = await asyncio.gather(*map(self._ask_server, asked[:MAX_URLS]))
         listed = {entry.name: entry for listing in listings for entry in listing}
-        await asyncio.gather(*(self._meet(entry.base_url, entry.name) for entry in listed.values()))
+        for entry in list(listed.values())[MAX_LISTED:]:
+            self._problems[entry.base_url] = f"was not asked: more than {MAX_LISTED} swarms are listed"
+        seen = list(listed.values())[:MAX_LISTED]
+        await asyncio.gather(*(self._meet(entry.base_url, entry.name) for entry in seen))
         return Discovery(
             registered=tuple(sorted(self.found)),
             known=tuple(sorted(self._met)),

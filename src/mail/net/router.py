@@ -99,10 +99,10 @@ class InterswarmRouter:
         """The names of the swarms that mail can be sent to."""
         return await self.swarm_registry.names()
 
-    async def caller_id(self, swarm: str) -> str:
-        """The id of the token with which a swarm calls this server."""
+    async def caller_id(self, swarm: str) -> str | None:
+        """The id of the token with which a swarm calls this server; None where it is not known."""
         peer = await self.swarm_registry.find(swarm)
-        return (peer.caller_id if peer else "") or swarm
+        return None if peer is None else peer.caller_id or swarm
 
     async def discover(self, urls: Sequence[str]) -> str:
         """Register the public swarms that servers at these URLs are or know; returns what came of it, in words."""

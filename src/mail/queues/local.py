@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import time
@@ -26,8 +27,8 @@ RETRY_SECONDS = 1.0
 
 MAX_RETRY_SECONDS = 60.0
 
-DELIVERIES = 64
-"""How many messages are handed over to other swarms at once."""
+DELIVERIES_PER_PEER = 8
+"""How many messages are handed over to one other swarm at once; one that is slow keeps no other waiting."""
 
 
 class Lane:
@@ -104,6 +105,10 @@ class LocalQueue:
         """The most urgent token of an agent; waits for one. For one taker at a time."""
         return await self.turns.take()
 
+    async def take_delivery(self) -> tuple[TaskKey, str]:
+        """The most urgent token of another swarm's mail; waits for one. For one taker at a time."""
+        return await self.deliveries.take()
+
     def __len__(self) -> int:
         """How many tokens wait, those included that are not to be worked on yet."""
         return len(self.turns) + len(self.deliveries) + len(self._resting)
@@ -112,7 +117,7 @@ class LocalQueue:
 class LocalWorkers:
     """Runs turns off a `LocalQueue`, at most `concurrency` at once, until stopped.
 
-    Mail for other swarms doesn't count: it waits for them, at most `DELIVERIES` at once, and keeps no agent waiting.
+    Mail for other swarms doesn't count: it waits for them, and keeps no agent waiting.
     """
 
     def __init__(self, runtime: Runtime, queue: LocalQueue, *, concurrency: int = 64) -> None:
@@ -129,8 +134,8 @@ class LocalWorkers:
         """Take up what an earlier process left, and begin to work."""
         await self._runtime.recover()
         self._loops = [
-            asyncio.create_task(self._dispatch(self._queue.turns, self._concurrency)),
-            asyncio.create_task(self._dispatch(self._queue.deliveries, DELIVERIES)),
+            asyncio.create_task(self._dispatch()),
+            asyncio.create_task(self._dispatch_deliveries()),
             asyncio.create_task(self._sweep()),
         ]
 
@@ -160,18 +165,34 @@ class LocalWorkers:
             finally:
                 self._watchers.discard(watcher)
 
-    async def _dispatch(self, lane: Lane, concurrency: int) -> None:
-        """Start the turns of a lane in the order of their urgency.
+    async def _dispatch_deliveries(self) -> None:
+        """Let each other swarm have its share."""
+        shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(DELIVERIES_PER_PEER)
+        )
+        while True:
+            key, mailbox = await self._queue.take_delivery()
+            self._at_work += 1
+            delivery = asyncio.create_task(self._deliver(key, mailbox, shares[mailbox]))
+            self._turns.add(delivery)
+            delivery.add_done_callback(self._turns.discard)
+
+    async def _deliver(self, key: TaskKey, mailbox: str, share: asyncio.Semaphore) -> None:
+        await share.acquire()
+        await self._run(key, mailbox, share)
+
+    async def _dispatch(self) -> None:
+        """Start turns in the order of their urgency.
 
         A turn is started eagerly: what it can do without waiting it does at once, without a detour through
         the event loop, which gets its share all the same.
         """
         loop = asyncio.get_running_loop()
-        free = asyncio.Semaphore(concurrency)
+        free = asyncio.Semaphore(self._concurrency)
         last_break = loop.time()
         while True:
             await free.acquire()
-            key, mailbox = await lane.take()
+            key, mailbox = await self._queue.take()
             self._at_work += 1
             turn = asyncio.Task(self._run(key, mailbox, free), loop=loop, eager_start=True)
             if not turn.done():

@@ -57,7 +57,7 @@ class TaskIndex:
         return TaskPage(tasks, None)
 
     async def ready(self, quiet_since: str | None) -> list[Token]:
-        """A token for every mailbox with mail of the running tasks that have not changed since then."""
+        """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
         tasks = await self._running()
         return [
             token
@@ -67,8 +67,9 @@ class TaskIndex:
         ]
 
     async def overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks whose deadline has passed."""
-        return [task.key for task in await self._running(until=now) if task.is_overdue(now)]
+        """The running tasks that are due."""
+        tasks = await self._running(until=now)
+        return [task.key for task in tasks if task.due is not None and task.due <= now]
 
     async def count_active_instances(self) -> int:
         """How many instances have a running task, as far as the index knows."""
@@ -108,7 +109,7 @@ class TaskIndex:
         )
 
     async def _running(self, until: float | None = None) -> list[Task]:
-        """The running tasks, or those with a deadline up to `until`."""
+        """The tasks that there is work for, or the running ones with a deadline up to `until`."""
         items = await self._current(await self._running_partitions(until))
         running = [item for item in items.values() if "running" in item]
         read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)

@@ -213,10 +213,10 @@ def encode_running(task: Task) -> Item:
     """Its place in the index of the tasks that there is work for; nothing where it has stopped."""
     if not (task.is_running or task.is_delivering):
         return {}
-    deadline = task.limits.deadline if task.is_running else None
+    due = task.due if task.is_running else None
     return {
         "running": string(shard(partition(task.key))),
-        "due": number(NEVER if deadline is None else deadline),
+        "due": number(NEVER if due is None else due),
     }
 
 

@@ -261,7 +261,7 @@ class SQLiteStore:
             and finished is None
             and task.status is hot.task.status
             and task.is_delivering is hot.task.is_delivering
-            and (task.limits is hot.task.limits or task.limits == hot.task.limits)
+            and task.due == hot.task.due
         ):
             self._insert_commit(hot.row, change)
             return hot.row
@@ -270,13 +270,13 @@ class SQLiteStore:
             (row,) = self._sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering) VALUES (?, ?, ?, ?, ?)"
                 " RETURNING id",
-                (*task.key, task.status, task.limits.deadline, task.is_delivering),
+                (*task.key, task.status, task.due, task.is_delivering),
             ).fetchone()
         else:
             row = hot.row
             self._sql.execute(
                 "UPDATE tasks SET status = ?, deadline = ?, delivering = ? WHERE id = ?",
-                (task.status, task.limits.deadline, task.is_delivering, row),
+                (task.status, task.due, task.is_delivering, row),
             )
         if finished is not None:
             self._sql.execute(

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from mail.core.actions import ActionCore, ActionFunction
+from mail.core.json_schema import model_of
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.calling import as_action_function
 from mail.swarms_json.entries import ActionEntry, SwarmEntry
@@ -54,6 +55,7 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
 
 def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFunction:
     if action.function is None:
+        model_of(action.name, action.parameters)  # else nobody would find out what is wrong with them
         return left_to_the_user
     found = resolve(action.function)
     if isinstance(found, MadeIntoAction):

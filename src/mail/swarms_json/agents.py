@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any
 
-from mail.core.agents import AgentFunction
+from mail.core.agents import AGENT_FUNCTION, AgentFunction
 from mail.core.tools import ToolFormat
 from mail.errors import ConfigurationError
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE
@@ -45,7 +45,9 @@ def make_function(
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"{where}: its factory {_name(factory)!r} refused: {error}") from error
     if not callable(function):
-        raise ConfigurationError(f"{where}: its factory {_name(factory)!r} returned no function")
+        raise ConfigurationError(
+            f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; {AGENT_FUNCTION}"
+        )
     return function  # type: ignore[no-any-return]  # a factory is foreign code
 
 

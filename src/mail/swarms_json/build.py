@@ -8,7 +8,12 @@ from mail.swarms_json.actions import build_actions
 from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry, SwarmEntry
 from mail.swarms_json.references import Resolve, resolve_params, resolver
-from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, assemble, excluded_tools
+from mail.swarms_json.wiring import (
+    DEFAULT_TASK_MESSAGE_LIMIT,
+    assemble,
+    excluded_tools,
+    warn_of_inert_setting,
+)
 
 
 def build_swarm(
@@ -29,6 +34,8 @@ def build_swarm(
 
     Raises ConfigurationError for a reference that leads nowhere, or parts that don't fit together.
     """
+    if entry.enable_db_agent_histories:
+        warn_of_inert_setting(f"swarm {entry.name!r}")
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
     by_name = {action.name: action for action in actions}

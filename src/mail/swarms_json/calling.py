@@ -7,7 +7,6 @@ be a coroutine function or not, and take no argument at all where there are none
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -33,15 +32,17 @@ def as_action_function(
     They are checked by `model`, or by the schema `parameters` without one. A function that takes a dictionary
     gets JSON values: with a model its defaults are filled in, without one they are as the agent sent them.
 
-    The returned function raises ToolCallFault that says what is wrong and what was expected.
+    The returned function raises ToolCallFault that says what is wrong and what was expected. This one raises
+    ConfigurationError for `parameters` that are no schema of an object.
     """
     run = as_async(function)
     takes_nothing = not _positional(function)
     wanted = argument_model(function)
-    get_model = cache(lambda: model or wanted or model_of(name, parameters))
+    described = model or model_of(name, parameters)
+    checks = model or wanted or described
 
     async def call(arguments: dict[str, Any]) -> str:
-        checked = _check(name, get_model(), arguments, parameters)
+        checked = _check(name, checks, arguments, parameters)
         if takes_nothing:
             result = await run()
         elif wanted is None:

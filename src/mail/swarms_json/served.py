@@ -8,7 +8,6 @@ changed: what was said last is what counts.
 import asyncio
 import json
 import logging
-import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -18,15 +17,13 @@ from mail.core.ports import ServerRecords, TemplateRecord
 from mail.core.runtime import Runtime
 from mail.errors import BadRequest, ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
+from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.utils import load_swarm_json, validate_swarm_from_swarms_json
 
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 15.0
 """How long a process may go on with a swarm that was replaced through another one."""
-
-SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
-HIDDEN = "(hidden)"
 
 
 class ServedSwarm:
@@ -111,7 +108,7 @@ class ServedSwarm:
 
     def dump(self) -> dict[str, Any]:
         """The swarm as data, less what looks like a secret; it goes to the log as well."""
-        shown: dict[str, Any] = _without_secrets(self._entry.model_dump(mode="json"))
+        shown: dict[str, Any] = without_secrets(self._entry.model_dump(mode="json"))
         logger.info("swarm %s: %s", self._entry.name, json.dumps(shown, ensure_ascii=False))
         return shown
 
@@ -122,16 +119,3 @@ class ServedSwarm:
     def _adopt(self, entry: SwarmEntry, core: SwarmCore, text: str | None) -> None:
         self._entry, self._text = entry, text
         self._runtime.swarm = core
-
-
-def _without_secrets(value: Any) -> Any:
-    match value:
-        case dict():
-            return {
-                key: HIDDEN if isinstance(item, str) and SECRET.search(key) else _without_secrets(item)
-                for key, item in value.items()
-            }
-        case list():
-            return [_without_secrets(item) for item in value]
-        case _:
-            return value

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from mail.core.actions import ActionCore
-from mail.core.agents import History, ToolChoice
 from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
-from mail.core.tools import AgentToolCall
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
-from mail.swarms_json.wiring import assemble
+from mail.swarms_json.wiring import assemble, not_built
 from mail.utils.problems import describe
 
 DEFAULT_SOURCE = "swarms.json"
@@ -51,10 +50,7 @@ def load_swarms_json_from_file(path: str | Path = DEFAULT_SOURCE) -> list[dict[s
 
 def load_swarms_json_from_string(text: str) -> list[dict[str, Any]]:
     """The swarms in the text of a swarms.json file; see `load_swarms_json_from_file`."""
-    try:
-        swarms = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"is not valid JSON: {error}") from error
+    swarms = _read_json(text)
     if not isinstance(swarms, list) or not all(isinstance(swarm, dict) for swarm in swarms):
         raise ConfigurationError("must be a JSON list of swarms, each a JSON object")
     return swarms
@@ -62,15 +58,25 @@ def load_swarms_json_from_string(text: str) -> list[dict[str, Any]]:
 
 def load_swarm_json(text: str) -> dict[str, Any]:
     """The one swarm in a text: an entry of swarms.json, or a list of just one. Raises ConfigurationError."""
-    try:
-        swarm = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"is not valid JSON: {error}") from error
+    swarm = _read_json(text)
     if isinstance(swarm, list) and len(swarm) == 1:
         (swarm,) = swarm
     if not isinstance(swarm, dict):
         raise ConfigurationError("must be one swarm, as a JSON object")
     return swarm
+
+
+def _read_json(text: str) -> Any:
+    """The value of a text of JSON that can be written again. Raises ConfigurationError."""
+    try:
+        value = json.loads(text)
+        to_json(value)
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # to write: for lone surrogates, and what is nested too deep
+        raise ConfigurationError(f"is not valid JSON: {error}") from error
+    return value
 
 
 def pick_swarm(swarms: Sequence[Mapping[str, Any]], name: str) -> SwarmEntry:
@@ -96,7 +102,7 @@ def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
     except ValidationError as error:
         name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
         raise ConfigurationError(f"{name}{describe(error, SwarmEntry)}") from error
-    functions = {agent.name: _not_built for agent in entry.agents}
+    functions = {agent.name: not_built for agent in entry.agents}
     assemble(entry, functions, [ActionCore(name, _not_imported) for name in _action_names(entry)])
     return entry
 
@@ -107,10 +113,6 @@ def _action_names(entry: SwarmEntry) -> list[str]:
         return declared
     used = {name for agent in entry.agents for name in agent.actions} | set(entry.breakpoint_tools)
     return declared + sorted(used.difference(declared, MAIL_TOOLS))
-
-
-async def _not_built(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-    raise NotImplementedError
 
 
 async def _not_imported(_arguments: dict[str, Any]) -> str:

@@ -4,15 +4,18 @@ Most checks are `SwarmCore`'s own. Here are those that need the lists of swarms.
 in which a double name would be lost.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, AgentFunction, SwarmCore
+from mail.core.agents import AgentCore, AgentFunction, AgentOutput, History, SwarmCore, ToolChoice
 from mail.core.hints import did_you_mean
 from mail.core.mail_tools import MAIL_TOOLS
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_TASK_MESSAGE_LIMIT = 15
 
@@ -92,9 +95,22 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
     )
 
 
+def warn_of_inert_setting(where: str) -> None:
+    """Say in the log that `enable_db_agent_histories`, which was set, does nothing."""
+    logger.warning(
+        "%s: enable_db_agent_histories has no effect: agents' histories are always kept in the database",
+        where,
+    )
+
+
 def excluded_tools(entry: SwarmEntry, agent: AgentEntry) -> frozenset[str]:
     """The MAIL tools that the agent may not call: its own list and the swarm's."""
     return frozenset((*entry.exclude_tools, *agent.exclude_tools))
+
+
+async def not_built(_history: History, _choice: ToolChoice) -> AgentOutput:
+    """Stands for an agent's function while only the wiring is checked."""
+    raise NotImplementedError
 
 
 def _agent(entry: SwarmEntry, agent: AgentEntry, function: AgentFunction) -> AgentCore:

@@ -1,5 +1,7 @@
-"""What pydantic finds wrong with a file, in words for whoever wrote the file."""
+"""What pydantic finds wrong with a file or with parameters, in words for whoever wrote them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -7,10 +9,20 @@ from pydantic import BaseModel, ValidationError
 from mail.core.hints import did_you_mean
 
 
-def describe(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line per problem: the key, and what to change. Values are not repeated; they may be secret."""
+def describe(
+    error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """One line per problem: the key, and what to change. Values are not repeated; they may be secret.
+
+    `names` are those of keys that the reader knows under another name.
+    """
     return "\n".join(
-        _problem(problem["type"], [str(part) for part in problem["loc"]], problem["msg"], model)
+        _problem(
+            problem["type"],
+            [names.get(str(part), str(part)) for part in problem["loc"]],
+            problem["msg"],
+            model,
+        )
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     )
 

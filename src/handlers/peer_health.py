@@ -1,0 +1,23 @@
+"""Each minute: asks other swarms how they are, and forgets those whose entries have expired."""
+
+from typing import Any
+
+from handlers import telemetry
+from handlers.wiring import make_loop, make_system
+
+_loop = make_loop()
+_system = make_system()
+_metrics = telemetry.make_metrics()
+
+
+def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
+    """Look at all of them once; returns how many have answered, and how many have not."""
+    telemetry.begin_invocation(context)
+    seen = _loop.run_until_complete(_system.registry.check_health())
+    active = sum(health.is_active for health in seen.values())
+    silent = len(seen) - active
+    if seen:
+        _metrics.add_metric("ActivePeers", "Count", active)
+        _metrics.add_metric("SilentPeers", "Count", silent)
+        _metrics.flush_metrics()
+    return {"active": active, "silent": silent}

@@ -1,0 +1,116 @@
+"""Tokens of other swarms' mailboxes: their queue, and how long it holds each of them back."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.adapters import drain
+from support.engines import sqs_engines
+from support.sqs_adapter import SQSQueueAdapter, hooked
+
+from mail.core.message import Tier
+from mail.core.peers import ALL_PEERS, peer_mailbox
+from mail.core.ports import Token
+from mail.core.tasks import TaskKey
+from mail.errors import ConfigurationError
+from mail.queues.sqs import BATCH, LONGEST_DELAY, SQSQueue
+
+KEY = TaskKey("user:ann@here", "task")
+NOW = 1_000_000.0
+
+
+@pytest.fixture(params=sqs_engines())
+def sqs(request: pytest.FixtureRequest) -> SQSQueueAdapter:
+    return SQSQueueAdapter(request.param)
+
+
+@pytest.fixture
+def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
+    """The parameters of every SendMessageBatch."""
+    seen: list[dict[str, Any]] = []
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        seen.append(dict(params))
+
+    with hooked(sqs.client, "SendMessageBatch", provide_client_params=note):
+        yield seen
+
+
+def token(swarm: str, not_before: float = 0.0, cause: str = "1") -> Token:
+    return Token(KEY, peer_mailbox(swarm), Tier.AGENT, cause, not_before=not_before)
+
+
+def mailboxes(messages: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.loads(message["Body"])["mailbox"] for message in messages)
+
+
+async def test_they_have_a_queue_of_their_own(sqs: SQSQueueAdapter) -> None:
+    await sqs.queue.publish([token("b"), Token(KEY, "b", Tier.AGENT), token(""), token("c")])
+    assert [mailbox for _, mailbox in await drain(sqs)] == ["b"]
+    assert mailboxes(sqs.deliveries()) == [ALL_PEERS, "@b", "@c"]
+
+
+@pytest.mark.parametrize(
+    ("not_before", "delay"),
+    [
+        (0.0, 0),
+        (NOW - 1, 0),
+        (NOW, 0),
+        (NOW + 0.2, 1),
+        (NOW + 60, 60),
+        (NOW + LONGEST_DELAY + 1, LONGEST_DELAY),
+    ],
+)
+async def test_they_are_held_back_until_it_is_time_and_never_come_before(
+    sqs: SQSQueueAdapter, requests: list[dict[str, Any]], not_before: float, delay: int
+) -> None:
+    queue = SQSQueue(sqs.client, sqs.urls, sqs.delivery_url, clock=lambda: NOW)
+    await queue.publish([token("b", not_before)])
+    ((entry,),) = [request["Entries"] for request in requests]
+    assert entry["DelaySeconds"] == delay
+
+
+async def test_one_that_rests_keeps_no_other_waiting(sqs: SQSQueueAdapter) -> None:
+    until = time.time() + 1
+    await sqs.queue.publish([token("resting", until), token("ready")])
+    assert mailboxes(sqs.deliveries()) == ["@ready"]
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 10
+    while not found:
+        assert time.monotonic() < deadline
+        found = sqs.deliveries()
+    assert mailboxes(found) == ["@resting"]
+    assert time.time() >= until
+
+
+async def test_they_go_in_as_few_requests_as_can_be(
+    sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
+) -> None:
+    await sqs.queue.publish([token(f"b{n:02}") for n in range(BATCH + 1)])
+    assert [len(request["Entries"]) for request in requests] == [BATCH, 1]
+    assert mailboxes(sqs.deliveries()) == [f"@b{n:02}" for n in range(BATCH + 1)]
+
+
+async def test_without_their_queue_others_are_sent_all_the_same(sqs: SQSQueueAdapter) -> None:
+    queue = SQSQueue(sqs.client, sqs.urls)
+    with pytest.raises(ConfigurationError, match="MAIL_DELIVERY_QUEUE"):
+        await queue.publish([token("b"), Token(KEY, "agent", Tier.AGENT)])
+    assert [mailbox for _, mailbox in await drain(sqs)] == ["agent"]
+
+
+async def test_what_failed_comes_back_soon(sqs: SQSQueueAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    await sqs.queue.publish([token("b")])
+    (message,) = sqs.deliveries()
+    assert sqs.deliveries() == []
+    monkeypatch.setattr("mail.queues.sqs.RETRY_SECONDS", (0,))
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{sqs.delivery_url.rpartition('/')[2]}"
+    await SQSQueue(sqs.client, sqs.urls, sqs.delivery_url).retry_soon(
+        {
+            "eventSourceARN": arn,
+            "receiptHandle": message["ReceiptHandle"],
+            "attributes": message["Attributes"],
+        }
+    )
+    assert mailboxes(sqs.deliveries()) == ["@b"]

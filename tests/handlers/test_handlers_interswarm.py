@@ -1,0 +1,274 @@
+"""The functions between swarms, each on a Lambda of our own; the other swarm is a server of this process."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from function_stage import Stage
+from support.lambda_runtime import LambdaRuntime
+from support.peer_server import PeerServer
+
+from mail.aws import Aws
+from mail.core.tasks import TaskStatus
+
+NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+BETA = "swarm:swarm-beta@example-no-proxy"
+SIGNATURE = "AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/20261121/us-east-1/lambda/aws4_request, Signature=0123"
+
+
+def through_url(event: dict[str, Any], *, method: str = "", path: str = "") -> dict[str, Any]:
+    """A request as it comes through a function URL that wants it to be signed: the key is in a header of its own."""
+    context = event["requestContext"]
+    http = {
+        **context["http"],
+        "method": method or context["http"]["method"],
+        "path": path or event["rawPath"],
+    }
+    headers = {
+        **event["headers"],
+        "host": "abc.lambda-url.us-east-1.on.aws",
+        "authorization": SIGNATURE,
+        "x-mail-authorization": event["headers"]["authorization"],
+    }
+    return {
+        **event,
+        "routeKey": "$default",
+        "rawPath": http["path"],
+        "headers": headers,
+        "requestContext": {
+            **context,
+            "domainName": headers["host"],
+            "routeKey": "$default",
+            "http": http,
+            "authorizer": {"iam": {"accountId": "444455556666"}},
+        },
+    }
+
+
+def brought(stage: Stage, message_id: str, task_id: str, **changes: Any) -> dict[str, Any]:
+    """The sample event, with another message for another task."""
+    event = stage.event("interswarm")
+    message = json.loads(event["body"])["message"]
+    message |= {"message_id": message_id, **changes}
+    message["payload"]["task_id"] = task_id
+    event["body"] = json.dumps({"message": message})
+    event["headers"]["content-length"] = str(len(event["body"]))
+    return event
+
+
+class TestMailFromThere:
+    def test_the_sample_begins_a_task_which_is_answered(self, stage: Stage) -> None:
+        for _ in range(2):  # the same message is taken once
+            result = stage.invoke("interswarm", stage.event("interswarm"))
+            assert result["statusCode"] == 200, result
+            assert json.loads(result["body"]) == {
+                "swarm": "example-no-proxy",
+                "task_id": "asked-by-beta",
+                "status": "success",
+                "local_runner": BETA,
+            }
+        stage.work_off()
+        task = stage.load("asked-by-beta", BETA)
+        assert task.turns >= 1
+        (delivery,) = stage.deliveries()
+        assert json.loads(delivery["body"]) == {
+            "instance": BETA,
+            "task_id": "asked-by-beta",
+            "mailbox": "@swarm-beta",
+            "seq": json.loads(delivery["body"])["seq"],
+        }
+        stage.delete(delivery)
+
+    def test_a_signed_request_carries_its_key_in_another_header(self, stage: Stage) -> None:
+        event = through_url(brought(stage, "signed", "signed"))
+        assert stage.invoke("interswarm", event)["statusCode"] == 200
+        assert stage.load("signed", BETA).status is TaskStatus.RUNNING
+        del event["headers"]["x-mail-authorization"]
+        assert stage.invoke("interswarm", event)["statusCode"] == 401
+        stage.work_off()
+        for delivery in stage.deliveries():
+            stage.delete(delivery)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [("GET", "/", 200), ("GET", "/health", 200), ("GET", "/whoami", 404), ("GET", "/tasks", 404)],
+    )
+    def test_its_url_tells_other_swarms_who_this_is_and_nothing_else(
+        self, stage: Stage, method: str, path: str, status: int
+    ) -> None:
+        event = through_url(stage.event("whoami"), method=method, path=path)
+        result = stage.invoke("interswarm", event)
+        assert result["statusCode"] == status, result
+        if status == 200:
+            assert "example-no-proxy" in result["body"]
+
+    def test_only_swarms_bring_mail(self, stage: Stage) -> None:
+        event = brought(stage, "person", "person")
+        event["headers"]["authorization"] = f"Bearer {stage.key('user', 'alice')}"
+        assert stage.invoke("interswarm", event)["statusCode"] == 403
+
+    def test_what_is_for_another_swarm_is_refused(self, stage: Stage) -> None:
+        result = stage.invoke("interswarm", brought(stage, "astray", "astray", target_swarm="elsewhere"))
+        assert result["statusCode"] == 400
+        assert "elsewhere" in json.loads(result["body"])["detail"]
+
+
+@contextmanager
+def served(peer: PeerServer) -> Iterator[PeerServer]:
+    """Let a server run on a thread of its own, as functions are waited for on this one."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(timeout=30)
+
+    try:
+        run(peer.__aenter__())
+        yield peer
+        run(peer.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def registered(stage: Stage, peer: PeerServer, **fields: Any) -> dict[str, Any]:
+    """The event that registers a swarm."""
+    body = {"name": peer.name, "base_url": peer.url, "volatile": False, **fields}
+    event = stage.request("swarms", path="/swarms", body=body, **{"content-type": "application/json"})
+    event["requestContext"]["http"]["method"] = "POST"
+    return event
+
+
+def asked(stage: Stage, task_id: str) -> dict[str, Any]:
+    """The event by which alice asks an agent of the other swarm."""
+    body = {"body": "2**10", "targets": ["math@swarm-beta"], "task_id": task_id}
+    return stage.request("message", path="/interswarm/message", body=body, prefer="respond-async")
+
+
+@pytest.fixture(scope="module")
+def path(stage: Stage) -> str:
+    """Where SSM has the token of the other swarm."""
+    path = f"/mail/{stage.table.table}"
+    with patch.dict(os.environ, stage.environment):
+        ssm = Aws().client("ssm").botocore
+    name = f"{path}/SWARM_AUTH_TOKEN_SWARM_BETA"
+    ssm.put_parameter(Name=name, Value="the-key-for-beta", Type="SecureString")
+    ssm.close()
+    return path
+
+
+class TestMailToThere:
+    @pytest.fixture
+    def peer(self, stage: Stage) -> Iterator[PeerServer]:
+        """Another swarm, registered here."""
+        with served(PeerServer("swarm-beta")) as server:
+            result = stage.invoke("swarms", registered(stage, server))
+            assert result["statusCode"] == 200, result
+            assert "SWARM_AUTH_TOKEN_SWARM_BETA" in json.loads(result["body"])["notes"][0]
+            server.requests.clear()
+            yield server
+
+    @pytest.fixture
+    def outbound(self, stage: Stage, path: str) -> LambdaRuntime:
+        """The function that delivers, told where tokens are."""
+        return LambdaRuntime(stage.function("outbound"), {**stage.environment, "MAIL_SECRETS_PATH": path})
+
+    def ask(self, stage: Stage, task_id: str) -> dict[str, Any]:
+        """The token of a delivery."""
+        result = stage.invoke("interswarm", asked(stage, task_id))
+        assert result["statusCode"] == 202, result
+        (record,) = stage.deliveries()
+        return record
+
+    def test_it_is_handed_over_once_with_the_token_of_ssm(
+        self, stage: Stage, peer: PeerServer, outbound: LambdaRuntime
+    ) -> None:
+        record = self.ask(stage, "handed over")
+        with outbound as running:
+            for _ in range(2):
+                result = running.invoke({"Records": [record]})
+                assert result == NOTHING_FAILED
+            assert "the-key-for-beta" not in running.log
+            metrics = [each for each in running.records if "_aws" in each]
+        assert peer.paths() == ["/interswarm/forward"]
+        (request,) = peer.requests
+        assert request.headers["authorization"] == "Bearer the-key-for-beta"
+        assert request.json["message"]["task_owner"] == "user:alice@example-no-proxy"
+        assert sum(sum(each.get("DeliveryAttempts", [0])) for each in metrics) == 1
+        assert sum(sum(each.get("IdleWakeUps", [0])) for each in metrics) == 1
+        task = stage.load("handed over")
+        assert "swarm:example-no-proxy@swarm-beta" in task.contributors
+        stage.delete(record)
+
+    def test_what_can_not_be_delivered_now_has_a_token_for_later(
+        self, stage: Stage, peer: PeerServer, outbound: LambdaRuntime
+    ) -> None:
+        peer.answers["/interswarm/forward"] = 503, {"detail": "busy"}
+        record = self.ask(stage, "later")
+        with outbound as running:
+            assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+            stage.delete(record)
+            assert stage.deliveries() == []
+            del peer.answers["/interswarm/forward"]
+            deadline = time.monotonic() + 10
+            while not (again := stage.deliveries()):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert running.invoke({"Records": again}) == NOTHING_FAILED
+        assert peer.paths() == ["/interswarm/forward"] * 2
+        first, second = (request.json["message"]["message_id"] for request in peer.requests)
+        assert first == second
+        stage.delete(again[0])
+
+    def test_one_that_is_no_token_comes_back(self, stage: Stage, outbound: LambdaRuntime) -> None:
+        (sample,) = stage.event("outbound")["Records"]
+        arn = f"arn:aws:sqs:us-east-1:000000000000:{stage.queues.delivery_url.rpartition('/')[2]}"
+        bad = {**sample, "body": "no token", "eventSourceARN": arn}
+        with outbound as running:
+            result = running.invoke({"Records": [bad]})
+            metrics = [each for each in running.records if "_aws" in each]
+        assert result == {"batchItemFailures": [{"itemIdentifier": sample["messageId"]}]}
+        assert [each["FailedDeliveries"] for each in metrics] == [[1.0]]
+
+    def test_a_dead_letter_tells_whoever_wrote_the_message(self, stage: Stage, peer: PeerServer) -> None:
+        record = self.ask(stage, "dead delivery")
+        assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+        assert peer.requests == []
+        answer = stage.invoke("task", stage.request("task", query="task_id=dead%20delivery"))
+        assert "could not be delivered to swarm swarm-beta" in answer["body"]
+        assert json.loads(answer["body"])["is_running"] is False
+
+    def test_its_health_is_looked_at_and_shown(self, stage: Stage, peer: PeerServer) -> None:
+        event = stage.event("peer_health")
+        assert stage.invoke("peer_health", event) == {"active": 1, "silent": 0}
+        peer.answers["/health"] = 503, {"detail": "busy"}
+        assert stage.invoke("peer_health", event) == {"active": 0, "silent": 1}
+        shown = [each for each in stage.running("peer_health").records if "SilentPeers" in each]
+        assert [(each["ActivePeers"], each["SilentPeers"]) for each in shown[-2:]] == [
+            ([1.0], [0.0]),
+            ([0.0], [1.0]),
+        ]
+        result = stage.invoke("swarms", stage.request("swarms", path="/swarms"))
+        (listed,) = json.loads(result["body"])["swarms"]
+        assert (listed["swarm_name"], listed["is_active"]) == ("swarm-beta", False)
+
+    def test_it_can_be_forgotten(self, stage: Stage, peer: PeerServer) -> None:
+        event = stage.request("swarms", path="/swarms/swarm-beta")
+        event["requestContext"]["http"]["method"] = "DELETE"
+        assert stage.invoke("swarms", event)["statusCode"] == 200
+        assert stage.invoke("swarms", event)["statusCode"] == 404
+        assert stage.invoke("peer_health", stage.event("peer_health")) == {"active": 0, "silent": 0}
+
+
+def test_the_sample_token_wakes_nobody_who_has_no_mail(stage: Stage) -> None:
+    assert stage.invoke("outbound", stage.event("outbound")) == NOTHING_FAILED

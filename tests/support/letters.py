@@ -1,0 +1,32 @@
+"""Messages that go from swarm to swarm."""
+
+from typing import Any
+
+from mail.core.address import create_agent_address, create_user_address
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.letters import write_letter
+from mail.core.message import MAILMessage, MessageType
+from mail.core.stamp import SYSTEM_STAMP
+from mail.net.letters import wrap
+from support.stamp import FakeStamp
+
+
+def letter(
+    *recipients: str, kind: MessageType = "request", sender: str | None = "boss", **fields: Any
+) -> MAILMessage:
+    return write_letter(
+        kind,
+        task_id="t",
+        sender=create_agent_address(sender) if sender else create_user_address("ann"),
+        recipients=[create_agent_address(recipient) for recipient in recipients],
+        subject="Hi",
+        body="how are you?",
+        stamp=FakeStamp(),
+        **fields,
+    )
+
+
+def wrapped(**changes: Any) -> MAILInterswarmMessage:
+    """A request to `boss@beta`, on its way from `alpha` for user `ann`."""
+    made = wrap(letter("boss@beta"), "alpha", "beta", "user:ann@alpha", (), SYSTEM_STAMP)
+    return made.model_copy(update=changes)
