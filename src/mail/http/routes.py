@@ -1,12 +1,14 @@
 """Every route there is: what a server that serves everything hands to `create_app`."""
 
 from mail.http import (
+    agents_routes,
     interswarm_routes,
     message_routes,
     registry_routes,
     server_routes,
     swarm_routes,
     task_routes,
+    ui_routes,
 )
 
 ROUTERS = (
@@ -14,6 +16,8 @@ ROUTERS = (
     task_routes.router,
     server_routes.router,
     swarm_routes.router,
+    agents_routes.router,
     registry_routes.router,
     interswarm_routes.router,
+    ui_routes.router,
 )

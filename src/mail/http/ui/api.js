@@ -1,0 +1,72 @@
+// The server's endpoints. Paths are relative to the page, so that it works below any path.
+
+const TOKEN = "mail-token";
+
+/** What the server has against a request; `permanent` where sending it again won't help. */
+export class Problem extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+    this.permanent = status < 500 && status !== 408 && status !== 429;
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (value) => sessionStorage.setItem(TOKEN, value),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+async function request(method, path, { query = {}, body, headers = {}, signal } = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = new URLSearchParams(given).toString();
+  const response = await fetch(search ? `${path}?${search}` : path, {
+    method,
+    signal,
+    cache: "no-store",
+    credentials: "omit",
+    headers: {
+      ...(token.get() ? { Authorization: `Bearer ${token.get()}` } : {}),
+      ...(body ? { "Content-Type": "application/json" } : {}),
+      ...headers,
+    },
+    body: body && JSON.stringify(body),
+  });
+  if (!response.ok) {
+    const detail = await response.json().then((problem) => problem.detail, () => null);
+    throw new Problem(response.status, detail || `the server answers ${response.status}`);
+  }
+  return response;
+}
+
+const read = async (path, query) => (await request("GET", path, { query })).json();
+
+export const whoami = () => read("whoami");
+export const health = () => read("health");
+export const swarm = () => read("swarm");
+export const otherSwarms = async () => (await read("swarms")).swarms;
+export const task = (id) => read("task", { task_id: id });
+
+/** A page of tasks, newest first, and the cursor of the next one. */
+export async function tasks({ cursor, status, limit = 20 }) {
+  const response = await request("GET", "tasks", { query: { cursor, status, limit } });
+  // An object's members lose their order where ids look like numbers.
+  const records = Object.values(await response.json());
+  records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));
+  return { records, cursor: response.headers.get("X-Next-Cursor") };
+}
+
+/** Send a message without waiting for the answer; returns the task's id. */
+export async function send(message) {
+  const headers = { Prefer: "respond-async" };
+  const response = await request("POST", "message", { body: message, headers });
+  return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
+}
+
+/** The stream of a task's events past `after`. */
+export const stream = (id, after, signal) =>
+  request("GET", "task/stream", {
+    query: { task_id: id },
+    headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
+    signal,
+  });

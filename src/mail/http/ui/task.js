@@ -1,0 +1,141 @@
+// The task that is open: its record, its timeline as it grows, and its questions.
+
+import * as api from "./api.js";
+import { $, h, pretty } from "./dom.js";
+import { TIERS, recipientsOf } from "./events.js";
+import { follow } from "./sse.js";
+import { Timeline } from "./timeline.js";
+
+/** Milliseconds after which a running task's record is read again: it has all events, so not for each of them. */
+const REFRESH = 3_000;
+
+/** Where the task stands below the list, as in style.css. */
+const NARROW = matchMedia("(max-width: 50rem)");
+
+const COLUMNS = { calls: "calls", input_tokens: "in", cached_tokens: "cached", output_tokens: "out", reasoning_tokens: "reasoning", cost: "cost in $" };
+
+function usageTable({ total, agents }) {
+  const row = (name, usage, tag) =>
+    h("tr", {}, h("th", { scope: "row" }, name), Object.keys(COLUMNS).map((column) => h(tag, {}, String(usage[column] ?? 0))));
+  return h(
+    "table",
+    {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "agent"), Object.values(COLUMNS).map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, Object.entries(agents).map(([name, usage]) => row(name, usage, "td")), row("all", total, "td")),
+  );
+}
+
+function question(call, index) {
+  const id = `result-${index}`;
+  return h(
+    "div",
+    { class: "call" },
+    h("p", {}, h("strong", {}, call.name), " was called with:"),
+    h("pre", {}, pretty(call.arguments)),
+    h("label", { for: id }, `Result of ${call.name}`),
+    h("textarea", { id, rows: 2, required: true, "data-call": call.call_id }),
+  );
+}
+
+export class TaskView {
+  #stop = new AbortController();
+  #asked = "";
+  #readAt = 0;
+
+  /** `hooks`: `onLine` for a new line, `onRecord` for each record that was read, `onProblem` for what goes wrong. */
+  constructor(id, hooks) {
+    this.id = id;
+    this.hooks = hooks;
+    this.timeline = new Timeline(hooks.onLine);
+    this.connection("");
+  }
+
+  connection(state) {
+    $("connection").textContent = state;
+  }
+
+  /** Shows what there is of the task, then follows it; one that has only just begun, from its first event on. */
+  async open({ isNew }) {
+    if (!isNew) await this.#read({ isNew: false });
+    await this.watch();
+  }
+
+  close() {
+    this.#stop.abort();
+  }
+
+  /** Follows the task until it stops, from the last line on; once more after each message to it. */
+  async watch() {
+    this.#stop.abort();
+    const stop = (this.#stop = new AbortController());
+    const open = (after, signal) => api.stream(this.id, after, signal);
+    const onState = (state) => this.connection(state === "live" ? "● live" : "reconnecting…");
+    try {
+      for await (const event of follow(open, { after: this.timeline.last, signal: stop.signal, onState })) {
+        if (stop.signal.aborted) return;
+        if (event.event === "ping") continue;
+        const line = this.timeline.add({ ...event, data: JSON.parse(event.data) }, { isNew: true });
+        if (line.terminal || Date.now() - this.#readAt > REFRESH) await this.#read({ isNew: true });
+      }
+      if (!stop.signal.aborted) await this.#read({ isNew: true });
+    } catch (error) {
+      if (!stop.signal.aborted) this.hooks.onProblem(error);
+    }
+    if (!stop.signal.aborted) this.connection("");
+  }
+
+  async #read({ isNew }) {
+    const stop = this.#stop;
+    this.#readAt = Date.now();
+    const record = await api.task(this.id);
+    if (stop.signal.aborted) return;
+    for (const event of record.events) this.timeline.add({ ...event, data: JSON.parse(event.data) }, { isNew });
+    this.#show(record);
+    this.hooks.onRecord(record);
+  }
+
+  #show(record) {
+    const isFirst = !this.record;
+    this.record = record;
+    $("task").hidden = false;
+    if (isFirst && NARROW.matches) $("task").scrollIntoView();
+    $("task-title").textContent = record.title || record.task_id;
+    $("task-status").textContent = record.status;
+    $("task-status").className = `chip ${record.status}`;
+    const facts = [record.task_id, `to ${record.entrypoint}`, `${record.steps} of ${record.max_steps} steps`];
+    if (record.generation > 1) facts.push(`generation ${record.generation}`);
+    if (record.remote_swarms.length) facts.push(`with ${record.remote_swarms.join(", ")}`);
+    $("task-facts").textContent = facts.join(" · ");
+    $("usage").hidden = !record.usage.total.calls;
+    $("usage-table").replaceChildren(usageTable(record.usage));
+    $("mailboxes").hidden = !record.task_message_queue.length;
+    $("mail").replaceChildren(
+      ...record.task_message_queue.map(({ mailbox, priority, message }) =>
+        h("li", {}, h("span", { class: `tier tier-${priority}` }, `${priority} ${TIERS[priority]}`), ` ${message.message.sender.address} → ${mailbox || recipientsOf(message).join(", ")}: ${message.message.subject}`),
+      ),
+    );
+    this.#ask(record.status === "paused" ? record.pending_tool_calls : []);
+  }
+
+  /** The form for results, kept as it is while the same calls wait. */
+  #ask(calls) {
+    const asked = JSON.stringify(calls.map((call) => call.call_id));
+    $("breakpoint").hidden = !calls.length;
+    if (asked === this.#asked && $("calls").childElementCount) return;
+    this.#asked = asked;
+    $("calls").replaceChildren(...calls.map(question));
+  }
+
+  /** Gives the results that stand in the form. */
+  async answer() {
+    const fields = [...$("calls").querySelectorAll("textarea")];
+    const results = fields.map((field) => ({ call_id: field.dataset.call, content: field.value }));
+    await api.send({
+      body: "",
+      task_id: this.id,
+      resume_from: "breakpoint_tool_call",
+      kwargs: { breakpoint_tool_call_result: results },
+    });
+    void this.watch();
+  }
+}

@@ -1,0 +1,83 @@
+"""docs/api.md: it names every endpoint with the roles that may call it, and every field; its commands are run by
+`test_documented_commands`."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from document_samples import DOCS
+from support.server_process import ServerProcess
+
+from mail.core.events import EventKind
+from mail.http.interswarm_schemas import PostInterswarmMessage
+from mail.http.schemas import (
+    Health,
+    MessageOptions,
+    PostMessage,
+    QueuedMessage,
+    Root,
+    Status,
+    SwarmInfo,
+    TaskRecord,
+    Whoami,
+)
+
+TEXT = (DOCS / "api.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `([A-Z]+) (/\S*)` \| ([a-z, ]+) \|", TEXT, re.MULTILINE)
+SHAPES = (
+    PostMessage,
+    MessageOptions,
+    PostInterswarmMessage,
+    TaskRecord,
+    QueuedMessage,
+    Root,
+    SwarmInfo,
+    Health,
+    Status,
+    Whoami,
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def test_every_endpoint(server: ServerProcess) -> None:
+    paths = httpx.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+    served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    documented = {(method, re.sub(r"\{.*\}", "{name}", path)) for method, path, _ in ROWS}
+    assert documented == served | {("GET", "/ui")}
+
+
+@pytest.mark.parametrize(("method", "path", "roles"), ROWS)
+def test_who_may_call_it(server: ServerProcess, method: str, path: str, roles: str) -> None:
+    """Without a body most requests are refused, but for another reason than whose they are."""
+    allowed = ["admin", "user", "agent", None] if roles == "public" else roles.split(", ")
+    for role in ("admin", "user", "agent", None):
+        headers = {"Authorization": f"Bearer {server.tokens[role]}"} if role else {}
+        url = server.url + path.replace("{name}", "nobody")
+        status = httpx.request(method, url, headers=headers, timeout=30).status_code
+        refusal = 403 if role else 401
+        assert (status == refusal) == (role not in allowed), (role, status)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_every_field(shape: type[PostMessage]) -> None:
+    for name in shape.model_fields:
+        assert re.search(rf"[`\"]{name}[`\"]", TEXT), name
+
+
+def test_every_event() -> None:
+    section = TEXT.partition("## Streams")[2].partition("\n## ")[0]
+    for kind in EventKind:
+        assert f"`{kind.value}`" in section, kind
+
+
+def test_every_status(server: ServerProcess) -> None:
+    documented = set(re.findall(r"^\| (\d{3}) \|", TEXT, re.MULTILINE))
+    paths = httpx.get(f"{server.url}/openapi.json", timeout=30).json()["paths"]
+    told = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
+    assert documented == {status for status in told if status >= "400"} | {"405"}

@@ -1,0 +1,81 @@
+"""docs/factories.md: its pieces run, against a stub of the providers, and it names every class, argument and cause."""
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from document_samples import DOCS, blocks, run_in_order
+from support.llm_stub import LLMStub, call, reply
+
+import mail.factories
+from mail.core.usage import Usage
+from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
+from mail.factories.models import close_clients
+from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy
+from mail.swarms_json.entries import AgentEntry
+from mail.swarms_json.references import resolver
+
+DOCUMENT = DOCS / "factories.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+CAUSES = {
+    Cause.RATE_LIMIT: "rate limit",
+    Cause.OUTAGE: "outage (5xx), connection lost",
+    Cause.CONNECTION: "outage (5xx), connection lost",
+    Cause.TIMEOUT: "no answer in time",
+    Cause.MALFORMED: "a tool call that can't be read",
+    Cause.QUOTA: "the account's quota is used up",
+    Cause.ACCESS: "the key isn't accepted",
+    Cause.CONTEXT: "the history doesn't fit into the context window",
+    Cause.REJECTED: "the request, or a filter, is against it",
+    Cause.FILTERED: "the request, or a filter, is against it",
+    Cause.TRUNCATED: "`max_tokens` ended the reply inside of a call",
+}
+
+
+@pytest.fixture
+async def stub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LLMStub]:
+    with LLMStub() as stub:
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
+        yield stub
+        await close_clients()
+        await asyncio.sleep(0)
+
+
+async def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.script(reply(call("task_complete", finish_message="Agents that send each other mail.")))
+    namespace: dict[str, object] = {"__name__": "document"}
+    assert await run_in_order(DOCUMENT, capsys, namespace) == 2
+    assert (len(stub.requests), stub.complaints) == (1, [])
+    assert namespace["Impatient"].retry_policy.attempts == {Cause.RATE_LIMIT: 2}  # type: ignore[attr-defined]
+
+
+def test_the_entry_is_one() -> None:
+    entry, usage = [code for _, code in blocks(DOCUMENT, "jsonc")]
+    agent = AgentEntry.model_validate(json.loads(entry))
+    factory = resolver()(agent.factory)
+    assert factory is mail.factories.LiteLLMSupervisorFunction
+    assert factory(name=agent.name, comm_targets=[], **agent.agent_params).reasoning_effort == "low"
+    assert set(re.findall(r'"(\w+)": \d', usage)) == set(Usage.model_fields)
+
+
+def test_every_class_and_argument() -> None:
+    for name in mail.factories.__all__:
+        assert f"`{name}" in TEXT or name == "preload"
+    for function in (MAILAgentFunction, LiteLLMAgentFunction):
+        for name in inspect.signature(function).parameters:
+            assert re.search(rf"^\| .*`{name}`.* \|", TEXT, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_cause_with_its_attempts(cause: Cause) -> None:
+    assert f"| {CAUSES[cause]} | {ATTEMPTS.get(cause, 1)} |" in TEXT
+
+
+def test_the_waits() -> None:
+    policy = RetryPolicy()
+    assert (policy.first, policy.longest) == (1.0, 30.0)

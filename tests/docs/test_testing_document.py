@@ -1,0 +1,51 @@
+"""docs/testing.md: its sample passes, and fails where it should; its commands and folders are those there are."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from document_samples import DOCS, ROOT, blocks
+from support.server_process import PATIENCE, environment
+
+DOCUMENT = DOCS / "testing.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+[(_, SAMPLE)] = blocks(DOCUMENT, "python")
+
+
+def run_sample(folder: Path, code: str) -> str:
+    (folder / "test_greeter.py").write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_greeter.py"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_the_sample_passes(tmp_path: Path) -> None:
+    assert "3 passed" in run_sample(tmp_path, SAMPLE)
+
+
+def test_the_sample_can_fail(tmp_path: Path) -> None:
+    broken = SAMPLE.replace('return "Ada"', 'return "Bob"')
+    assert "2 failed, 1 passed" in run_sample(tmp_path, broken)
+
+
+def test_every_command_is_one() -> None:
+    script = (ROOT / "scripts" / "dev.py").read_text(encoding="utf-8")
+    commands = re.findall(r"python3 scripts/dev\.py (\w+)", TEXT)
+    assert set(commands) == {"test", "lint", "bench", "tools"}
+    for command in commands:
+        assert f'"{command}"' in script
+    for path in re.findall(r"dev\.py test (tests/\w+)", TEXT):
+        assert (ROOT / path).is_dir()
+
+
+def test_every_folder_is_named() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*.py"))}
+    assert folders == set(re.findall(r"`tests/(\w+)`", TEXT))

@@ -1,0 +1,127 @@
+"""docs/troubleshooting.md: what it quotes is what the server, the commands and the factories say."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from document_samples import DOCS, ROOT
+from support.server_process import ServerProcess, run_mail
+
+TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+
+
+def quoted(section: str) -> list[str]:
+    """What the first column of a section's table quotes, its longest piece without `…` each."""
+    [body] = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    cells = [row.split(" | ")[0] for row in re.findall(r"^\| (.*) \|$", body, re.MULTILINE)]
+    quotes = [quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)]
+    return [max(quote.split("…"), key=len).strip() for quote in quotes]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def test_what_a_server_says_that_does_not_start(server: ServerProcess, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    (tmp_path / "bad.toml").write_text("[server]\nprt = 1\n")
+    (tmp_path / "target.json").write_text(swarm('"comm_targets": ["nobody"]'))
+    (tmp_path / "action.json").write_text(swarm('"comm_targets": [], "actions": ["nothing"]'))
+    (tmp_path / "module.json").write_text(swarm('"comm_targets": []', factory="python::missing_module:agent"))
+    newer = run_mail("db-init", "--database", "newer.db", cwd=tmp_path)
+    assert newer.returncode == 0
+    set_version(tmp_path / "newer.db", 99)
+    said = [
+        run_mail("server", "--port", "0", *flags, cwd=folder, env=env).stderr
+        for folder, flags, env in [
+            (tmp_path, ["--config", "bad.toml"], {}),
+            (server.folder, [], {}),
+            (tmp_path, ["--host", "127.0.0.1", "--port", port], {}),
+            (tmp_path, ["--swarm-name", "nope"], {}),
+            (tmp_path, [], {"DATABASE_URL": "postgresql://u:p@h/d"}),
+            (tmp_path, ["--swarm-name", "one", "--swarm-source", "target.json"], {}),
+            (tmp_path, ["--swarm-name", "one", "--swarm-source", "action.json"], {}),
+            (tmp_path, ["--swarm-name", "one", "--swarm-source", "module.json"], {}),
+            (tmp_path, ["--database", "newer.db"], {}),
+        ]
+    ]
+    quotes = quoted("The server doesn't start")
+    assert len(quotes) == len(said)
+    for quote in quotes:
+        assert any(quote in text for text in said), (quote, said)
+
+
+def swarm(agent: str, factory: str = "python::mail.examples.rule_based:MathAgent") -> str:
+    return (
+        '[{"name": "one", "version": "1", "entrypoint": "a", "agents": [{"name": "a", '
+        f'"factory": "{factory}", "enable_entrypoint": true, "can_complete_tasks": true, {agent}}}]}}]'
+    )
+
+
+def set_version(database: Path, version: int) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect(database)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+
+
+def test_what_is_refused(server: ServerProcess) -> None:
+    def ask(path: str, content: str | bytes | None = None, token: str | None = server.tokens["user"]) -> str:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        method = "GET" if content is None else "POST"
+        answer = httpx.request(method, server.url + path, content=content, headers=headers, timeout=60)
+        return str(answer.json().get("detail", answer.text))
+
+    ask("/message", '{"body": "1+1", "task_id": "done"}')
+    said = [
+        ask("/message", '{"body": ""}'),
+        ask("/message", "{body: 1}"),
+        ask("/message", '{"body": "x", "entrypoint": "math"}'),
+        ask("/message", '{"body": "x", "task_id": "none", "resume_from": "user_response"}'),
+        ask("/message", '{"task_id": "done", "resume_from": "breakpoint_tool_call"}'),
+        ask("/task?task_id=none"),
+        ask("/message", b"x" * 5_000_000),
+        ask("/whoami", token="nonsense"),
+        ask("/whoami", token=None),
+        ask("/health", '{"status": "x"}'),
+        ask("/nowhere"),
+        run_mail("ping", "http://127.0.0.1:9", cwd=server.folder).stdout,
+        ask("/message", '{"body": "2+2", "kwargs": {"max_steps": 1}}'),
+        ask("/interswarm/message", '{"body": "2+2", "targets": ["math@beta"]}'),
+        ask("/task/stream?task_id=done&last_event_id=999"),
+    ]
+    quotes = [
+        *quoted("A message is refused"),
+        "Cannot connect to",
+        "the API key is not valid",
+        "Send a valid API key",
+        "this endpoint is for the role",
+        "there is no such endpoint",
+        "This task has used up its",
+        "is not known here",
+        "the task has no event",
+    ]
+    for quote in quotes:
+        assert quote in TEXT
+        assert any(quote in text for text in said), (quote, said)
+
+
+@pytest.mark.parametrize("quote", quoted("Agents with a model"))
+def test_what_agents_with_a_model_say(quote: str) -> None:
+    """These come from providers' failures, which tests/factories brings about; here only that they are so worded."""
+    folder = ROOT / "src" / "mail" / "factories"
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+    assert quote.replace("LITELLM_PROXY_API_BASE", "{PROXY_VARIABLE}") in source
+
+
+@pytest.mark.parametrize(
+    "quote", ["The task did not finish within its time limit.", "authentication token missing for swarm"]
+)
+def test_what_the_engine_says(quote: str) -> None:
+    assert quote in TEXT
+    assert any(quote in path.read_text(encoding="utf-8") for path in (ROOT / "src" / "mail").rglob("*.py"))
