@@ -112,6 +112,9 @@ class TestPublicAddresses:
             ("fe80::1%eth0", False),
             ("fd00::1", False),
             ("::ffff:10.0.0.1", False),
+            ("64:ff9b::a00:1", False),  # 10.0.0.1 by NAT64
+            ("64:ff9b::808:808", True),
+            ("2002:a00:1::", False),  # 10.0.0.1 by 6to4
         ],
     )
     def test_addresses(self, address: str, public: bool) -> None:

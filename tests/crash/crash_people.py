@@ -10,6 +10,7 @@ from mail.core.intake import ResumeFrom, Submission
 from mail.core.ports import Store
 from mail.core.runtime import Runtime
 from mail.core.tasks import TaskKey
+from mail.errors import BadRequest
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 BOB = Principal(role="user", id="bob", swarm=NAME)
@@ -70,7 +71,10 @@ class People:
         if name in read_lines(self._logs.accepted):
             raise Violation(f"{name!r} was accepted, and is gone")
         self._points.hit("before submit")
-        await self._runtime.submit(caller, submission)
+        try:
+            await self._runtime.submit(caller, submission)
+        except BadRequest as refusal:
+            raise Violation(f"{name!r} is refused: {refusal.detail}") from refusal
         append_line(self._logs.accepted, name)
         self._points.hit("after submit")
 

@@ -4,8 +4,9 @@ import asyncio
 import json
 import random
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,29 @@ async def ask_while_killing(federation: Federation, askers: list[str]) -> None:
         ]
         letters = [text.partition("<from")[2] for text in said]  # less the time
         assert len(letters) == len(set(letters)), f"seed {seed}: said twice in {task_id}: {letters}"
+
+    for name, server in federation.servers.items():
+        expected = sum(asker != name for asker, _, _ in tasks)
+        eventually(lambda: len(received(server)) == expected, f"{name} has been told of all ends")  # noqa: B023
+        twice = {task: times for task, times in received(server).items() if times != TIMES}
+        assert not twice, f"seed {seed}: {name} took messages more or less often than once: {twice}"
+
+
+TIMES = 2
+"""How many messages of another swarm its task brings here: the question, and word of the end."""
+
+
+def received(server: ServerProcess) -> dict[str, int]:
+    """Of each task that another swarm has brought to a server and that is over: how many messages came with it."""
+    with closing(sqlite3.connect(f"file:{server.folder / 'mail.db'}?mode=ro", uri=True)) as database:
+        return dict(
+            database.execute(
+                "SELECT tasks.task_id, sum((length(events) - length(replace(events, ?, ''))) / length(?))"
+                " FROM tasks JOIN commits ON commits.id >> 32 = tasks.id"
+                " WHERE instance LIKE 'swarm:%' AND status <> 'running' GROUP BY tasks.id",
+                ("interswarm_message_received", "interswarm_message_received"),
+            )
+        )
 
 
 async def kill_at_random(federation: Federation, luck: random.Random, done: asyncio.Event) -> None:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import ValidationError
 
-from mail import bootstrap
 from mail.api.compression import shortener
+from mail.api.others import Others
 from mail.api.overrides import ActionOverrideFunction, with_model
 from mail.api.workers import Mode, Workers
 from mail.core.actions import ActionCore
-from mail.core.address import Principal, parse_agent_address
+from mail.core.address import Principal
 from mail.core.agents import AgentCore, SwarmCore
 from mail.core.intake import Submission
-from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.manual import ResponseType, Step
 from mail.core.message import MAILMessage
 from mail.core.ports import Store
@@ -33,7 +32,7 @@ from mail.utils.problems import describe
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-    from mail.net import InterswarmRouter, SwarmRegistry
+    from mail.net import SwarmRegistry
 
 UserRole = Literal["admin", "agent", "user"]
 
@@ -44,9 +43,6 @@ ANSWER_SECONDS = 3600.0
 
 KEPT = 1000
 """How many tasks a runtime remembers by itself; the store has all of them."""
-
-LOCAL_URL = "http://localhost:8000"
-"""The base URL of a swarm that was given none."""
 
 
 class MAILRuntime:
@@ -134,7 +130,6 @@ class MAILRuntime:
     ) -> None:
         self.user_id = user_id
         self.user_role = user_role
-        self.swarm_registry = registry
         self.enable_interswarm = enable_interswarm
         self.enable_db_agent_histories = histories
         if histories:
@@ -145,7 +140,7 @@ class MAILRuntime:
         self._task_ids: deque[str] = deque(maxlen=KEPT)
         self._unanswered: deque[Submitted] = deque(maxlen=KEPT)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._router: InterswarmRouter | None = None
+        self._others = Others(self._workers, self.principal, registry, self._handle_local_message)
 
     @property
     def swarm(self) -> SwarmCore:
@@ -296,8 +291,7 @@ class MAILRuntime:
     async def _graceful_shutdown(self) -> None:
         await self._workers.shut_down()
         await self.stop_interswarm()
-        if self.swarm_registry is not None:
-            await self.swarm_registry.http.aclose()
+        await self._others.close()
 
     async def manual_step(
         self,
@@ -376,6 +370,11 @@ class MAILRuntime:
 
     # ------------------------------------------------------------------------------------------ other swarms
 
+    @property
+    def swarm_registry(self) -> "SwarmRegistry | None":
+        """The other swarms that agents may write to."""
+        return self._others.registry
+
     async def start_interswarm(self) -> None:
         """Connect to other swarms: mail to `agent@swarm` is delivered from now on, by the registry.
 
@@ -385,23 +384,15 @@ class MAILRuntime:
             raise ConfigurationError(
                 f"swarm {self.swarm.name!r} keeps to itself; set enable_interswarm to let it write to others"
             )
-        if self.swarm_registry is None:
-            self.swarm_registry = bootstrap.interswarm_registry(self.swarm.name, LOCAL_URL)
-        if self._router is None:
-            self._router = bootstrap.interswarm_router(self.swarm_registry)
-            self._router.register_message_handler("*", self._handle_local_message)
-        await self._router.start()
-        self._workers.peers = self._router
+        await self._others.start()
 
     async def stop_interswarm(self) -> None:
         """Cut the connection to other swarms, if there is one. Mail to them comes back to its sender."""
-        self._workers.peers = None
-        if self._router is not None:
-            await self._router.stop()
+        await self._others.stop()
 
     def is_interswarm_running(self) -> bool:
         """Whether there is a connection to other swarms."""
-        return self._router is not None and self._router.is_running()
+        return self._others.is_running
 
     async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
         """Take another swarm's message: it goes into the mailbox of the agent that it is for.
@@ -410,35 +401,16 @@ class MAILRuntime:
         """
         await self._handle_local_message(response_message)
 
+    async def _handle_local_message(self, message: MAILMessage) -> None:
+        if not await self._others.receive(message):
+            await self.submit(message)
+
     async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
         """Send a message that belongs to no task here; see `InterswarmRouter.route_message`.
 
         Raises MAILError where there is no connection.
         """
-        if self._router is None or not self._router.is_running():
-            raise MAILError("there is no connection to other swarms: await start_interswarm() first")
-        return await self._router.route_message(message, owner=str(self.principal))
-
-    async def _handle_local_message(self, message: MAILMessage) -> None:
-        sender = message.sender
-        source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
-        engine = self._workers.engine
-        task = await engine.store.load(TaskKey(str(self.principal), message.task_id))
-        if source is None or task is None or source not in task.contacts:
-            await self.submit(message)
-            return
-        known = None if engine.peers is None else await engine.peers.caller_id(source)
-        wrapped = MAILInterswarmMessage(
-            message_id=message.id,
-            source_swarm=source,
-            target_swarm=self.swarm.name,
-            timestamp=message.timestamp,
-            task_owner=task.owner,
-            task_contributors=task.contributors,
-            msg_type=message.msg_type,
-            payload=message.message,
-        )
-        await engine.receive(known or source, wrapped, back=True)
+        return await self._others.route(message)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

@@ -126,7 +126,7 @@ class MAILSwarmTemplate(SwarmParts[MAILAgentTemplate]):
         Raises ConfigurationError for a factory that can't be found or refuses.
         """
         from mail import bootstrap
-        from mail.api.runtime import LOCAL_URL
+        from mail.api.others import LOCAL_URL
         from mail.api.swarms import MAILSwarm
 
         registry = None

@@ -17,8 +17,7 @@ import httpx
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.stdlib.deadlines import seconds_left
 from mail.stdlib.outcomes import ActionFailed
-from mail.utils.public_urls import public_address
-from mail.utils.threads import in_daemon_thread
+from mail.utils.public_urls import AsyncPublicTransport
 
 ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
 """The environment variable that lets agents ask private addresses too: `true` or `false`."""
@@ -38,34 +37,6 @@ class Fetched:
     headers: httpx.Headers
     body: bytes
     is_cut: bool
-
-
-class PublicAsyncTransport(httpx.AsyncBaseTransport):
-    """What `PublicTransport` of `mail.utils.public_urls` is, for coroutines. Redirects pass through it like any request."""
-
-    def __init__(self) -> None:
-        self._inner = httpx.AsyncHTTPTransport(verify=tls())
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.ConnectError where it must not be sent."""
-        host = request.url.raw_host.decode("ascii")
-        checked = httpx.Request(
-            request.method,
-            request.url.copy_with(host=await checked_address(host, request.url.scheme, request.url.port)),
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
-        )
-        return await self._inner.handle_async_request(checked)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
-
-async def checked_address(host: str, scheme: str, port: int | None) -> str:
-    """The public address at which to ask a host. Raises httpx.ConnectError where it has one that is not public."""
-    return str(await in_daemon_thread(public_address, host, port or (443 if scheme == "https" else 80)))
 
 
 def private_allowed() -> bool:
@@ -102,7 +73,7 @@ async def fetch(
     Raises ToolCallFault for a request that can't be sent, ActionFailed where there is no answer.
     """
     seconds = seconds_left(timeout)
-    transport = None if private_allowed() else PublicAsyncTransport()
+    transport = None if private_allowed() else AsyncPublicTransport(verify=tls())
     try:
         async with (
             asyncio.timeout(seconds),

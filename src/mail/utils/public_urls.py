@@ -2,11 +2,16 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import httpx
+
+NAT64 = IPv6Network("64:ff9b::/96")
+
+DEFAULT_LIMITS = httpx.Limits()
 
 
 class NotPublic(httpx.ConnectError):
@@ -25,8 +30,8 @@ class PublicTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request. Raises httpx.ConnectError where it must not be sent."""
-        _lead_to(request, public_address(request.url.host, _port(request)))
-        return self._inner.handle_request(request)
+        host = _host(request)
+        return self._inner.handle_request(_lead_to(request, host, public_address(host, _port(request))))
 
     def close(self) -> None:
         """Close the connections."""
@@ -40,19 +45,21 @@ class AsyncPublicTransport(httpx.AsyncBaseTransport):
     has the same address, and for which its certificate was never checked.
     """
 
-    def __init__(self, limits: httpx.Limits) -> None:
+    def __init__(
+        self, limits: httpx.Limits = DEFAULT_LIMITS, *, verify: ssl.SSLContext | None = None
+    ) -> None:
         self._limits = limits
-        self._ssl = httpx.create_ssl_context()
+        self._ssl = verify or httpx.create_ssl_context()
         self._inner: dict[str, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request. Raises httpx.ConnectError where it must not be sent."""
-        host = request.url.host
-        _lead_to(request, await async_public_address(host, _port(request)))
+        host = _host(request)
+        checked = _lead_to(request, host, await async_public_address(host, _port(request)))
         inner = self._inner.get(host)
         if inner is None:
             inner = self._inner[host] = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
-        return await inner.handle_async_request(request)
+        return await inner.handle_async_request(checked)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -84,18 +91,37 @@ async def async_public_address(host: str, port: int) -> str:
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the internet's, and not of this machine or its network."""
     ip = ip_address(address.partition("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None) or ip
-    return bool(mapped.is_global and not mapped.is_multicast)
+    meant = _inside(ip) if isinstance(ip, IPv6Address) else ip
+    return bool(meant.is_global and not meant.is_multicast)
+
+
+def _inside(ip: IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address that an IPv6 one leads to: mapped, by 6to4 (RFC 3056), or by NAT64 (RFC 6052)."""
+    if ip in NAT64:
+        return IPv4Address(ip.packed[-4:])
+    return ip.ipv4_mapped or ip.sixtofour or ip
 
 
 def _port(request: httpx.Request) -> int:
     return request.url.port or (443 if request.url.scheme == "https" else 80)
 
 
-def _lead_to(request: httpx.Request, address: str) -> None:
-    """Send the request to an address of its host; TLS and the Host header still name the host."""
-    request.extensions = {**request.extensions, "sni_hostname": request.url.host}
-    request.url = request.url.copy_with(host=address)
+def _host(request: httpx.Request) -> str:
+    return request.url.raw_host.decode("ascii")
+
+
+def _lead_to(request: httpx.Request, host: str, address: str) -> httpx.Request:
+    """The request to an address of its host; TLS and the Host header still name the host.
+
+    It is another one, as redirects are read by the URL of the first.
+    """
+    return httpx.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": host},
+    )
 
 
 def _no_address(host: str, error: Exception) -> httpx.ConnectError:

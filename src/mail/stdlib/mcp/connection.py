@@ -20,7 +20,8 @@ from mail.errors import MAILError
 from mail.stdlib.deadlines import seconds_left
 from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
 from mail.stdlib.outcomes import ActionFailed, cut
-from mail.stdlib.web import checked_address, private_allowed, tls
+from mail.stdlib.web import private_allowed, tls
+from mail.utils.public_urls import async_public_address
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 """Bytes of an answer that are read from a server that an agent has named by its URL."""
@@ -77,7 +78,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         url, host = request.url, request.url.raw_host.decode("ascii")
         if not self._asks_all:
             try:
-                url = url.copy_with(host=await checked_address(host, url.scheme, url.port))
+                url = url.copy_with(
+                    host=await async_public_address(host, url.port or (443 if url.scheme == "https" else 80))
+                )
             except httpx.ConnectError as error:
                 raise httpx2.ConnectError(str(error)) from error
         request = httpx2.Request(
