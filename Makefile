@@ -2,6 +2,6 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run demo test lint bench aws build lock setup tools
-run demo test lint bench aws build lock setup tools:
+.PHONY: run demo test lint bench aws build lock setup tools browser
+run demo test lint bench aws build lock setup tools browser:
 	@$(PYTHON) scripts/dev.py $@ $(ARGS)

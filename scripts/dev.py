@@ -11,6 +11,7 @@
     python3 scripts/dev.py lock     pin requirements/ anew (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
     python3 scripts/dev.py tools    set up the tools of the cloud side, too (or those that are named), in .tools/
+    python3 scripts/dev.py browser  install a Chromium for the tests of the page, unless there is one
 
 Whatever follows the command is passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
 or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Python to use first.
@@ -41,6 +42,8 @@ NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 TOOL_NAMES = ("ministack", "sam", "checkov")
 ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
 
@@ -318,7 +321,22 @@ def tools(arguments: Sequence[str]) -> int:
     return 0
 
 
+def browser(arguments: Sequence[str]) -> int:
+    """Install a Chromium: the system's by apt where we may, else playwright's, with the libraries that it needs."""
+    if any(map(shutil.which, CHROMIUM)):
+        return 0
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+        environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+        say("installing chromium with apt-get")
+        subprocess.call([*apt, "update"], env=environment)
+        if not subprocess.call([*apt, "install", "--no-install-recommends", "chromium"], env=environment):
+            return 0
+    return subprocess.call([str(BIN / "playwright"), "install", "--with-deps", "chromium"])
+
+
 ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
+    "browser": browser,
     "build": build,
     "lint": lint,
     "lock": lock,

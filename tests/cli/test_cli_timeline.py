@@ -64,11 +64,13 @@ def test_a_default_subject_is_left_out() -> None:
     ],
 )
 def test_other_events_show_who_did_it(kind: str, description: str, who: str, text: str) -> None:
-    assert read_line(kind, event(description), 0) == Line(0, kind, who, "", text)
+    assert read_line(kind, event(description, agent=who), 0) == Line(0, kind, who, "", text)
 
 
 def test_a_tool_call_shows_its_arguments() -> None:
-    data = event("agent a called send_request", tool_name="send_request", tool_args={"target": "b"})
+    data = event(
+        "agent a called send_request", agent="a", tool_name="send_request", tool_args={"target": "b"}
+    )
     line = read_line("tool_call", data, 0)
     assert (line.who, line.text) == ("a", 'send_request {"target": "b"}')
 
@@ -122,4 +124,4 @@ def test_nothing_in_a_line_is_obeyed_by_a_terminal() -> None:
     message = {**MESSAGE, "message": {**MESSAGE["message"], "subject": "\x1b[2J", "body": "b\x07"}}  # type: ignore[dict-item]
     line = read_line("new_message", event(full_message=message), 0)
     assert line.text == "�[2J | b�"
-    assert read_line("tool_call", event("agent \x9bx called t", tool_name="t\x1b"), 0).who == "�x"
+    assert read_line("tool_call", event("a call", agent="\x9bx", tool_name="t\x1b"), 0).who == "�x"

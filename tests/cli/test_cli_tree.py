@@ -26,8 +26,9 @@ def message(sender: str, *recipients: str, request: str, body: str, kind: str = 
     return "new_message", {"timestamp": "2026-01-31T08:00:00Z", "extra_data": {"full_message": full}}
 
 
-def note(kind: str, text: str) -> Event:
-    return kind, {"timestamp": "2026-01-31T08:00:00Z", "description": text, "extra_data": {}}
+def note(kind: str, agent: str, text: str) -> Event:
+    extra = {"agent": agent}
+    return kind, {"timestamp": "2026-01-31T08:00:00Z", "description": text, "extra_data": extra}
 
 
 def end(text: str) -> Event:
@@ -43,10 +44,10 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
     roots = read_tree(
         [
             message("alice", "boss", request="1", body="plan"),
-            note("tool_call", "agent boss called send_request"),
+            note("tool_call", "boss", "agent boss called send_request"),
             message("boss", "a", request="2", body="ask a"),
             message("boss", "b", request="3", body="ask b"),
-            note("action_call", "agent b executing action tool: t"),
+            note("action_call", "b", "agent b executing action tool: t"),
             message("b", "boss", request="3", body="b says", kind="response"),
             message("a", "boss", request="2", body="a says", kind="response"),
             end("done"),
@@ -67,7 +68,7 @@ def test_every_message_from_outside_begins_a_tree() -> None:
             end("first"),
             message("alice", "boss", request="2", body="two"),
             message("boss", "a", "b", request="3", body="tell all", kind="broadcast"),
-            note("action_complete", "action complete (caller = b):\n84"),
+            note("action_complete", "b", "action complete (caller = b):\n84"),
             end("second"),
         ]
     )
@@ -75,7 +76,7 @@ def test_every_message_from_outside_begins_a_tree() -> None:
 
 
 def test_events_of_nobody_and_an_end_without_a_start_are_shown() -> None:
-    assert outline(read_tree([note("agent_error", "agent 'x' failed: why"), end("so")])) == [
+    assert outline(read_tree([note("agent_error", "x", "agent 'x' failed: why"), end("so")])) == [
         ("failed: why", ["so"])
     ]
     assert outline(read_tree([end("so")])) == ["so"]

@@ -218,6 +218,7 @@ async def test_all_pages_of_tasks_are_read(server: HTTPServer) -> None:
             await client.post_message("hi", task_id=str(n))
     async with SmallPages(server.uvicorn.url, server.keys["user"], config=CONFIG) as client:
         assert list(await client.get_tasks(status="completed")) == ["4", "3", "2", "1", "0"]
+        assert list(await client.get_tasks(limit=3)) == ["4", "3", "2"]
 
 
 async def test_the_server_itself(server: HTTPServer) -> None:

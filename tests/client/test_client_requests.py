@@ -73,6 +73,7 @@ async def sent(method: str, *args: Any, **kwargs: Any) -> tuple[str, str, Any]:
         ("get_whoami", "/whoami"),
         ("get_health", "/health"),
         ("get_tasks", "/tasks"),
+        ("get_swarm", "/swarm"),
         ("get_swarms", "/swarms"),
         ("dump_swarm", "/swarms/dump"),
     ],

@@ -173,18 +173,16 @@ def background() -> Iterator[Background]:
 
 OPERATIONS = [
     "GET /", "GET /health", "POST /health", "GET /whoami", "GET /status", "POST /message", "GET /tasks", "GET /task",
-    "GET /task/stream", "GET /swarms", "POST /swarms", "DELETE /swarms/{name}",
+    "GET /task/stream", "GET /swarm", "GET /swarms", "POST /swarms", "DELETE /swarms/{name}",
 ]  # fmt: skip
+
+NOTHING_TO_GET_WRONG = ("GET /", "GET /health", "GET /swarm", "GET /swarms")
 
 
 def cases() -> Iterator[Any]:
     for operation in OPERATIONS:
         yield pytest.param(operation, GenerationMode.POSITIVE, id=f"good {operation}")
-        if operation not in (
-            "GET /",
-            "GET /health",
-            "GET /swarms",
-        ):  # there is nothing about them that could be wrong
+        if operation not in NOTHING_TO_GET_WRONG:
             yield pytest.param(operation, GenerationMode.NEGATIVE, id=f"bad {operation}")
 
 

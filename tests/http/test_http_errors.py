@@ -183,7 +183,7 @@ async def test_a_body_that_ends_early_is_no_error_of_the_server(
     "path",
     [
         "/nowhere",
-        "/swarm",
+        "/swarmed",
         "/interswarm/sideways",
         "/responses",
         "/message/",

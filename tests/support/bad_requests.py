@@ -72,7 +72,7 @@ PATHS = [
     "/..",
     "/%2e%2e/",
     "/%00",
-    "/swarm",
+    "/swarmed",
     "/%ff",
 ]
 QUERIES = [

@@ -1,8 +1,9 @@
-"""The page's scripts that need no page, in node."""
+"""The page's scripts that need no page, in the node that comes with playwright."""
 
 import json
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ UNITS = Path(__file__).parent / "units"
 
 @pytest.mark.parametrize("test", sorted(path.name for path in UNITS.iterdir()))
 def test_unit(test: str, tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        unavailable("node")
+    playwright = find_spec("playwright")
+    if playwright is None or playwright.origin is None:
+        unavailable("playwright")
+    node = Path(playwright.origin).parent / "driver" / "node"
     shutil.copytree(FOLDER, tmp_path / "ui")
     shutil.copy(UNITS / test, tmp_path)
     (tmp_path / "package.json").write_text(json.dumps({"type": "module"}))

@@ -93,6 +93,17 @@ async def test_descriptions_and_data() -> None:
     }
 
 
+async def test_events_name_the_agent_that_they_are_about() -> None:
+    async with Rig(WEATHER_SWARM) as rig:
+        outcome = await rig.ask("How is Tokyo?")
+    notes = [event for event in outcome.events if event.message is None and not event.is_terminal]
+    assert [event.extra["agent"] for event in notes] == [
+        *["supervisor"] * 3,
+        *["weather"] * 4,
+        *["supervisor"] * 2,
+    ]
+
+
 async def test_new_message_events_carry_the_whole_message() -> None:
     async with Rig(WEATHER_SWARM) as rig:
         outcome = await rig.ask("How is <Tokyo> & you?")
@@ -127,11 +138,13 @@ async def test_tool_call_events_carry_the_call() -> None:
         outcome = await rig.ask()
     extras = [event.data("x")["extra_data"] for event in outcome.of(EventKind.TOOL_CALL)]
     assert extras[0] == {
+        "agent": "supervisor",
         "tool_name": "send_request",
         "tool_args": {"target": "weather", "subject": "Request", "body": "Tokyo?"},
         "tool_call_id": "supervisor1.0",
     }
     assert extras[1] == {
+        "agent": "supervisor",
         "tool_name": "await_message",
         "tool_args": {"reason": "weather's answer"},
         "tool_call_id": "supervisor1.1",
@@ -183,7 +196,7 @@ async def test_await_message_event_carries_its_reason() -> None:
     async with Rig(WEATHER_SWARM) as rig:
         outcome = await rig.ask()
     (event,) = outcome.of(EventKind.AWAIT_MESSAGE)
-    assert event.data("x")["extra_data"] == {"reason": "weather's answer"}
+    assert event.data("x")["extra_data"] == {"agent": "supervisor", "reason": "weather's answer"}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +207,7 @@ async def test_await_message_event_carries_its_reason() -> None:
         ([call("web_search_call", query="x"), call("help")], EventKind.BUILTIN_TOOL_CALL, "agent supervisor"),
     ],
 )
-async def test_other_events_have_a_description_and_no_extra(
+async def test_other_events_have_a_description_and_an_agent(
     script: list[Call], kind: EventKind, start: str
 ) -> None:
     async with Rig(build_swarm({"supervisor": turns(script, [complete()])})) as rig:
@@ -202,7 +215,7 @@ async def test_other_events_have_a_description_and_no_extra(
     (event,) = outcome.of(kind)
     data = event.data("x")
     assert data["description"].startswith(start)
-    assert data["extra_data"] == {}
+    assert data["extra_data"] == {"agent": "supervisor"}
 
 
 async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
@@ -267,7 +280,7 @@ async def test_ignored_broadcasts_are_reported() -> None:
     ) as rig:
         outcome = await rig.ask()
     (event,) = outcome.of(EventKind.BROADCAST_IGNORED)
-    assert event.data("x")["extra_data"] == {}
+    assert event.data("x")["extra_data"] == {"agent": "worker"}
     assert "worker" in event.text
 
 

@@ -13,7 +13,6 @@ from mail.client.errors import InvalidConnection, ServerUnreachable
 from mail.client.urls import read_server
 from mail.config import ClientConfig, load_config
 from mail.config.models import AS_GIVEN
-from mail.core.tasks import TaskStatus
 
 if TYPE_CHECKING:
     import httpx
@@ -23,14 +22,6 @@ KEY_VARIABLE = "MAIL_API_KEY"
 
 class CommandClient(MAILClient):
     """The client of the commands: some things are asked for in other ways than programs do."""
-
-    async def get_newest_tasks(
-        self, limit: int, *, status: TaskStatus | None = None
-    ) -> dict[str, dict[str, Any]]:
-        """The records of the caller's newest tasks by task id, newest first, at most `limit`."""
-        query = {"limit": str(limit)} | ({"status": status.value} if status else {})
-        tasks: dict[str, dict[str, Any]] = await self._ask("GET", "/tasks", query=query)
-        return dict(list(tasks.items())[:limit])  # other servers know no limit
 
     async def post_responses(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """`debug_post_responses` with its fields by name; returns the JSON, and doesn't load the openai package."""

@@ -44,12 +44,10 @@ def list_tasks(
     """List your tasks, the newest first."""
     from mail.cli.connecting import connect
     from mail.cli.records import show_tasks
-    from mail.core.tasks import TaskStatus
 
     async def run(client: "CommandClient") -> None:
-        wanted = None if status is None else TaskStatus(status)
         async with client:
-            records = await client.get_newest_tasks(limit, status=wanted)
+            records = await client.get_tasks(limit=limit, status=status)
         output.result(records, lambda: show_tasks(records.values(), output))
 
     output = Output(sys.stdout, as_json)

@@ -1,7 +1,6 @@
 """A task's events as people read them: one line each, in columns; coloured where the terminal can."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,9 +11,6 @@ from mail.errors import MAILError
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
-
-_WHO = re.compile(r"agent '?([^\s']+)'? |.*?\(caller = ([^)]+)\):")
-"""Which agent an event is about. Events that aren't messages say so only at the start of their description."""
 
 _DEFAULT_SUBJECT = "New Message"
 
@@ -90,12 +86,18 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
     if "response" in data:
         return Line(seconds, kind, "", "", one_line(data["response"]))
     description = str(data.get("description", ""))
-    found = _WHO.match(description)
-    who = one_line(found[1] or found[2]) if found else ""
+    who = one_line(str(extra.get("agent", "")))
     if "tool_name" in extra:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
         return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
-    return Line(seconds, kind, who, "", one_line(description[found.end() if found else 0 :]))
+    return Line(seconds, kind, who, "", one_line(_without_name(description, who)))
+
+
+def _without_name(description: str, who: str) -> str:
+    """What an event says, less the words by which it names its agent, who has a column of its own."""
+    for opening in (f"agent {who} ", f"agent '{who}' "):
+        description = description.removeprefix(opening)
+    return description.partition(f" (caller = {who}):\n")[2] or description
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from mail.core.interswarm import MAILInterswarmMessage
 
 JSONObject = dict[str, Any]
+
+PAGE = 1000
+"""What servers give at most at once."""
 
 
 class MAILClient(Messaging):
@@ -61,20 +65,26 @@ class MAILClient(Messaging):
     # ------------------------------------------------------------------------------------------------ tasks
 
     async def get_tasks(
-        self, *, status: Literal["running", "completed", "paused", "failed"] | None = None
+        self,
+        *,
+        status: str | None = None,
+        limit: int | None = None,
     ) -> dict[str, JSONObject]:
-        """The records of the caller's tasks (with `status`: of those in this state) by task id, newest first.
+        """The records of the caller's tasks (with `status`: of those that are running, paused, completed or failed) by task
+        id, newest first.
 
-        Where the server gives them page by page, all pages are read.
+        Where the server gives them page by page, pages are read until there are `limit` tasks; None reads them all.
         """
         query: dict[str, str] = {"status": status} if status else {}
+        if limit is not None:
+            query["limit"] = str(min(limit, PAGE))
         tasks: dict[str, JSONObject] = {}
         async with self._deadline("GET /tasks"):
             while True:
                 page = await self._send("GET", "/tasks", query=query)
                 tasks |= read_json(page)
-                if "x-next-cursor" not in page.headers:
-                    return tasks
+                if "x-next-cursor" not in page.headers or (limit is not None and len(tasks) >= limit):
+                    return dict(islice(tasks.items(), limit))
                 query["cursor"] = page.headers["x-next-cursor"]
 
     async def get_task(self, task_id: str) -> JSONObject:
@@ -83,6 +93,10 @@ class MAILClient(Messaging):
         return dict(await self._ask("GET", "/task", query=named, body=named))
 
     # ----------------------------------------------------------------------------------------------- swarms
+
+    async def get_swarm(self) -> JSONObject:
+        """The server's own swarm: its agents, their tools, and who may write to whom."""
+        return await self._get("/swarm")
 
     async def get_swarms(self) -> JSONObject:
         """The public swarms that the server knows."""

@@ -114,9 +114,9 @@ class Draft:
                     if (question.mailbox, question.seq) not in read
                 )
 
-    def emit(self, kind: EventKind, text: str, **extra: Any) -> None:
-        """Add an event."""
-        self._append_event(kind, text, extra, None)
+    def emit(self, kind: EventKind, text: str, *, agent: str = "", **extra: Any) -> None:
+        """Add an event; `agent` is the agent of this swarm that it is about, where it is about one."""
+        self._append_event(kind, text, {"agent": agent, **extra} if agent else extra, None)
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str]) -> None:
         """Put a message into mailboxes, with one event for all of them."""

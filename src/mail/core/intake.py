@@ -321,6 +321,7 @@ def _resume_at_breakpoint(draft: Draft, submission: Submission) -> None:
         draft.emit(
             EventKind.BREAKPOINT_ACTION_COMPLETE,
             f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
+            agent=waiting.agent,
         )
         history.append(tool_result(waiting.tool_format, call.call_id, content))
     draft.remember(waiting.agent, history)

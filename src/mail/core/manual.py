@@ -103,7 +103,9 @@ def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", stamp: Stamp) -> 
     draft.remember(turn.mailbox, turn.heard)
     count = 1 + len(turn.along)
     draft.emit(
-        EventKind.AWAIT_MESSAGE, f"agent {turn.mailbox} has read {count} messages, and goes on reading"
+        EventKind.AWAIT_MESSAGE,
+        f"agent {turn.mailbox} has read {count} messages, and goes on reading",
+        agent=turn.mailbox,
     )
     return draft.seal()
 

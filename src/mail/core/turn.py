@@ -205,9 +205,7 @@ class Settlement:
         if receipt is not None:
             return self._report_action(call, receipt)
         if call.tool_name in BUILTIN_TOOLS:
-            self.draft.emit(
-                EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}"
-            )
+            self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
             return None
         if call.tool_name == TEXT_OUTPUT:
             if not self.verbs.is_finished:
@@ -244,22 +242,23 @@ class Settlement:
         self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
 
     def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
-        """Add an event, with the turn's usage if it is the first."""
+        """Add an event about this agent, with the turn's usage if it is the first."""
         if self._unannounced:
             extra["usage"] = self._unannounced.model_dump()
             self._unannounced = NO_USAGE
-        self.draft.emit(kind, text, **extra)
+        self.draft.emit(kind, text, agent=self.name, **extra)
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
-        emit = self.draft.emit
-        emit(
+        self._emit(
             EventKind.ACTION_CALL,
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
         )
         if receipt.state is Receipt.State.DONE:
-            emit(EventKind.ACTION_COMPLETE, f"action complete (caller = {self.name}):\n{receipt.content}")
+            self._emit(
+                EventKind.ACTION_COMPLETE, f"action complete (caller = {self.name}):\n{receipt.content}"
+            )
             return f"SUCCESS: {receipt.content}"
-        emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}")
+        self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}")
         return f"ERROR: {receipt.content}"
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
@@ -291,7 +290,7 @@ class Settlement:
             toolbox = self.task.lends(self.name)
             count = len(calls) if toolbox is None or toolbox.parallel else 1
             for call in calls[:count]:
-                self.draft.emit(
+                self._emit(
                     EventKind.BREAKPOINT_TOOL_CALL,
                     f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
                 )

@@ -157,7 +157,9 @@ class Verbs:
 
     def _discover_swarms(self, tool: DiscoverSwarms) -> str:
         self._require_reach(tool)
-        self.draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't discover swarms")
+        self.draft.emit(
+            EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't discover swarms", agent=self.name
+        )
         raise UnreachableSwarm("this server has no connection to other swarms")
 
     def _acknowledge_broadcast(self, tool: AcknowledgeBroadcast) -> str:
@@ -168,7 +170,9 @@ class Verbs:
         self._require_broadcast(tool)
         self.forgets = True
         reason = f": {tool.reason}" if tool.reason else ""
-        self.draft.emit(EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}")
+        self.draft.emit(
+            EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}", agent=self.name
+        )
         return "broadcast ignored"
 
     def _await_message(self, tool: AwaitMessage) -> str:
@@ -182,12 +186,13 @@ class Verbs:
         self.draft.emit(
             EventKind.AWAIT_MESSAGE,
             f"agent '{self.name}' is awaiting a new message: {reason}",
+            agent=self.name,
             reason=tool.reason,
         )
         return "waiting for mail"
 
     def _help(self, tool: Help) -> str:
-        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help")
+        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", agent=self.name)
         if not self.is_finished:
             guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
             self.draft.announce(self.name, Subject.HELP, guide)
@@ -201,6 +206,7 @@ class Verbs:
             draft.emit(
                 EventKind.TASK_COMPLETE_CALL_DUPLICATE,
                 f"agent {self.name} called task_complete on a finished task",
+                agent=self.name,
             )
             return "the task is finished already"
         if draft.status is TaskStatus.PAUSED:
@@ -212,6 +218,7 @@ class Verbs:
         draft.emit(
             EventKind.TASK_COMPLETE_CALL,
             f"agent {self.name} called task_complete, full response to follow",
+            agent=self.name,
         )
         message = self._write(tool)
         draft.move(Transition.COMPLETE)

@@ -35,7 +35,7 @@ async def look_around(session: Session) -> None:
             await ping(session, Namespace())
             if session.client.api_key:
                 await whoami(session, Namespace())
-                for task_id in reversed(await session.client.get_newest_tasks(KNOWN_TASKS)):
+                for task_id in reversed(await session.client.get_tasks(limit=KNOWN_TASKS)):
                     session.meet_task(task_id)
     except TimeoutError:
         raise MAILError(f"{base} doesn't answer; it may do so later") from None
@@ -200,10 +200,8 @@ def _show_end(session: Session, task_id: str | None, kinds: Iterable[str]) -> No
 async def tasks(session: Session, given: Namespace) -> None:
     """`GET /tasks`."""
     from mail.cli.records import show_tasks
-    from mail.core.tasks import TaskStatus
 
-    wanted = None if given.status is None else TaskStatus(given.status)
-    records = await session.client.get_newest_tasks(given.limit, status=wanted)
+    records = await session.client.get_tasks(limit=given.limit, status=given.status)
     for task_id in reversed(records):
         session.meet_task(task_id)
     session.output.result(records, lambda: show_tasks(records.values(), session.output))

@@ -6,9 +6,6 @@ const TIER_BY_SENDER = { system: 1, admin: 2, user: 2 };
 const TIER_BY_TYPE = { interrupt: 3, broadcast_complete: 3, broadcast: 4, request: 5, response: 5 };
 const TERMINAL = new Set(["task_complete", "task_error"]);
 
-// Events that aren't messages say whom they are about only at the start of their description.
-const WHO = /^agent '?([^\s']+)'? |^[^]*?\(caller = ([^)]+)\):/;
-
 /** The priority of a message: by its sender, and among agents by its type. */
 export const tierOf = (message) =>
   TIER_BY_SENDER[message.message.sender.address_type] ?? TIER_BY_TYPE[message.msg_type];
@@ -35,9 +32,8 @@ export function readEvent({ event: kind, id, data }) {
     return line;
   }
   const description = data.description ?? "";
-  const found = WHO.exec(description);
-  line.who = found ? (found[1] ?? found[2]) : "";
-  line.text = description.slice(found ? found[0].length : 0).trim();
+  line.who = extra.agent ?? "";
+  line.text = withoutName(description, line.who).trim();
   if (extra.preamble) line.parts.push(["Said", extra.preamble]);
   if (extra.reasoning) line.parts.push(["Reasoning", extra.reasoning]);
   if (extra.reasoning_ref) line.reasoningRef = extra.reasoning_ref;
@@ -47,6 +43,15 @@ export function readEvent({ event: kind, id, data }) {
     line.parts.push(["Tool call", { id: extra.tool_call_id, arguments: extra.tool_args }]);
   }
   return line;
+}
+
+/** What an event says, less the words by which it names its agent, who is shown beside it. */
+function withoutName(description, who) {
+  const mark = ` (caller = ${who}):\n`;
+  const at = description.indexOf(mark);
+  if (at >= 0) return description.slice(at + mark.length);
+  const opening = [`agent ${who} `, `agent '${who}' `].find((words) => description.startsWith(words)) ?? "";
+  return description.slice(opening.length);
 }
 
 /** Seconds between two ISO times, for people. */
