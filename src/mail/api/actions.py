@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from mail.core.actions import ActionCore, ActionFunction
 from mail.core.calls import ToolFormat
 from mail.core.context import CURRENT_CALL
+from mail.core.forms import Form
 from mail.core.json_schema import model_of
 from mail.core.tools import pydantic_model_to_tool
 from mail.errors import ConfigurationError
@@ -59,6 +60,8 @@ class MAILAction:
         self.parameters = parameters
         self.idempotent = idempotent
         self._model = model
+        self._form: Form | None = None
+        self._reads_mail = False
         self._validate()
         self.function = self._build_action_function(function)
 
@@ -115,6 +118,7 @@ class MAILAction:
         action.idempotent = core.idempotent
         action.function = core.function
         action._model = None
+        action._form, action._reads_mail = core.form, core.reads_mail
         action._validate()
         return action
 
@@ -132,6 +136,8 @@ class MAILAction:
             description=self.description,
             parameters=self.parameters,
             idempotent=self.idempotent,
+            form=self._form,
+            reads_mail=self._reads_mail,
         )
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mail.core.calls import ToolFormat
+from mail.core.forms import Form
 from mail.core.tools import tool_declaration
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
@@ -18,6 +19,8 @@ class ActionCore:
     Attributes:
         parameters: the JSON Schema of the arguments.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        form: what is filled in in place of running `function`; the action then is a form.
+        reads_mail: whether the form needs the mail of the task so far.
     """
 
     name: str
@@ -25,6 +28,8 @@ class ActionCore:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     idempotent: bool = False
+    form: Form | None = None
+    reads_mail: bool = False
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
         """Declare the action as a tool."""

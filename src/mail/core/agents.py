@@ -123,8 +123,13 @@ class SwarmCore:
         return entrypoint if entrypoint in supervisors else supervisors[0]
 
     def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
-        """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user."""
-        return tool in agent.actions and tool not in self.breakpoint_tools
+        """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user, a form by nobody."""
+        return tool in agent.actions and tool not in self.breakpoint_tools and self.actions[tool].form is None
+
+    def form(self, agent: AgentCore, tool: str) -> ActionCore | None:
+        """The form by this name that the agent may fill in, if there is one."""
+        action = self.actions.get(tool) if tool in agent.actions else None
+        return action if action is not None and action.form is not None else None
 
     def _check_agent(self, name: str, agent: AgentCore) -> None:
         where = f"swarm {self.name!r}, agent {name!r}"

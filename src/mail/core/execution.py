@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from mail.core.calls import AgentToolCall
 from mail.core.change import TaskChange, Turn
 from mail.core.context import CURRENT_CALL, OFFER, TURN_DEADLINE
 from mail.core.histories import HistoryCache
+from mail.core.message import MAILMessage
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt
@@ -100,7 +101,21 @@ class Execution(TurnWork):
         return is_spent(self.turn.task, self._swarm, self.turn)
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
-        return await self._commit(lambda task: settle(task, self._swarm, self.turn, output, self._stamp))
+        mail = await self._mail_for(output)
+        return await self._commit(
+            lambda task: settle(task, self._swarm, self.turn, output, self._stamp, mail)
+        )
+
+    async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
+        """What has been sent in the task, where the agent has filled in a form that needs it."""
+        if isinstance(output, AgentFailure):
+            return ()
+        agent = self._swarm.agent(self.turn.mailbox)
+        forms = [self._swarm.form(agent, call.tool_name) for call in output.calls]
+        if not any(form is not None and form.reads_mail for form in forms):
+            return ()
+        events = await self._store.read_events(self.turn.task.key)
+        return [event.message for event in events if event.message is not None]
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""

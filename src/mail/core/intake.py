@@ -36,6 +36,8 @@ from mail.errors import BadRequest, NotPaused, Subject, TaskMovedOn, TaskNotFoun
 
 TITLE_LENGTH = 80
 
+ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
+
 
 class ResumeFrom(StrEnum):
     """From where a stopped task goes on (SPEC, section 8)."""
@@ -94,6 +96,7 @@ def admit(
         if agent is None or not agent.enable_entrypoint:
             choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
             raise UnknownEntrypoint(f"entrypoint {submission.entrypoint!r} is none of: {choices}")
+    submission = _as_answer(task, submission)
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
@@ -110,7 +113,7 @@ def admit(
     draft = Draft(task, swarm, stamp)
     draft.updates["manual"] = submission.manual
     if resumes_breakpoint:
-        _resume_at_breakpoint(draft, submission)
+        _resume_at_breakpoint(draft, caller, submission)
     else:
         if not task.is_running:
             abandon_breakpoint(draft)
@@ -309,7 +312,20 @@ def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
     return [name for name in draft.swarm.agents if (sender.address_type, sender.address) != ("agent", name)]
 
 
-def _resume_at_breakpoint(draft: Draft, submission: Submission) -> None:
+def _as_answer(task: Task | None, submission: Submission) -> Submission:
+    """A message that answers the appeal of an agent is the result of the call which has made it."""
+    if task is None or task.breakpoint is None or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL:
+        return submission
+    last_word = submission.subject.split()[-1:]
+    if not any([call.answer_subject] == last_word for call in task.breakpoint.calls):
+        return submission
+    changes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "body": ""}
+    return submission.model_copy(
+        update={**changes, "breakpoint_tool_call_result": {"content": submission.body}}
+    )
+
+
+def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Give the waiting agent its tool results and wake it; words sent along go with them."""
     waiting = draft.before.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
@@ -323,13 +339,28 @@ def _resume_at_breakpoint(draft: Draft, submission: Submission) -> None:
             f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
             agent=waiting.agent,
         )
-        history.append(tool_result(waiting.tool_format, call.call_id, content))
+        result = ANSWERED if call.asks else content
+        history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.remember(waiting.agent, history)
     _resume(draft, submission)
-    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls]
+    for call in waiting.calls:
+        if call.asks:
+            answer = write_letter(
+                "response",
+                task_id=draft.task_id,
+                sender=caller.address,
+                recipients=[create_agent_address(waiting.agent)],
+                subject=call.answer_subject,
+                body=results[call.call_id],
+                stamp=draft.stamp,
+                request_id=call.asks,
+            )
+            draft.send(answer, [waiting.agent])
+    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if not call.asks]
     if submission.body:
         lines.append(f"The user adds: {submission.body}")
-    draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+    if lines:
+        draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
 
 
 def abandon_breakpoint(draft: Draft) -> None:

@@ -176,9 +176,14 @@ def write_message(
     stamp: Stamp,
     timestamp: str,
     request_id: str | None = None,
+    routing_info: dict[str, Any] | None = None,
 ) -> MAILMessage:
     """The message that a tool writes, sent at `timestamp`; see `mail.core.tools.convert_call_to_mail_message`."""
-    common: dict[str, Any] = {"task_id": task_id, "sender": create_agent_address(sender)}
+    common: dict[str, Any] = {
+        "task_id": task_id,
+        "sender": create_agent_address(sender),
+        "routing_info": routing_info,
+    }
     kind: MessageType
     payload: MAILPayload
     match tool:

@@ -32,7 +32,6 @@ from mail.core.mail_tools import (
     SendBroadcast,
     SendInterswarmBroadcast,
     TaskComplete,
-    read_call,
 )
 from mail.core.message import MAILMessage, MAILRequest
 from mail.core.prompt import build_body_xml, render_message
@@ -193,8 +192,10 @@ class StepSettlement(Settlement):
         failed: why there will be none.
     """
 
-    def __init__(self, task: Task, swarm: SwarmCore, turn: StepTurn, stamp: Stamp) -> None:
-        super().__init__(task, swarm, turn, stamp)
+    def __init__(
+        self, task: Task, swarm: SwarmCore, turn: StepTurn, stamp: Stamp, mail: Sequence[MAILMessage] = ()
+    ) -> None:
+        super().__init__(task, swarm, turn, stamp, mail)
         self.said: MAILMessage | None = None
         self.failed: str | None = None
         self._step = turn.step
@@ -232,7 +233,8 @@ class StepSettlement(Settlement):
         if receipt is None and call.tool_name == TEXT_OUTPUT:
             self._words.append(self._text or str(call.tool_args.get("content", "")))
             return None
-        if receipt is None and call.tool_name in MAIL_TOOLS:
+        is_form = self.swarm.form(self.agent, call.tool_name) is not None
+        if receipt is None and (is_form or call.tool_name in MAIL_TOOLS):
             try:
                 return f"SUCCESS: {self._use(call)}"
             except AgentFault as fault:
@@ -242,19 +244,20 @@ class StepSettlement(Settlement):
 
     def _use(self, call: AgentToolCall) -> str:
         """What a MAIL tool does in a step: those that write say something, those that wait say nothing."""
-        match read_call(call):
+        writing = self._read(call)
+        match writing.tool:
             case Letter(subject=subject, body=body) | SendBroadcast(subject=subject, body=body):
                 self._subject = subject or self._subject
                 self._words.append(body)
                 return f"said to {', '.join(self._step.audience)}"
             case TaskComplete(finish_message=words):
-                result = self.verbs.perform(call)
+                result = self.verbs.perform(writing)
                 self._words.append(words)
                 return result
             case AwaitMessage() | AcknowledgeBroadcast() | IgnoreBroadcast():
                 return "you have said nothing"
             case SendInterswarmBroadcast() | _:
-                return self.verbs.perform(call)
+                return self.verbs.perform(writing)
 
     def _respond(self, words: str) -> None:
         """Send the response to those who are to hear it."""

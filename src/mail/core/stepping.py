@@ -1,7 +1,7 @@
 """Carrying out steps of manual mode: what `mail.core.manual` decides is run and committed, turn by turn."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -184,12 +184,13 @@ class StepExecution(Execution):
         return "auto"
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
-        return await self._commit(lambda task: self._settle_step(task, output))
+        mail = await self._mail_for(output)
+        return await self._commit(lambda task: self._settle_step(task, output, mail))
 
-    def _settle_step(self, task: Task, output: TurnOutput) -> TaskChange:
+    def _settle_step(self, task: Task, output: TurnOutput, mail: Sequence[MAILMessage]) -> TaskChange:
         failed = isinstance(output, AgentFailure)  # then what it has not read stays unread
         turn = replace(self.turn, along=()) if failed else self.turn
-        settlement = StepSettlement(task, self._swarm, turn, self._stamp)
+        settlement = StepSettlement(task, self._swarm, turn, self._stamp, mail)
         settlement.charge(output.usage)
         match output:
             case AgentFailure(reason):

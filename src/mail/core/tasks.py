@@ -127,11 +127,18 @@ class Question(Record):
 
 
 class PausedCall(Record):
-    """A breakpoint tool call that waits for its result."""
+    """A breakpoint tool call that waits for its result.
+
+    Attributes:
+        asks: the id of the request to the owner that the call has written, if it is an `Appeal`.
+        answer_subject: how the subject of a message ends that answers it.
+    """
 
     call_id: str
     name: str
     arguments: dict[str, Any]
+    asks: str = ""
+    answer_subject: str = ""
 
 
 class Breakpoint(Record):

@@ -17,7 +17,9 @@ from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.change import TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
+from mail.core.forms import Appeal, Writing
 from mail.core.limits import FAULTS_IN_A_ROW
+from mail.core.mail_tools import read_call
 from mail.core.message import MAILMessage, parse_agent_address
 from mail.core.outbound import lapse
 from mail.core.prompt import render_message
@@ -41,9 +43,19 @@ TurnOutput = Checkpoint | AgentFailure
 """What running an agent has come to: its output with all actions run, or its failure."""
 
 
-def settle(task: Task, swarm: SwarmCore, turn: Turn, output: TurnOutput, stamp: Stamp) -> TaskChange:
-    """Decide what a turn does to the task as it is now, however it was when the turn began."""
-    settlement = Settlement(task, swarm, turn, stamp)
+def settle(
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    output: TurnOutput,
+    stamp: Stamp,
+    mail: Sequence[MAILMessage] = (),
+) -> TaskChange:
+    """Decide what a turn does to the task as it is now, however it was when the turn began.
+
+    `mail` is what has been sent in the task, for forms that need it.
+    """
+    settlement = Settlement(task, swarm, turn, stamp, mail)
     settlement.charge(output.usage)
     match output:
         case AgentFailure(reason):
@@ -121,7 +133,9 @@ def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
 class Settlement:
     """One turn being settled; `mail.core.manual` settles turns in another way."""
 
-    def __init__(self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> None:
+    def __init__(
+        self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp, mail: Sequence[MAILMessage] = ()
+    ) -> None:
         self.task = task
         self.swarm = swarm
         self.turn = turn
@@ -134,6 +148,8 @@ class Settlement:
             self.draft.updates["steps"] = task.steps + 1
         self.is_late = turn.task.generation != task.generation
         self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        self._mail = mail
+        self._appeals: dict[str, Appeal] = {}
         self._faults = 0
         self._last_reasoning: str | None = None
         self._unannounced = NO_USAGE
@@ -164,6 +180,9 @@ class Settlement:
                 breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
+            if call.tool_call_id in self._appeals:
+                breakpoints.append(call)
+                continue
             if result is not None:
                 history.append(call.create_response_msg(result))
         if not output.calls:
@@ -214,10 +233,21 @@ class Settlement:
                 )
             return None
         try:
-            return f"SUCCESS: {self.verbs.perform(call)}"
+            writing = self._read(call)
+            if isinstance(writing, Appeal) and not self.verbs.is_finished:
+                self._appeals[call.tool_call_id] = writing
+                return None
+            return f"SUCCESS: {self.verbs.perform(writing)}"
         except AgentFault as fault:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
+
+    def _read(self, call: AgentToolCall) -> Writing:
+        """What the agent does by a call of a MAIL tool, or of a form. Raises ToolCallFault."""
+        form = self.swarm.form(self.agent, call.tool_name)
+        if form is None or form.form is None:
+            return Writing(read_call(call))
+        return form.form(call.tool_args, self._mail)
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
@@ -294,7 +324,12 @@ class Settlement:
                     EventKind.BREAKPOINT_TOOL_CALL,
                     f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
                 )
-            self.verbs.pause(calls[:count])
+            appeals = {
+                call.tool_call_id: self._appeals[call.tool_call_id]
+                for call in calls[:count]
+                if call.tool_call_id in self._appeals
+            }
+            self.verbs.pause(calls[:count], appeals)
             one = "ERROR: one tool at a time; call this one again once you have the other's result"
             return [call.create_response_msg(one) for call in calls[count:]]
         reason = "the task is paused at another breakpoint; call the tool again"

@@ -1,19 +1,21 @@
 """What each MAIL tool does when an agent calls it.
 
-`Verbs.perform` reads a call and runs the method for its tool; a method returns the text of the tool result,
-or raises the AgentFault that the agent is told.
+`Verbs.perform` runs the method for a tool; a method returns the text of the tool result, or raises the AgentFault that
+the agent is told.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from mail.core.address import EVERYONE, create_agent_address, format_agent_address, is_swarm_name
 from mail.core.agents import AgentCore
 from mail.core.calls import AgentToolCall
 from mail.core.draft import Draft
 from mail.core.events import EventKind
+from mail.core.forms import Appeal, Writing
 from mail.core.guide import write_guide
+from mail.core.letters import write_letter
 from mail.core.limits import ANSWER_SECONDS
 from mail.core.mail_tools import (
     AcknowledgeBroadcast,
@@ -28,7 +30,6 @@ from mail.core.mail_tools import (
     SendRequest,
     SendResponse,
     TaskComplete,
-    read_call,
     write_message,
 )
 from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
@@ -64,33 +65,60 @@ class Verbs:
         self.is_late = is_late
         self.forgets = False
         self.acts = False
+        self._routing_info: dict[str, Any] | None = None
 
     @property
     def is_finished(self) -> bool:
         """Whether the task has ended, so that what agents send is dropped."""
         return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
 
-    def perform(self, call: AgentToolCall) -> str:
-        """Do what the call says and return its result. Raises AgentFault."""
+    def perform(self, writing: Writing) -> str:
+        """Do what the tool says and return its result. Raises AgentFault."""
         self.forgets = False
-        tool = read_call(call)
+        tool, self._routing_info = writing.tool, writing.routing_info
         if tool.tool_name in self.agent.exclude_tools:
             raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
         return self._VERBS[type(tool)](self, tool)
 
-    def pause(self, calls: Sequence[AgentToolCall]) -> None:
-        """Pause the task until the user gives the results of these breakpoint tool calls."""
+    def pause(self, calls: Sequence[AgentToolCall], appeals: Mapping[str, Appeal]) -> None:
+        """Pause the task until the user gives the results of these breakpoint tool calls.
+
+        Those in `appeals`, by the ids of their calls, write to the user besides.
+        """
+        asked = {call_id: self._ask_owner(appeal) for call_id, appeal in appeals.items()}
         self.draft.updates["breakpoint"] = Breakpoint(
             agent=self.name,
             tool_format=calls[0].tool_format,
             calls=tuple(
-                PausedCall(call_id=call.tool_call_id, name=call.tool_name, arguments=call.tool_args)
+                PausedCall(
+                    call_id=call.tool_call_id,
+                    name=call.tool_name,
+                    arguments=call.tool_args,
+                    **asked.get(call.tool_call_id, {}),
+                )
                 for call in calls
             ),
         )
         body = json.dumps([_describe_paused(call) for call in calls])
         self.draft.move(Transition.PAUSE)
         self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
+
+    def _ask_owner(self, appeal: Appeal) -> dict[str, str]:
+        """Write to the owner, in whose timeline the letter is; returns how its answer is known."""
+        request_id = self.draft.stamp.new_id()
+        message = write_letter(
+            "request",
+            task_id=self.draft.task_id,
+            sender=create_agent_address(self.name),
+            recipients=[self.draft.owner_address],
+            subject=appeal.tool.subject,
+            body=appeal.tool.body,
+            stamp=self.draft.stamp,
+            request_id=request_id,
+            routing_info=appeal.routing_info,
+        )
+        self.draft.send(message, ())
+        return {"asks": request_id, "answer_subject": appeal.answer_subject}
 
     def _send_request(self, tool: SendRequest) -> str:
         target = self._recipient(tool.target)
@@ -227,7 +255,9 @@ class Verbs:
 
     def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
         draft = self.draft
-        return write_message(tool, self.name, draft.task_id, draft.stamp, draft.timestamp, request_id)
+        return write_message(
+            tool, self.name, draft.task_id, draft.stamp, draft.timestamp, request_id, self._routing_info
+        )
 
     def _send(self, message: MAILMessage, target: str) -> None:
         """Put a message into the mailbox of an agent, or of the swarm that the agent belongs to."""

@@ -1,0 +1,43 @@
+"""Forms: tools of a swarm with which agents write letters that a program words.
+
+An agent fills a form in as it calls any tool; what comes of it is as if the agent had used a MAIL tool. So a form costs
+no turn of its own, as an action does, and nothing happens where the turn is not committed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mail.core.mail_tools import MAILTool, SendRequest
+from mail.core.message import MAILMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A form that is filled in: what the agent does with it.
+
+    Attributes:
+        tool: the MAIL tool that the agent uses in effect.
+        routing_info: goes with the message.
+    """
+
+    tool: MAILTool
+    routing_info: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appeal(Writing):
+    """A letter to the task's owner, which pauses the task as a breakpoint does.
+
+    The owner goes on with it as from any breakpoint, or by a message whose subject ends in `answer_subject`.
+    """
+
+    tool: SendRequest
+    answer_subject: str = ""
+
+
+Form = Callable[[dict[str, Any], Sequence[MAILMessage]], Writing]
+"""Takes the call's arguments, and the mail of the task so far where its action `reads_mail`. Pure.
+
+What is wrong with the arguments it raises as ToolCallFault.
+"""

@@ -1,0 +1,206 @@
+"""Forms: tools that write letters, and those that appeal to the task's owner (mail.core.forms)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.agents import Call, View, call, complete, request, respond, tool_results, turns, wait
+from support.rig import Rig
+from support.swarms import build_agent, build_swarm
+
+from mail.core.actions import ActionCore
+from mail.core.events import EventKind
+from mail.core.forms import Appeal, Form, Writing
+from mail.core.intake import ANSWERED, ResumeFrom
+from mail.core.mail_tools import SendRequest, SendResponse
+from mail.core.message import MAILMessage, MAILRequest, MAILResponse
+from mail.core.tasks import TaskStatus
+from mail.errors import BadBreakpointResult, ToolCallFault
+
+
+async def never(_arguments: dict[str, Any]) -> str:
+    raise AssertionError("a form runs nothing")
+
+
+def a_form(form: Form, *, name: str = "report", reads_mail: bool = False) -> ActionCore:
+    return ActionCore(name, never, form=form, reads_mail=reads_mail)
+
+
+def report(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+    if "what" not in arguments:
+        raise ToolCallFault("report: what is missing")
+    letter = SendRequest(target=arguments["to"], subject="REPORT", body=f"It is {arguments['what']}.")
+    return Writing(letter, {"thread_id": "t-1"})
+
+
+def plead(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+    letter = SendRequest(target="user", subject="PLEA", body=arguments["body"])
+    return Appeal(letter, {"thread_id": "t-1"}, answer_subject="GRACE")
+
+
+PLEA = a_form(plead, name="plead")
+
+
+async def test_a_form_sends_what_the_program_words() -> None:
+    chief = turns([call("report", to="clerk", what="done")], [complete()])
+    swarm = build_swarm(
+        {"chief": chief, "clerk": lambda _: [respond("chief")]}, actions={"report": a_form(report)}
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        (letter,) = outcome.sent_to("clerk")
+        assert isinstance(letter.message, MAILRequest)
+        assert (letter.message.subject, letter.message.body) == ("REPORT", "It is done.")
+        assert letter.message.routing_info == {"thread_id": "t-1"}
+        assert tool_results(await rig.history("chief", outcome.key))[0] == "SUCCESS: request sent to clerk"
+    assert EventKind.ACTION_CALL not in outcome.kinds
+    assert outcome.answer == "done"
+
+
+async def test_a_response_by_a_form_answers_the_request() -> None:
+    def answer(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+        return Writing(SendResponse(target="chief", subject="S", body=arguments["body"]))
+
+    swarm = build_swarm(
+        {
+            "chief": turns([request("clerk"), wait()], [complete()]),
+            "clerk": lambda _: [call("answer", body="here")],
+        },
+        actions={"answer": a_form(answer, name="answer")},
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+    asked, answered = outcome.sent_to("clerk")[0].message, outcome.sent_to("chief")[-1].message
+    assert isinstance(asked, MAILRequest)
+    assert isinstance(answered, MAILResponse)
+    assert answered.request_id == asked.request_id
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"to": "clerk"}, "report: what is missing"),
+        ({"to": "nobody", "what": "x"}, "there is no agent 'nobody'"),
+    ],
+)
+async def test_a_form_that_is_filled_in_wrongly_is_told_to_the_agent(
+    arguments: dict[str, str], told: str
+) -> None:
+    chief = turns([call("report", **arguments)], [complete()])
+    swarm = build_swarm({"chief": chief, "clerk": turns()}, actions={"report": a_form(report)})
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+    assert told in outcome.sent_to("chief")[1].message.body
+    assert not outcome.sent_to("clerk")
+
+
+async def test_an_agent_without_the_form_cannot_fill_it_in() -> None:
+    clerk = build_agent(turns([call("report", to="chief", what="x")], [respond("chief")]), targets=["chief"])
+    swarm = build_swarm(
+        {"chief": turns([request("clerk"), wait()], [complete()]), "clerk": clerk},
+        actions={"report": a_form(report)},
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+    assert any("there is no tool 'report'" in letter.message.body for letter in outcome.sent_to("clerk"))
+
+
+async def test_a_form_that_reads_mail_gets_that_of_the_task() -> None:
+    seen: list[list[str]] = []
+
+    def look(_arguments: dict[str, Any], mail: Sequence[MAILMessage]) -> Writing:
+        seen.append([message.message.body for message in mail])
+        return Writing(SendRequest(target="clerk", subject="S", body="b"))
+
+    chief = turns([request("clerk", "first"), wait()], [call("look")], [complete()])
+    swarm = build_swarm(
+        {"chief": chief, "clerk": lambda _: [respond("chief", "so it is")]},
+        actions={"look": a_form(look, name="look", reads_mail=True)},
+    )
+    async with Rig(swarm) as rig:
+        await rig.ask("begin")
+    assert seen == [["begin", "first", "so it is"]]
+
+
+def plaintiff(view: View) -> Sequence[Call]:
+    if view.mail.sender_type == "user" and view.mail.subject == "New Message":
+        return [call("plead", body="May I?")]
+    return [complete(f"{view.mail.subject}: {view.mail.body}")]
+
+
+async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        outcome = await rig.ask()
+        letter = outcome.messages[-1].message
+        assert outcome.kinds[-1] is EventKind.TASK_COMPLETE
+        task = await rig.store.load(outcome.key)
+        assert task is not None
+        assert (task.status, task.breakpoint and task.breakpoint.calls[0].name) == (
+            TaskStatus.PAUSED,
+            "plead",
+        )
+    assert isinstance(letter, MAILRequest)
+    assert (letter.recipient.address, letter.subject, letter.body) == ("ann", "PLEA", "May I?")
+    assert letter.routing_info == {"thread_id": "t-1"}
+
+
+@pytest.mark.parametrize("subject", ["GRACE", "[t-1] GRACE"])
+async def test_a_message_with_the_answering_subject_resumes_it(subject: str) -> None:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        outcome = await rig.ask("You may.", subject=subject, task_id=paused.key.task_id)
+        history = await rig.history("chief", outcome.key)
+    asked = next(each.message for each in paused.messages if each.message.subject == "PLEA")
+    answer = next(message.message for message in outcome.messages if message.message.subject == "GRACE")
+    assert isinstance(asked, MAILRequest)
+    assert isinstance(answer, MAILResponse)
+    assert answer.request_id == asked.request_id
+    assert outcome.answer == "GRACE: You may."
+    assert tool_results(history)[0] == ANSWERED
+
+
+async def test_the_result_of_a_breakpoint_tool_resumes_it_too() -> None:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        outcome = await rig.ask(
+            "",
+            task_id=paused.key.task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result={"content": "Well."},
+        )
+    assert outcome.answer == "GRACE: Well."
+
+
+async def test_another_message_abandons_the_appeal() -> None:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        outcome = await rig.ask("forget it", subject="Other", task_id=paused.key.task_id)
+    assert outcome.answer == "Other: forget it"
+
+
+async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:
+    def twice(view: View) -> Sequence[Call]:
+        if view.mail.subject == "New Message":
+            return [call("plead", body="One?"), call("plead", body="Two?")]
+        return [complete(view.mail.body)]
+
+    async with Rig(build_swarm({"chief": twice}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        with pytest.raises(BadBreakpointResult, match="2 tool calls wait"):
+            await rig.submit("Yes", subject="GRACE", task_id=paused.key.task_id)
+        task = await rig.store.load(paused.key)
+        assert task is not None
+        assert task.breakpoint is not None
+        results = [
+            {"call_id": each.call_id, "content": each.arguments["body"]} for each in task.breakpoint.calls
+        ]
+        outcome = await rig.ask(
+            "",
+            task_id=paused.key.task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result=results,
+        )
+    assert [m.message.body for m in outcome.sent_to("chief") if m.message.subject == "GRACE"] == [
+        "One?",
+        "Two?",
+    ]
