@@ -10,10 +10,10 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.actions import ActionCore
 from mail.core.events import EventKind
-from mail.core.forms import Appeal, Form, Writing
+from mail.core.forms import Appeal, Desk, Form, Writing
 from mail.core.intake import ANSWERED, ResumeFrom
 from mail.core.mail_tools import SendRequest, SendResponse
-from mail.core.message import MAILMessage, MAILRequest, MAILResponse
+from mail.core.message import MAILRequest, MAILResponse
 from mail.core.tasks import TaskStatus
 from mail.errors import BadBreakpointResult, ToolCallFault
 
@@ -26,14 +26,14 @@ def a_form(form: Form, *, name: str = "report", reads_mail: bool = False) -> Act
     return ActionCore(name, never, form=form, reads_mail=reads_mail)
 
 
-def report(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+def report(arguments: dict[str, Any], _desk: Desk) -> Writing:
     if "what" not in arguments:
         raise ToolCallFault("report: what is missing")
     letter = SendRequest(target=arguments["to"], subject="REPORT", body=f"It is {arguments['what']}.")
     return Writing(letter, {"thread_id": "t-1"})
 
 
-def plead(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+def plead(arguments: dict[str, Any], _desk: Desk) -> Writing:
     letter = SendRequest(target="user", subject="PLEA", body=arguments["body"])
     return Appeal(letter, {"thread_id": "t-1"}, answer_subject="GRACE")
 
@@ -58,7 +58,7 @@ async def test_a_form_sends_what_the_program_words() -> None:
 
 
 async def test_a_response_by_a_form_answers_the_request() -> None:
-    def answer(arguments: dict[str, Any], _mail: Sequence[MAILMessage]) -> Writing:
+    def answer(arguments: dict[str, Any], _desk: Desk) -> Writing:
         return Writing(SendResponse(target="chief", subject="S", body=arguments["body"]))
 
     swarm = build_swarm(
@@ -74,6 +74,42 @@ async def test_a_response_by_a_form_answers_the_request() -> None:
     assert isinstance(asked, MAILRequest)
     assert isinstance(answered, MAILResponse)
     assert answered.request_id == asked.request_id
+
+
+@pytest.mark.parametrize(
+    ("tool", "settles", "waits"),
+    [
+        (SendResponse, None, False),
+        (SendResponse, False, True),
+        (SendRequest, None, True),
+        (SendRequest, True, False),
+    ],
+)
+async def test_a_form_says_whether_it_settles_the_request(
+    tool: type[SendRequest | SendResponse], settles: bool | None, waits: bool
+) -> None:
+    def answer(_arguments: dict[str, Any], _desk: Desk) -> Writing:
+        return Writing(tool(target="chief", subject="S", body="b"), settles=settles)
+
+    waiting: list[bool] = []
+
+    async def look(_arguments: dict[str, Any]) -> str:
+        task = await rig.store.load(submitted.key)
+        assert task is not None
+        waiting.append(any(each.sender == "chief" for each in task.requests))
+        return "seen"
+
+    swarm = build_swarm(
+        {
+            "chief": turns([request("clerk"), wait()], [call("look")], [complete()]),
+            "clerk": turns([call("answer")], [wait()]),
+        },
+        actions={"answer": a_form(answer, name="answer"), "look": look},
+    )
+    async with Rig(swarm) as rig:
+        submitted = await rig.submit()
+        await rig.outcome(submitted)
+    assert waiting == [waits]
 
 
 @pytest.mark.parametrize(
@@ -108,8 +144,8 @@ async def test_an_agent_without_the_form_cannot_fill_it_in() -> None:
 async def test_a_form_that_reads_mail_gets_that_of_the_task() -> None:
     seen: list[list[str]] = []
 
-    def look(_arguments: dict[str, Any], mail: Sequence[MAILMessage]) -> Writing:
-        seen.append([message.message.body for message in mail])
+    def look(_arguments: dict[str, Any], desk: Desk) -> Writing:
+        seen.append([message.message.body for message in desk.mail])
         return Writing(SendRequest(target="clerk", subject="S", body="b"))
 
     chief = turns([request("clerk", "first"), wait()], [call("look")], [complete()])
@@ -154,7 +190,7 @@ async def test_a_message_with_the_answering_subject_resumes_it(subject: str) -> 
     answer = next(message.message for message in outcome.messages if message.message.subject == "GRACE")
     assert isinstance(asked, MAILRequest)
     assert isinstance(answer, MAILResponse)
-    assert answer.request_id == asked.request_id
+    assert (answer.request_id, answer.routing_info) == (asked.request_id, {"thread_id": "t-1"})
     assert outcome.answer == "GRACE: You may."
     assert tool_results(history)[0] == ANSWERED
 

@@ -19,10 +19,13 @@ class Writing:
     Attributes:
         tool: the MAIL tool that the agent uses in effect.
         routing_info: goes with the message.
+        settles: whether the message answers the recipient's request for good, so that it waits no longer for another
+            answer; None for what is usual: responses do, requests don't.
     """
 
     tool: MAILTool
     routing_info: dict[str, Any] | None = None
+    settles: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,20 @@ class Appeal(Writing):
     answer_subject: str = ""
 
 
-Form = Callable[[dict[str, Any], Sequence[MAILMessage]], Writing]
-"""Takes the call's arguments, and the mail of the task so far where its action `reads_mail`. Pure.
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where a form is filled in.
 
-What is wrong with the arguments it raises as ToolCallFault.
-"""
+    Attributes:
+        agent: the name of the agent that does.
+        timestamp: when, in ISO 8601.
+        mail: what has been sent in the task so far, where the form's action `reads_mail`.
+    """
+
+    agent: str
+    timestamp: str
+    mail: Sequence[MAILMessage] = ()
+
+
+Form = Callable[[dict[str, Any], Desk], Writing]
+"""Takes the arguments of a call. Pure; what is wrong with the arguments it raises as ToolCallFault."""

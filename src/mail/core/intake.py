@@ -316,8 +316,8 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
     """A message that answers the appeal of an agent is the result of the call which has made it."""
     if task is None or task.breakpoint is None or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL:
         return submission
-    last_word = submission.subject.split()[-1:]
-    if not any([call.answer_subject] == last_word for call in task.breakpoint.calls):
+    appeals = [call.asks for call in task.breakpoint.calls if call.asks is not None]
+    if not any([appeal.answer_subject] == submission.subject.split()[-1:] for appeal in appeals):
         return submission
     changes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "body": ""}
     return submission.model_copy(
@@ -339,24 +339,25 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
             agent=waiting.agent,
         )
-        result = ANSWERED if call.asks else content
+        result = content if call.asks is None else ANSWERED
         history.append(tool_result(waiting.tool_format, call.call_id, result))
     draft.remember(waiting.agent, history)
     _resume(draft, submission)
     for call in waiting.calls:
-        if call.asks:
+        if call.asks is not None:
             answer = write_letter(
                 "response",
                 task_id=draft.task_id,
                 sender=caller.address,
                 recipients=[create_agent_address(waiting.agent)],
-                subject=call.answer_subject,
+                subject=call.asks.answer_subject,
                 body=results[call.call_id],
                 stamp=draft.stamp,
-                request_id=call.asks,
+                request_id=call.asks.request_id,
+                routing_info=call.asks.routing_info,
             )
             draft.send(answer, [waiting.agent])
-    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if not call.asks]
+    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
     if submission.body:
         lines.append(f"The user adds: {submission.body}")
     if lines:

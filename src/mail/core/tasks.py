@@ -126,19 +126,21 @@ class Question(Record):
     seq: int
 
 
-class PausedCall(Record):
-    """A breakpoint tool call that waits for its result.
+class OpenAppeal(Record):
+    """A request to the task's owner that waits for an answer (`mail.core.forms.Appeal`)."""
 
-    Attributes:
-        asks: the id of the request to the owner that the call has written, if it is an `Appeal`.
-        answer_subject: how the subject of a message ends that answers it.
-    """
+    request_id: str
+    answer_subject: str
+    routing_info: dict[str, Any] | None
+
+
+class PausedCall(Record):
+    """A breakpoint tool call that waits for its result; `asks`: the letter that it has written, if it is an appeal."""
 
     call_id: str
     name: str
     arguments: dict[str, Any]
-    asks: str = ""
-    answer_subject: str = ""
+    asks: OpenAppeal | None = None
 
 
 class Breakpoint(Record):

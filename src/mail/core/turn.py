@@ -17,7 +17,7 @@ from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.change import TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
-from mail.core.forms import Appeal, Writing
+from mail.core.forms import Appeal, Desk, Writing
 from mail.core.limits import FAULTS_IN_A_ROW
 from mail.core.mail_tools import read_call
 from mail.core.message import MAILMessage, parse_agent_address
@@ -247,7 +247,7 @@ class Settlement:
         form = self.swarm.form(self.agent, call.tool_name)
         if form is None or form.form is None:
             return Writing(read_call(call))
-        return form.form(call.tool_args, self._mail)
+        return form.form(call.tool_args, Desk(self.name, self.draft.timestamp, self._mail))
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1

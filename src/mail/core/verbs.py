@@ -6,7 +6,7 @@ the agent is told.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mail.core.address import EVERYONE, create_agent_address, format_agent_address, is_swarm_name
 from mail.core.agents import AgentCore
@@ -35,7 +35,7 @@ from mail.core.mail_tools import (
 from mail.core.message import MAILMessage, MAILRequest, parse_agent_address
 from mail.core.outbound import ask_everyone
 from mail.core.peers import ALL_PEERS, peer_mailbox
-from mail.core.tasks import Breakpoint, OpenRequest, PausedCall, TaskStatus, Transition
+from mail.core.tasks import Breakpoint, OpenAppeal, OpenRequest, PausedCall, TaskStatus, Transition
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -65,7 +65,7 @@ class Verbs:
         self.is_late = is_late
         self.forgets = False
         self.acts = False
-        self._routing_info: dict[str, Any] | None = None
+        self._writing = NOTHING
 
     @property
     def is_finished(self) -> bool:
@@ -75,7 +75,7 @@ class Verbs:
     def perform(self, writing: Writing) -> str:
         """Do what the tool says and return its result. Raises AgentFault."""
         self.forgets = False
-        tool, self._routing_info = writing.tool, writing.routing_info
+        tool, self._writing = writing.tool, writing
         if tool.tool_name in self.agent.exclude_tools:
             raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
         return self._VERBS[type(tool)](self, tool)
@@ -94,7 +94,7 @@ class Verbs:
                     call_id=call.tool_call_id,
                     name=call.tool_name,
                     arguments=call.tool_args,
-                    **asked.get(call.tool_call_id, {}),
+                    asks=asked.get(call.tool_call_id),
                 )
                 for call in calls
             ),
@@ -103,8 +103,8 @@ class Verbs:
         self.draft.move(Transition.PAUSE)
         self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
 
-    def _ask_owner(self, appeal: Appeal) -> dict[str, str]:
-        """Write to the owner, in whose timeline the letter is; returns how its answer is known."""
+    def _ask_owner(self, appeal: Appeal) -> OpenAppeal:
+        """Write to the owner, who finds the letter in the timeline."""
         request_id = self.draft.stamp.new_id()
         message = write_letter(
             "request",
@@ -118,12 +118,18 @@ class Verbs:
             routing_info=appeal.routing_info,
         )
         self.draft.send(message, ())
-        return {"asks": request_id, "answer_subject": appeal.answer_subject}
+        return OpenAppeal(
+            request_id=request_id,
+            answer_subject=appeal.answer_subject,
+            routing_info=appeal.routing_info,
+        )
 
     def _send_request(self, tool: SendRequest) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
+        if self._writing.settles and (answered := self._request_answered(target)) is not None:
+            self.draft.settle_request(answered)
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
         self._send(message, target)
@@ -140,7 +146,7 @@ class Verbs:
     def _send_response(self, tool: SendResponse) -> str:
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
-        if answered is not None:
+        if answered is not None and self._writing.settles is not False:
             self.draft.settle_request(answered)
         if self.is_finished:
             return _DROPPED
@@ -256,7 +262,13 @@ class Verbs:
     def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
         draft = self.draft
         return write_message(
-            tool, self.name, draft.task_id, draft.stamp, draft.timestamp, request_id, self._routing_info
+            tool,
+            self.name,
+            draft.task_id,
+            draft.stamp,
+            draft.timestamp,
+            request_id,
+            self._writing.routing_info,
         )
 
     def _send(self, message: MAILMessage, target: str) -> None:
@@ -362,6 +374,8 @@ class Verbs:
         TaskComplete: _task_complete,
     }
 
+
+NOTHING = Writing(AwaitMessage())
 
 _DROPPED = "the task is finished; the message was dropped"
 

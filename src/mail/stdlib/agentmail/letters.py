@@ -1,0 +1,113 @@
+"""From an agent's call of a form to the MAIL message that it sends."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mail.agentmail import Checkpoint, MalformedMessage, MessageType, build
+from mail.agentmail.messages import Typed, TypedMessage
+from mail.api.actions import MAILAction
+from mail.core.actions import ActionCore
+from mail.core.forms import Appeal, Desk, Writing
+from mail.core.mail_tools import SendRequest, SendResponse, explain
+from mail.core.tools import pydantic_model_to_tool
+from mail.errors import ToolCallFault
+
+HANDOVER = "Handover"
+"""The header under which a request for a successor holds the checkpoint."""
+
+
+def Described(text: str, *, default: Any = ..., **limits: Any) -> Any:  # noqa: N802  # stands for pydantic's Field
+    """A field that is described to the agents that fill it in."""
+    return Field(default, description=text, **limits)
+
+
+class Targeted(BaseModel, ABC):
+    """What an agent fills in: whom it writes to, and the fields of the message."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    target: str = Described("The agent to write to.", min_length=1)
+
+    @abstractmethod
+    def write(self, desk: Desk) -> Writing:
+        """The message. Raises ToolCallFault, MalformedMessage."""
+
+
+class AboutBead(Targeted):
+    """A form about one bead."""
+
+    bead_id: str = Described("The bead (issue, piece of work) that this is about.", min_length=1)
+
+    def fill[T: Typed](self, kind: type[T]) -> T:
+        """A message of this type with what the agent has filled in."""
+        return kind.model_validate(
+            {name: getattr(self, name) for name in kind.model_fields.keys() & vars(self).keys()}
+        )
+
+
+def form(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
+    """The action by which agents fill in `model`."""
+
+    def write(arguments: dict[str, Any], desk: Desk) -> Writing:
+        try:
+            return model.model_validate(arguments).write(desk)
+        except ValidationError as error:
+            raise ToolCallFault(f"{name}: {explain(error)}") from error
+        except MalformedMessage as error:
+            raise ToolCallFault(f"{name}: {error.detail}") from error
+
+    declared = pydantic_model_to_tool(model, name, style="responses")
+    return MAILAction.from_core(
+        ActionCore(
+            name=name,
+            function=_not_run,
+            description=declared["description"],
+            parameters=declared["parameters"],
+            form=write,
+            reads_mail=reads_mail,
+        )
+    )
+
+
+async def _not_run(_arguments: dict[str, Any]) -> str:
+    raise ToolCallFault("this is a form: an agent fills it in during its turn, and there is nothing to run")
+
+
+def request(
+    target: str, message: TypedMessage, *, settles: bool | None = None, enclosed: Checkpoint | None = None
+) -> Writing:
+    """Send a message as a request, with a checkpoint in its body if one is `enclosed`."""
+    subject, body, routing_info = _word(message, "")
+    if enclosed is not None:
+        body += f"\n\n## {HANDOVER}\n{_quoted(build(enclosed).body)}"
+    return Writing(SendRequest(target=target, subject=subject, body=body), routing_info, settles)
+
+
+def respond(
+    target: str, message: TypedMessage, *, settles: bool | None = None, thread_id: str = ""
+) -> Writing:
+    """Send a message as a response."""
+    subject, body, routing_info = _word(message, thread_id)
+    return Writing(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
+
+
+def appeal(message: TypedMessage, answer: MessageType) -> Appeal:
+    """Send a message to the owner of the task, who answers by a message of type `answer`."""
+    subject, body, routing_info = _word(message, "")
+    return Appeal(
+        SendRequest(target="user", subject=subject, body=body), routing_info, answer_subject=answer.value
+    )
+
+
+def _word(message: TypedMessage, thread_id: str) -> tuple[str, str, dict[str, Any] | None]:
+    """Subject, body and routing info of a message."""
+    envelope = build(message, thread_id=thread_id)
+    thread = {"thread_id": envelope.thread_id} if envelope.thread_id else None
+    return envelope.subject, envelope.body, thread
+
+
+def _quoted(text: str) -> str:
+    """A body inside of another, in which nothing is a field or a section of that one."""
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
