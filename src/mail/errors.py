@@ -12,7 +12,9 @@
     ├── TaskNotFound                404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
+    ├── PreconditionFailed          412  the task is not as the caller takes it to be
     ├── PayloadTooLarge             413
+    ├── IdempotencyConflict         422  a key that was used for another request
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
     ├── AgentUnavailable            an agent can't take its turn; the text is told to others
@@ -126,6 +128,18 @@ class SwarmNotFound(MAILError):
     """No swarm of this name is registered here."""
 
     http_status = 404
+
+
+class PreconditionFailed(MAILError):
+    """The task has gone on since the caller looked at it."""
+
+    http_status = 412
+
+
+class IdempotencyConflict(MAILError):
+    """This Idempotency-Key was used for another request."""
+
+    http_status = 422
 
 
 class PayloadTooLarge(MAILError):

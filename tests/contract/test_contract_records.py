@@ -5,7 +5,7 @@ import dataclasses
 from support.adapters import StoreAdapter
 
 from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import ServerRecords, TemplateRecord, TokenRecord
+from mail.core.ports import KeyRecord, ServerRecords, TemplateRecord, TokenRecord
 
 ALICE = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 ROOT = TokenRecord(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
@@ -168,3 +168,19 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     assert await durable.records.template() == template
     assert await durable.records.peers() == [GAMMA]
     assert await durable.records.peers_health() == {GAMMA.name: WELL}
+
+
+async def test_a_key_is_claimed_once_by_each_caller(records: ServerRecords) -> None:
+    first, second = KeyRecord("d1", "task 1", 1_000.0), KeyRecord("d2", "task 🦊", 2_000.0)
+    assert await records.claim_key("user:a@s", "k", first, now=0.0) == first
+    assert await records.claim_key("user:a@s", "k", second, now=10.0) == first
+    assert await records.claim_key("user:a@s", "K", second, now=10.0) == second
+    assert await records.claim_key("user:b@s", "k", second, now=10.0) == second
+
+
+async def test_a_key_is_forgotten_when_its_time_is_up(records: ServerRecords) -> None:
+    first, second = KeyRecord("d1", "1", 1_000.0), KeyRecord("d2", "2", 2_000.0)
+    await records.claim_key("a", "k", first, now=0.0)
+    assert await records.claim_key("a", "k", second, now=999.0) == first
+    assert await records.claim_key("a", "k", second, now=1_000.0) == second
+    assert await records.claim_key("a", "k", first, now=1_001.0) == second

@@ -27,12 +27,21 @@ from mail.core.hints import did_you_mean
 from mail.core.letters import write_letter
 from mail.core.limits import ANSWER_SECONDS, TURNS_PER_STEP, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
+from mail.core.once import Once
 from mail.core.peers import peer_mailbox
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
 from mail.core.toolbox import Toolbox
-from mail.errors import BadRequest, NotPaused, Subject, TaskMovedOn, TaskNotFound, UnknownEntrypoint
+from mail.errors import (
+    BadRequest,
+    NotPaused,
+    PreconditionFailed,
+    Subject,
+    TaskMovedOn,
+    TaskNotFound,
+    UnknownEntrypoint,
+)
 
 TITLE_LENGTH = 80
 
@@ -57,6 +66,8 @@ class Submission(Record):
         targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
         routing_info: what goes with the message to those.
         continues: the generation whose answer this goes on from; None where it may come at any time.
+        expects: the generation that the task has to be in; None for any.
+        once: by what the submission is known when it is sent again.
         toolbox: tools that the caller lends to the generation that this begins.
         notes: what the caller wants to be told again of that generation.
         manual: whether the task is in manual mode from now on (`mail.core.manual`).
@@ -75,6 +86,8 @@ class Submission(Record):
     targets: tuple[str, ...] = ()
     routing_info: dict[str, Any] | None = None
     continues: int | None = None
+    expects: int | None = None
+    once: Once | None = None
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
@@ -100,6 +113,11 @@ def admit(
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
+    if submission.expects is not None and (task is None or task.generation != submission.expects):
+        found = "does not exist" if task is None else f"is at generation {task.generation}"
+        raise PreconditionFailed(
+            f"task {submission.task_id!r} {found}, not at {submission.expects}; look at it again"
+        )
     if submission.toolbox is not None:
         submission.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
     if task is None:

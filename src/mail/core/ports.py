@@ -177,8 +177,27 @@ class TemplateRecord:
     replaces: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A caller's idempotency key.
+
+    Attributes:
+        digest: of the request that it was used for first.
+        task_id: the task of that request.
+        until: when it is forgotten, in seconds since the epoch.
+    """
+
+    digest: str
+    task_id: str
+    until: float
+
+
 class ServerRecords(Protocol):
     """What a server keeps besides tasks."""
+
+    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
+        """Keep what a key is used for, unless that is known already; returns what is known."""
+        ...
 
     async def add_token(self, record: TokenRecord) -> None:
         """Keep a token."""

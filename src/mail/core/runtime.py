@@ -26,6 +26,7 @@ from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.mail_tools import DiscoverSwarms
+from mail.core.once import REMEMBERED_SECONDS, Once, Remembered, find, remember
 from mail.core.peers import Peers, peer_of
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.stamp import Stamp
@@ -113,7 +114,9 @@ class Runtime(Watching):
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a person's message; when this returns, it is stored and will be worked on.
 
-        Raises BadRequest or TaskNotFound when it can't be accepted; then nothing is stored.
+        One that was accepted before, under the same key (`Submission.once`), changes nothing; what became of it then
+        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed or IdempotencyConflict when it can't be
+        accepted; then nothing is stored.
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
@@ -123,14 +126,35 @@ class Runtime(Watching):
         CURRENT_TASK.set(key.task_id)
         while True:
             task = await self.store.load(key)
+            if task is not None and submission.once is not None:
+                earlier = find(task.submitted, submission.once, self._now())
+                if earlier is not None:
+                    return Submitted(key, earlier.generation, earlier.after, earlier.seq)
             change = admit(task, self.swarm, caller, submission, self.stamp)
+            submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
+            if submission.once is not None:
+                change = self._remembering(change, submission.once, submitted)
             try:
                 await self.store.commit(change)
             except VersionConflict:
                 continue
             break
         await self._publish_ready(change.task)
-        return Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
+        return submitted
+
+    def _remembering(self, change: TaskChange, once: Once, submitted: Submitted) -> TaskChange:
+        """The change, of which the task remembers that it was made for this submission."""
+        now = self._now()
+        new = Remembered(
+            key=once.key,
+            digest=once.digest,
+            until=now + REMEMBERED_SECONDS,
+            generation=submitted.generation,
+            after=submitted.after,
+            seq=submitted.seq,
+        )
+        remembered = remember(change.task.submitted, new, now)
+        return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
 
     async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
         """Accept a message of another swarm; when this returns, it is stored and will be worked on.

@@ -20,6 +20,7 @@ from mail.core.address import parse_agent_address
 from mail.core.calls import AgentToolCall, ToolFormat
 from mail.core.limits import Limits
 from mail.core.message import Tier
+from mail.core.once import Remembered
 from mail.core.peers import peer_of
 from mail.core.record import Record
 from mail.core.toolbox import NO_OFFER, Offer, Toolbox
@@ -238,6 +239,7 @@ class Task(Record):
         toolbox: the tools that the caller lends to the present generation.
         notes: what the caller wants to be told again of it; the engine only keeps them.
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
+        submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
     """
 
     model_config = ConfigDict(extra="ignore")  # an earlier version may have stored more
@@ -274,6 +276,7 @@ class Task(Record):
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
+    submitted: tuple[Remembered, ...] = ()
 
     def next_generation(self) -> dict[str, Any]:
         """What changes when the task goes on after it has stopped; limits may change besides."""

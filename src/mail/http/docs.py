@@ -24,7 +24,9 @@ _MEANINGS = {
     401: "There is no API key, or it is not valid.",
     403: "The key's role may not use this endpoint.",
     404: "There is no such task or swarm, or nothing of that kind on this server.",
+    412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
+    422: "This `Idempotency-Key` was used for another request.",
     500: "Something went wrong inside the server.",
     503: "The store or the authentication service is not available; try again later.",
 }

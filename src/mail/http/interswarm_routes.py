@@ -15,6 +15,7 @@ from mail.http.prefer import read_preference
 from mail.http.records import answer_events
 from mail.http.service import service_of
 from mail.http.sse import stream_events
+from mail.http.submitting import PARAMETERS, submit
 from mail.utils.callers import Caller
 
 router = APIRouter(tags=["interswarm"])
@@ -69,9 +70,9 @@ async def _receive(request: Request, caller: Caller, body: PostInterswarm, *, ba
             "headers": TASK_HEADERS,
         },
         202: ACCEPTED,
-        **problems(400, 404, 413, *PROTECTED),
+        **problems(400, 404, 412, 413, 422, *PROTECTED),
     },
-    openapi_extra={**_message.docs(), "parameters": [PREFER]},
+    openapi_extra={**_message.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def send_message(
     request: Request, caller: AdminOrUser, body: Annotated[PostInterswarmMessage, Depends(_message)]
@@ -83,7 +84,7 @@ async def send_message(
     service = service_of(request)
     await service.refresh()
     swarm = service.runtime.swarm.name
-    submitted = await service.runtime.submit(caller.principal(swarm), body.submission(swarm))
+    submitted = await submit(request, caller.principal(swarm), body, body.submission(swarm))
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(

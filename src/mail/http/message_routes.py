@@ -16,6 +16,7 @@ from mail.http.records import answer_events
 from mail.http.schemas import Accepted, Answer, PostMessage
 from mail.http.service import Service, service_of
 from mail.http.sse import stream_events
+from mail.http.submitting import PARAMETERS, submit
 
 router = APIRouter(tags=["messages"])
 _gate = RoleGate("admin", "user")
@@ -61,9 +62,9 @@ PREFER: dict[str, Any] = {
             "headers": TASK_HEADERS,
         },
         202: ACCEPTED,
-        **problems(400, 404, 413, *PROTECTED),
+        **problems(400, 404, 412, 413, 422, *PROTECTED),
     },
-    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER]},
+    openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def post_message(request: Request) -> Response:
     """Begin a task, write to a running one, or resume one that has stopped, and wait for the answer.
@@ -76,7 +77,8 @@ async def post_message(request: Request) -> Response:
     body = await _body(request)
     service = service_of(request)
     await service.refresh()
-    submitted = await service.runtime.submit(caller.principal(service.runtime.swarm.name), body.submission())
+    principal = caller.principal(service.runtime.swarm.name)
+    submitted = await submit(request, principal, body, body.submission())
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(

@@ -21,6 +21,7 @@ from mail.http.records import read_record
 from mail.http.schemas import GetTask, TaskRecord
 from mail.http.service import Service, service_of
 from mail.http.sse import stream_events
+from mail.http.submitting import etag
 from mail.utils.callers import Caller
 
 MAX_PAGE = 1000
@@ -89,7 +90,8 @@ async def get_task(
     if wanted is None:
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
-    return JSON(await read_record(service.runtime.store, await _load(service, caller, wanted)))
+    task = await _load(service, caller, wanted)
+    return JSON(await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation)})
 
 
 @router.get(

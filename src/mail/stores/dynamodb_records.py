@@ -2,7 +2,7 @@
 
 from mail.aws import AwsClient
 from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import TemplateRecord, TokenRecord
+from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.errors import PayloadTooLarge
 from mail.stores.dynamodb_items import Item, number, size_in_bytes, string
 from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable, key_of
@@ -26,6 +26,25 @@ class DynamoDBRecords:
 
     def __init__(self, client: AwsClient, table: str) -> None:
         self._table = DynamoDBTable(client, table)
+
+    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
+        """DynamoDB deletes it some time after it has expired."""
+        place = (f"ONCE#{caller}", f"KEY#{key}")
+        values = {
+            ":digest": string(record.digest),
+            ":task_id": string(record.task_id),
+            ":expires_at": number(int(record.until)),
+            ":now": number(int(now)),
+        }
+        update = "SET #digest = :digest, #task_id = :task_id, #expires_at = :expires_at"
+        try:
+            await self._table.update(
+                place, update, "attribute_not_exists(#PK) OR #expires_at <= :now", values
+            )
+        except ConditionFailed as failed:
+            item = failed.item or {}  # there is one, as the condition holds where there is none
+            return KeyRecord(item["digest"]["S"], item["task_id"]["S"], float(item["expires_at"]["N"]))
+        return record
 
     async def add_token(self, record: TokenRecord) -> None:
         fields = {name: string(getattr(record, name)) for name in ("role", "id", "created")}

@@ -10,7 +10,7 @@ from mail.errors import ConfigurationError
 
 IN_MEMORY = ":memory:"
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
 # and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
@@ -66,6 +66,15 @@ CREATE TABLE peers (
     record TEXT NOT NULL,
     health TEXT
 );
+CREATE TABLE idempotency_keys (
+    caller TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    until REAL NOT NULL,
+    PRIMARY KEY (caller, key)
+);
+CREATE INDEX forgotten_keys ON idempotency_keys (until);
 """
 
 MIGRATIONS = {
@@ -74,10 +83,17 @@ ALTER TABLE tasks ADD COLUMN delivering INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE TABLE peers (name TEXT PRIMARY KEY, record TEXT NOT NULL, health TEXT);
 """,
+    2: """
+CREATE TABLE idempotency_keys (
+    caller TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, task_id TEXT NOT NULL, until REAL NOT NULL,
+    PRIMARY KEY (caller, key)
+);
+CREATE INDEX forgotten_keys ON idempotency_keys (until);
+""",
 }
 """From each earlier version of the schema to the next."""
 
-TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers")
+TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys")
 
 
 def commit_id(task_row: int, seq: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pydantic_core import from_json, to_json
 
 from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import TemplateRecord, TokenRecord
+from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.stores.sqlite_database import SQLiteDatabase
 
 HAD_TOKENS = "had_tokens"
@@ -17,6 +17,17 @@ class SQLiteRecords:
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
+
+    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
+        self._sql.execute("DELETE FROM idempotency_keys WHERE until <= ?", (now,))
+        self._sql.execute(
+            "INSERT OR IGNORE INTO idempotency_keys (caller, key, digest, task_id, until) VALUES (?, ?, ?, ?, ?)",
+            (caller, key, record.digest, record.task_id, record.until),
+        )
+        known = self._sql.execute(
+            "SELECT digest, task_id, until FROM idempotency_keys WHERE caller = ? AND key = ?", (caller, key)
+        ).fetchone()
+        return KeyRecord(*known)
 
     async def add_token(self, record: TokenRecord) -> None:
         self._sql.execute(

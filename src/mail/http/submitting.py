@@ -1,0 +1,88 @@
+"""Handing a submission to the runtime as its headers ask for it: once (`Idempotency-Key`), or only if (`If-Match`)."""
+
+import re
+from hashlib import sha256
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from mail.core.address import Principal
+from mail.core.intake import Submission
+from mail.core.once import REMEMBERED_SECONDS, Once, check
+from mail.core.ports import KeyRecord
+from mail.core.watching import Submitted
+from mail.errors import BadRequest
+from mail.http.service import service_of
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_GENERATION = re.compile(r'"([1-9][0-9]{0,8})"')
+
+IDEMPOTENCY_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": f"^{_KEY.pattern}$"},
+    "description": "A new text for each message, the same when it is sent again: within a day it is accepted once, "
+    "and each time answered with the same answer.",
+}
+IF_MATCH: dict[str, Any] = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The `ETag` of the task, which is its generation: the message is refused where the task has gone "
+    "on since. `*` stands for any, and is as good as none.",
+    "example": '"1"',
+}
+PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH]
+"""What OpenAPI says of these headers."""
+
+
+def etag(generation: int) -> str:
+    """The `ETag` of a task: which generation it is at."""
+    return f'"{generation}"'
+
+
+async def submit(request: Request, caller: Principal, body: BaseModel, submission: Submission) -> Submitted:
+    """Submit what a body asks for.
+
+    Raises IdempotencyConflict, PreconditionFailed, and what `Runtime.submit` raises.
+    """
+    service = service_of(request)
+    if (match := request.headers.get("if-match", "*").strip()) != "*":
+        submission = submission.model_copy(update={"expects": _read_generation(match)})
+    if (key := request.headers.get("idempotency-key")) is not None:
+        submission = await _claim(request, caller, _read_key(key), body, submission)
+    return await service.runtime.submit(caller, submission)
+
+
+async def _claim(
+    request: Request, caller: Principal, key: str, body: BaseModel, submission: Submission
+) -> Submission:
+    """The submission under its key, for the task that it was for when the key was used first."""
+    service = service_of(request)
+    stamp = service.runtime.stamp
+    content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
+    once = Once(key=key, digest=sha256(content.encode()).hexdigest())
+    task_id = submission.task_id or stamp.new_id()
+    now = stamp.now().timestamp()
+    record = KeyRecord(once.digest, task_id, now + REMEMBERED_SECONDS)
+    known = await service.records.claim_key(str(caller), key, record, now=now)
+    check(known.digest, once)
+    return submission.model_copy(update={"once": once, "task_id": known.task_id})
+
+
+def _read_key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise BadRequest("Idempotency-Key must have 1 to 255 printable ASCII characters, and no blanks")
+    return text
+
+
+def _read_generation(text: str) -> int:
+    found = _GENERATION.fullmatch(text)
+    if found is None:
+        raise BadRequest(
+            f'If-Match must be the ETag of the task, such as "1", with its quotes; it is {text[:40]!r}'
+        )
+    return int(found[1])
