@@ -5,6 +5,7 @@
     │   ├── UnknownEntrypoint
     │   ├── NotPaused               a breakpoint result for a task that waits for none
     │   ├── BadBreakpointResult
+    │   ├── NotCancellable          the task has ended already
     │   ├── BadToolbox              tools that a caller lends
     │   └── TaskMovedOn
     ├── Unauthenticated             401
@@ -58,6 +59,7 @@ class Subject(StrEnum):
     RUNTIME_ERROR = "::runtime_error::"
     TASK_ERROR = "::task_error::"
     TASK_TIMEOUT = "::task_timeout::"
+    TASK_CANCELLED = "::task_cancelled::"
     HELP = "::help::"
     MANUAL_STEP = "::manual_step::"
     INTERSWARM_TASK_COMPLETE = "::interswarm_task_complete::"
@@ -90,6 +92,10 @@ class NotPaused(BadRequest):
 
 class BadBreakpointResult(BadRequest):
     """The breakpoint results don't match the tool calls that wait for them."""
+
+
+class NotCancellable(BadRequest):
+    """The task has ended already."""
 
 
 class BadToolbox(BadRequest):

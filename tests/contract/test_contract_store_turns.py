@@ -33,7 +33,9 @@ async def test_nothing_to_open(store: Store, make: Maker) -> None:
     assert await store.open_turn(KEY, "nobody", lease, now=NOW, history_after=0) == Idle(begun.task)
 
 
-@pytest.mark.parametrize("transition", [Transition.COMPLETE, Transition.FAIL, Transition.PAUSE])
+@pytest.mark.parametrize(
+    "transition", [Transition.COMPLETE, Transition.FAIL, Transition.PAUSE, Transition.CANCEL]
+)
 async def test_no_turn_opens_while_the_task_does_not_run(
     store: Store, make: Maker, transition: Transition
 ) -> None:
@@ -52,6 +54,16 @@ async def test_a_mailbox_that_is_leased_opens_for_nobody_else(store: Store, make
     await open_turn(store, KEY, "alpha", make)
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
     assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 59.9, history_after=0) == Leased()
+
+
+async def test_leases_that_are_held_can_be_read(store: Store, make: Maker) -> None:
+    assert await store.read_leases(KEY, now=NOW) == {}
+    await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+    alpha, beta = await open_turn(store, KEY, "alpha", make), await open_turn(store, KEY, "beta", make)
+    assert await store.read_leases(KEY, now=NOW) == {"alpha": alpha.lease, "beta": beta.lease}
+    await store.release(beta)
+    assert await store.read_leases(KEY, now=NOW) == {"alpha": alpha.lease}
+    assert await store.read_leases(KEY, now=alpha.lease.expires) == {}
 
 
 async def test_of_many_at_once_one_gets_the_lease(store: Store, make: Maker) -> None:

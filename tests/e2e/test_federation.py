@@ -145,6 +145,31 @@ async def test_many_tasks_while_servers_die(pair: Federation) -> None:
 THREE = ("swarm-one", "swarm-two", "swarm-three")
 
 
+def test_a_cancelled_task_is_ended_in_the_other_swarm(pair: Federation) -> None:
+    alpha, beta = pair.servers["swarm-alpha"], pair.servers["swarm-beta"]
+    beta.kill()
+    alpha.post("2+3", task_id="t", headers={"Prefer": "respond-async"})
+
+    def cancel() -> httpx.Response:
+        with alpha.client("user") as client:
+            return client.post("/task/cancel", json={"task_id": "t"}, headers={"Prefer": "wait=1"})
+
+    eventually(lambda: alpha.task("t")["remote_swarms"] == ["swarm-beta"], "beta has a part in it")
+    cancelled = cancel()
+    assert (cancelled.status_code, cancelled.json().get("waiting_swarms")) == (202, ["swarm-beta"]), (
+        cancelled.text
+    )
+    beta.start()
+    eventually(lambda: cancel().status_code == 200, "beta has taken the word")
+    with closing(sqlite3.connect(beta.folder / "mail.db")) as database:
+        eventually(
+            lambda: database.execute("SELECT status FROM tasks WHERE status = 'running'").fetchall() == [],
+            "beta's part is over",
+        )
+        assert database.execute("SELECT count(*) FROM tasks").fetchone() == (1,)
+    assert alpha.task("t")["status"] == "cancelled"
+
+
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[Federation]:
     """Three swarms in a row: one asks two, two asks three for what it doesn't know."""

@@ -186,9 +186,18 @@ class Draft:
         if not self._is_paused:
             self.requests = tuple(request for request in self.requests if self._is_unread(request))
 
+    def stop(self, sender: MAILAddress, subject: Subject, reason: str, *, answers: bool) -> None:
+        """End the task from outside; `answers`: whether somebody still waits for this generation's answer."""
+        message = self._broadcast("broadcast_complete", sender, EVERYONE, subject, reason)
+        if answers:
+            self.finish(sender, subject, reason, message)
+        else:
+            self.tell_contacts(message)
+            self.requests = ()
+
     def end_with(self, message: MAILMessage) -> None:
         """End this generation with a finishing message that other swarms need not be told."""
-        failed = self.status is TaskStatus.FAILED
+        failed = self.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
 
     @property
@@ -298,7 +307,8 @@ class Draft:
             response, kind = self._ending
             if self.status is TaskStatus.COMPLETED:
                 self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
-            unread = () if self.status is TaskStatus.PAUSED else self._unread()
+            goes_on = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
+            unread = self._unread() if goes_on else ()
             extra = {UNREAD_FROM: unread[0].seq} if unread else {}
             self._append_event(kind, response.message.body, extra, None)
             if unread:

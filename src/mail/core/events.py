@@ -27,6 +27,8 @@ class EventKind(StrEnum):
     HELP_CALLED = "help_called"
     BROADCAST_IGNORED = "broadcast_ignored"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
+    TURN_DISCARDED = "turn_discarded"
+    TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
 

@@ -52,7 +52,15 @@ class Execution(TurnWork):
         self._histories = histories
         self._builtins = builtins
         self._agent_seconds = 0.0
+        self._at_work: asyncio.Task[TurnOutput] | None = None
+        self._is_interrupted = False
         self._meter = UsageMeter(turn.checkpoint.usage if turn.checkpoint else NO_USAGE)
+
+    def interrupt(self) -> None:
+        """Wait no longer for the agent and its actions."""
+        if self._at_work is not None:
+            self._is_interrupted = True
+            self._at_work.cancel()
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """What there is to measure."""
@@ -126,11 +134,16 @@ class Execution(TurnWork):
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
         if work.done():  # it never waited, so there was no need for a timer
             return work.result()
+        self._at_work = work
         try:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
             return self._failure(f"its turn took longer than {seconds:g} seconds")
+        except asyncio.CancelledError:
+            if not self._is_interrupted or asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            return self._failure("its task was cancelled")
 
     async def _work(self, history: History) -> TurnOutput:
         agent = self._swarm.agent(self.turn.mailbox)

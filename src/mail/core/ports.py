@@ -90,6 +90,10 @@ class Store(Protocol):
         """Remember how far the turn has come. Raises LeaseLost when the turn is not the caller's any more."""
         ...
 
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        """By mailbox, the leases of a task that have not expired at `now`."""
+        ...
+
     async def release(self, turn: Turn) -> None:
         """Give the lease back without a commit; the mail stays."""
         ...

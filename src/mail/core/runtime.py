@@ -6,6 +6,7 @@ wait, stream ◄── read_events, read_response       whoever asked watches
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any
 from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
+from mail.core.cancelling import StillRunning, cancel, still_running
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.context import CURRENT_TASK
 from mail.core.delivery import Delivery
@@ -100,6 +102,7 @@ class Runtime(Watching):
         self.histories = HistoryCache()
         self._name = stamp.new_id()
         self._leases = count()
+        self._at_work: defaultdict[TaskKey, set[TurnWork]] = defaultdict(set)
 
     @property
     def peers(self) -> Peers | None:
@@ -155,6 +158,32 @@ class Runtime(Watching):
         )
         remembered = remember(change.task.submitted, new, now)
         return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
+
+    async def cancel(self, caller: Principal, task_id: str, reason: str = "") -> Task:
+        """Cancel a task of the caller's (`mail.core.cancelling`); one that is cancelled already stays so.
+
+        When this returns, no turn begins any more. Raises TaskNotFound, NotCancellable.
+        """
+        key = TaskKey(str(caller), task_id)
+        CURRENT_TASK.set(task_id)
+        while True:
+            task = await self._load(key)
+            change = cancel(task, self.swarm, caller, reason, self.stamp)
+            if change is None:
+                return task
+            try:
+                await self.store.commit(change)
+            except VersionConflict:
+                continue
+            break
+        for work in self._at_work.get(key, ()):
+            work.interrupt()
+        await self._publish_ready(change.task)
+        return change.task
+
+    async def still_running(self, task: Task) -> StillRunning:
+        """What a cancelled task waits for."""
+        return still_running(task, await self.store.read_leases(task.key, now=self._now()))
 
     async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
         """Accept a message of another swarm; when this returns, it is stored and will be worked on.
@@ -269,6 +298,8 @@ class Runtime(Watching):
     ) -> TurnReport:
         """Do the work of an open turn, and wake whom it gave mail."""
         turn = execution.turn
+        key = turn.task.key
+        self._at_work[key].add(execution)
         try:
             change = await work
         except LeaseLost:
@@ -280,6 +311,10 @@ class Runtime(Watching):
             with suppress(StoreUnavailable):  # what has gone wrong is more telling; the lease ends by itself
                 await self.store.release(turn)
             raise
+        finally:
+            self._at_work[key].discard(execution)
+            if not self._at_work[key]:
+                del self._at_work[key]
         if change is None:
             await self._hand_back(turn)
             return execution.report(TurnReport.Outcome.HANDED_BACK)

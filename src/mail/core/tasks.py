@@ -34,6 +34,7 @@ class TaskStatus(StrEnum):
     PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Transition(StrEnum):
@@ -42,6 +43,7 @@ class Transition(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"
     PAUSE = "pause"
+    CANCEL = "cancel"
     RESUME = "resume"
 
 
@@ -49,9 +51,12 @@ LIFECYCLE: dict[tuple[TaskStatus, Transition], TaskStatus] = {
     (TaskStatus.RUNNING, Transition.COMPLETE): TaskStatus.COMPLETED,
     (TaskStatus.RUNNING, Transition.FAIL): TaskStatus.FAILED,
     (TaskStatus.RUNNING, Transition.PAUSE): TaskStatus.PAUSED,
+    (TaskStatus.RUNNING, Transition.CANCEL): TaskStatus.CANCELLED,
+    (TaskStatus.PAUSED, Transition.CANCEL): TaskStatus.CANCELLED,
     (TaskStatus.PAUSED, Transition.RESUME): TaskStatus.RUNNING,
     (TaskStatus.COMPLETED, Transition.RESUME): TaskStatus.RUNNING,
     (TaskStatus.FAILED, Transition.RESUME): TaskStatus.RUNNING,
+    (TaskStatus.CANCELLED, Transition.RESUME): TaskStatus.RUNNING,
 }
 """The whole lifecycle; what isn't here doesn't happen."""
 
@@ -152,6 +157,21 @@ class Breakpoint(Record):
     calls: tuple[PausedCall, ...]
 
 
+class Cancellation(Record):
+    """When a task was cancelled last.
+
+    Attributes:
+        requested: when, in ISO 8601.
+        by: the principal who asked for it.
+        seq: that of the last event before it; turns that began by then are discarded, also when the task goes on.
+    """
+
+    requested: str
+    by: str
+    reason: str
+    seq: int
+
+
 class Receipt(Record):
     """How far one action of a turn has come; the store holds it before the action starts and after it ends."""
 
@@ -239,6 +259,7 @@ class Task(Record):
         toolbox: the tools that the caller lends to the present generation.
         notes: what the caller wants to be told again of it; the engine only keeps them.
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
+        cancellation: how it was cancelled, if it ever was.
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
     """
 
@@ -276,6 +297,7 @@ class Task(Record):
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
+    cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
 
     def next_generation(self) -> dict[str, Any]:

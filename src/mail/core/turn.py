@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mail.core.agents import AgentCore, History, SwarmCore
 from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
+from mail.core.cancelling import discard, is_discarded
 from mail.core.change import TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
@@ -55,6 +56,8 @@ def settle(
 
     `mail` is what has been sent in the task, for forms that need it.
     """
+    if is_discarded(task, turn):
+        return discard(task, swarm, turn, output.usage, stamp)
     settlement = Settlement(task, swarm, turn, stamp, mail)
     settlement.charge(output.usage)
     match output:

@@ -57,6 +57,9 @@ class TurnWork(ABC):
     async def fail(self, reason: str, upto: int) -> TaskChange | None:
         """End the turn as failed, without running it; None where its message is newer than `upto`."""
 
+    def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
+        """Wait no longer for the agent, as nothing that it does will count; it may be called at any time."""
+
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """What there is to measure."""
         return TurnReport(outcome, self._conflicts)

@@ -70,7 +70,7 @@ class Verbs:
     @property
     def is_finished(self) -> bool:
         """Whether the task has ended, so that what agents send is dropped."""
-        return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
+        return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
     def perform(self, writing: Writing) -> str:
         """Do what the tool says and return its result. Raises AgentFault."""

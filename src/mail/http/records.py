@@ -62,6 +62,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "steps": task.steps,
         "max_steps": task.limits.steps,
         "pending_tool_calls": list(task.breakpoint.calls) if task.breakpoint else [],
+        "cancellation": task.cancellation,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage},
     }
 

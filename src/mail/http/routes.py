@@ -2,6 +2,7 @@
 
 from mail.http import (
     agents_routes,
+    cancel_routes,
     interswarm_routes,
     message_routes,
     registry_routes,
@@ -14,6 +15,7 @@ from mail.http import (
 ROUTERS = (
     message_routes.router,
     task_routes.router,
+    cancel_routes.router,
     server_routes.router,
     swarm_routes.router,
     agents_routes.router,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from mail.core.cancelling import MAX_REASON
 from mail.core.events import EventKind
 from mail.core.intake import ResumeFrom, Submission
 from mail.core.message import MAILMessage, TaskId
@@ -113,6 +114,15 @@ class GetTask(Given):
     """Which task, where the query doesn't say."""
 
     task_id: TaskId | None = None
+
+
+class PostCancel(Given):
+    """Which task to cancel."""
+
+    task_id: TaskId
+    reason: Annotated[str, StringConstraints(max_length=MAX_REASON)] = Field(
+        default="", description="Why; the task's timeline and other swarms are told."
+    )
 
 
 class Problem(Answered):
@@ -268,6 +278,23 @@ class TaskUsage(Answered):
     agents: dict[str, Usage] = Field(description="Per agent that has called a model.")
 
 
+class CancelledTask(Answered):
+    """What became of a request to cancel a task."""
+
+    task_id: str
+    status: Literal["cancelled"]
+    requested: str = Field(description="When it was cancelled, in ISO 8601.")
+    by: str
+    reason: str
+    stopped: bool = Field(
+        description="Whether nothing of it is left: no turn, and no swarm that doesn't know."
+    )
+    running_agents: list[str] = Field(
+        description="Agents whose turn still runs; what comes of it is discarded."
+    )
+    waiting_swarms: list[str] = Field(description="Other swarms that have not taken the word yet.")
+
+
 class TaskRecord(Answered):
     """All there is to know of a task."""
 
@@ -292,5 +319,8 @@ class TaskRecord(Answered):
     max_steps: int
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The breakpoint tool calls that a paused task waits for."
+    )
+    cancellation: dict[str, Any] | None = Field(
+        description="When it was cancelled last, by whom and why; null where it never was."
     )
     usage: TaskUsage

@@ -77,6 +77,9 @@ class DynamoDBStore:
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         await self._turns.save(turn, checkpoint)
 
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        return await self._turns.leases(key, now)
+
     async def release(self, turn: Turn) -> None:
         await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
 

@@ -92,6 +92,12 @@ class TurnDesk:
         if text.blob is not None:
             self._spilled[turn.lease.token] = text.blob
 
+    async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
+        """By mailbox, the leases that have not expired."""
+        item = await self._table.get((partition(key), META), "leases")
+        leases = {} if item is None else decode_leases(item)
+        return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
         """Give a lease back, if it is still there."""
         self._spilled.pop(lease.token, None)

@@ -77,6 +77,11 @@ class SQLiteStore:
             self._roll_back(error)
         hot.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
 
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        hot = self._find(key)
+        leases = {} if hot is None else hot.leases
+        return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
     async def release(self, turn: Turn) -> None:
         hot = self._find(turn.task.key)
         if hot is not None and hot.leases.get(turn.mailbox) is turn.lease:
