@@ -22,4 +22,5 @@ def make_service(time_left: Callable[[Request], float | None]) -> Service:
         stream_url=system.config.stream_url,
         served=system.served,
         registry=system.registry,
+        budgets=system.config.server.budgets,
     )

@@ -77,6 +77,7 @@ def build_app(system: LocalSystem) -> FastAPI:
         debug=system.config.debug,
         served=system.served,
         registry=system.registry,
+        budgets=system.config.budgets,
     )
 
     @asynccontextmanager

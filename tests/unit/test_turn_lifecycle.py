@@ -25,9 +25,12 @@ class TestLifecycleTable:
             ("running", "complete"): "completed",
             ("running", "fail"): "failed",
             ("running", "pause"): "paused",
+            ("running", "cancel"): "cancelled",
+            ("paused", "cancel"): "cancelled",
             ("paused", "resume"): "running",
             ("completed", "resume"): "running",
             ("failed", "resume"): "running",
+            ("cancelled", "resume"): "running",
         }
 
     def test_only_a_running_task_can_stop(self) -> None:

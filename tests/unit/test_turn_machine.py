@@ -26,7 +26,7 @@ from mail.core.mail_tools import MAIL_TOOLS
 from mail.core.message import MAILMessage
 from mail.core.tasks import LIFECYCLE, NO_MAIL, Checkpoint, Receipt, Task, TaskStatus
 from mail.core.tools import ToolFormat
-from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
+from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
 from mail.errors import BadRequest, TaskNotFound
 
 ANN = Principal(role="user", id="ann", swarm="example")
@@ -217,9 +217,10 @@ class TaskMachine(RuleBasedStateMachine):
             self.apply_if(expire(task, SWARM, turn, self.stamp))
             self.leased.pop(mailbox, None)
             return None
-        if is_spent(task, SWARM, turn):
+        used_up = find_used_up(task, SWARM, turn, self.stamp.now().timestamp())
+        if used_up is not None:
             if task.exhausted is None:
-                self.apply_if(exhaust(task, SWARM, turn, self.events, self.stamp))
+                self.apply_if(exhaust(task, SWARM, turn, used_up, self.events, self.stamp))
             self.leased.pop(mailbox, None)
             return None
         return turn

@@ -7,17 +7,21 @@ database the environment variable DATABASE_URL, the file, the documented default
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
 
 from mail.config.database import read_database
 from mail.config.files import find_file, read_file
 from mail.config.tables import InterswarmConfig, SettingsConfig, StorageConfig, SwarmConfig, Table
+from mail.core.limits import Budget
 from mail.errors import ConfigurationError
 from mail.utils.problems import describe
 
 DATABASE_VARIABLE = "DATABASE_URL"
+
+BUDGET_KEY = r"^(admin|user)(:[^\s@]+)?$"
+"""Whose budget it is: that of a role, or of one caller, as `user:alice`."""
 
 AS_GIVEN = "as given"
 """Validation context: what is given is everything; don't look for a file."""
@@ -49,6 +53,10 @@ class ServerConfig(_TopTable):
     settings: SettingsConfig = SettingsConfig()
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()
+    budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
+        default_factory=dict,
+        description="What tasks of a caller may use up at most, by `user`, `admin` or, for one caller, `role:id`.",
+    )
 
     def with_overrides(
         self,

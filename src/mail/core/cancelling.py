@@ -78,7 +78,7 @@ def discard(task: Task, swarm: SwarmCore, turn: Turn, usage: Usage, stamp: Stamp
     draft.end_turn(turn, consume=False)
     if usage:
         spent = task.usage.get(turn.mailbox, NO_USAGE) + usage
-        draft.updates["usage"] = {**task.usage, turn.mailbox: spent}
+        draft.updates |= {"usage": {**task.usage, turn.mailbox: spent}, "spent": task.spent + usage}
     extra = {"usage": usage.model_dump()} if usage else {}
     draft.emit(
         EventKind.TURN_DISCARDED,

@@ -57,7 +57,7 @@ class Delivery(TurnWork):
 
     async def _hand_over(self, peers: Peers) -> str | None:
         turn = self.turn
-        message = wrap(turn.task, self._swarm, turn.entry)
+        message = wrap(turn.task, self._swarm, turn.entry, self._stamp.now().timestamp())
         return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _give_back(self, reason: str) -> TaskChange | None:

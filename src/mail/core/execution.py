@@ -16,7 +16,7 @@ from mail.core.message import MAILMessage
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt
-from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, is_spent, settle
+from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
 from mail.core.turn_work import TurnReport, TurnWork
 from mail.core.usage import NO_USAGE, USAGE_METER, UsageMeter
 from mail.errors import AgentUnavailable, StoreError
@@ -71,11 +71,13 @@ class Execution(TurnWork):
         turn = self.turn
         if turn.task.is_overdue(self._stamp.now().timestamp()):
             return await self._commit(lambda task: expire(task, self._swarm, turn, self._stamp))
-        if self._is_spent():
+        if (used_up := self._used_up()) is not None:
             if turn.task.exhausted is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
-            return await self._commit(lambda task: exhaust(task, self._swarm, turn, events, self._stamp))
+            return await self._commit(
+                lambda task: exhaust(task, self._swarm, turn, used_up, events, self._stamp)
+            )
         history = await self._history()
         try:
             change = await self._settle(await self._run(history, seconds))
@@ -105,8 +107,8 @@ class Execution(TurnWork):
             self._histories.extend(key, mailbox, 0, n, history)
         return history
 
-    def _is_spent(self) -> bool:
-        return is_spent(self.turn.task, self._swarm, self.turn)
+    def _used_up(self) -> str | None:
+        return find_used_up(self.turn.task, self._swarm, self.turn, self._stamp.now().timestamp())
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         mail = await self._mail_for(output)

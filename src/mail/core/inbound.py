@@ -35,11 +35,12 @@ from mail.core.hints import did_you_mean
 from mail.core.intake import abandon_breakpoint, swarm_limits, title_of
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.letters import write_letter
-from mail.core.limits import TURNS_PER_STEP
+from mail.core.limits import TURNS_PER_STEP, Budget, Limits
 from mail.core.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
-from mail.core.outbound import HOPS, STEPS_LEFT, id_of
+from mail.core.outbound import BUDGET_LEFT, HOPS, STEPS_LEFT, id_of
 from mail.core.stamp import Stamp
 from mail.core.tasks import OpenRequest, Question, Task, TaskKey, TaskStatus, Transition
+from mail.core.usage import Usage
 from mail.errors import BadRequest, Subject, TaskNotFound
 
 FINGERPRINT = 12
@@ -243,6 +244,7 @@ class _Reception:
             draft.updates |= {**task.next_generation(), "limits": swarm_limits(self.swarm)}
         if self.source == task.asker:
             self._limit_steps()
+            self._limit_budget()
         message = self._message(kind, [create_agent_address(name) for name in mailboxes])
         draft.send(message, mailboxes)
         by_person = message.sender.address_type in ("user", "admin")
@@ -263,6 +265,23 @@ class _Reception:
         steps = min(own.steps, self.draft.updates.get("steps", self.task.steps) + left)
         turns = min(own.turns, steps * TURNS_PER_STEP)
         self.draft.updates["limits"] = limits.model_copy(update={"steps": steps, "turns": turns})
+
+    def _limit_budget(self) -> None:
+        """No larger budget than the swarm that asks has left, besides what was used up for it here."""
+        left = _budget(self.payload)
+        if left is None:
+            return
+        draft = self.draft
+        spent: Usage = draft.updates.get("spent", self.task.spent)
+        turns: int = draft.updates.get("turns", self.task.turns)
+        budget = Budget(
+            turns=None if left.turns is None else turns + left.turns,
+            tokens=None if left.tokens is None else spent.tokens + left.tokens,
+            cost=None if left.cost is None else spent.cost + left.cost,
+            seconds=left.seconds,
+        )
+        limits: Limits = draft.updates.get("limits", self.task.limits)
+        draft.updates["limits"] = limits.within(budget, draft.stamp.now().timestamp())
 
     def _recipients(self) -> list[str]:
         """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
@@ -322,6 +341,14 @@ def _fingerprint(message: MAILInterswarmMessage) -> str:
     """Tells a message from others of its task; the swarm it says it is from is part of it."""
     text = f"{message.source_swarm}\n{message.message_id}"
     return sha256(text.encode()).hexdigest()[:FINGERPRINT]
+
+
+def _budget(payload: MAILPayload) -> Budget | None:
+    """The budget in `routing_info`; None where there is none that can be read."""
+    try:
+        return Budget.model_validate((payload.routing_info or {}).get(BUDGET_LEFT))
+    except ValidationError:
+        return None
 
 
 def _number(payload: MAILPayload, name: str) -> int | None:

@@ -25,7 +25,7 @@ from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.hints import did_you_mean
 from mail.core.letters import write_letter
-from mail.core.limits import ANSWER_SECONDS, TURNS_PER_STEP, Limits
+from mail.core.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
 from mail.core.once import Once
 from mail.core.peers import peer_mailbox
@@ -61,6 +61,8 @@ class Submission(Record):
     Attributes:
         steps: the step limit of this generation; None for the swarm's own.
         timeout: seconds after which this generation ends with an error; None for no such limit.
+        budget: what this generation may use up; None leaves a running task what it has, and limits no other.
+        ceiling: what the caller's tasks may use up at most, whatever they ask for.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming from there.
         message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
         targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
@@ -81,6 +83,8 @@ class Submission(Record):
     resume_from: ResumeFrom | None = None
     steps: int | None = Field(default=None, ge=1, le=1_000_000)
     timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
+    budget: Budget | None = None
+    ceiling: Budget = NO_BUDGET
     breakpoint_tool_call_result: Any = None
     message: MAILMessage | None = None
     targets: tuple[str, ...] = ()
@@ -251,7 +255,8 @@ def swarm_limits(swarm: SwarmCore) -> Limits:
 
 
 def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
-    return _adjusted_limits(swarm_limits(swarm), submission, stamp)
+    limits = swarm_limits(swarm).within(submission.ceiling, stamp.now().timestamp())
+    return _adjusted_limits(limits, submission, stamp)
 
 
 def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Limits:
@@ -261,7 +266,10 @@ def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Li
         changes |= {"steps": submission.steps, "turns": submission.steps * TURNS_PER_STEP}
     if submission.timeout is not None:
         changes["deadline"] = stamp.now().timestamp() + submission.timeout
-    return limits.model_copy(update=changes) if changes else limits
+    limits = limits.model_copy(update=changes) if changes else limits
+    if submission.budget is None:
+        return limits
+    return limits.within(submission.budget.tightened(submission.ceiling), stamp.now().timestamp())
 
 
 def _resume(draft: Draft, submission: Submission) -> None:

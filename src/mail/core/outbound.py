@@ -39,7 +39,8 @@ from mail.errors import Subject
 
 HOPS = "hops"
 STEPS_LEFT = "steps_left"
-"""In `routing_info`: how many swarms the task has come through, and how many steps its asker has left (SPEC, section 7)."""
+BUDGET_LEFT = "budget_left"
+"""In `routing_info`: how many swarms the task has come through, and what its asker has left (SPEC, section 7)."""
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
 """How long mail rests after each time that its peer could not be reached; the time after the last, it fails."""
@@ -48,8 +49,11 @@ ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
 """The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
 
 
-def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessage:
-    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`."""
+def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry, now: float) -> MAILInterswarmMessage:
+    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`.
+
+    `now` is in seconds since the epoch.
+    """
     message = entry.message
     target = peer_of(entry.mailbox)
     assert target
@@ -61,7 +65,7 @@ def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessa
         task_owner=task.owner,
         task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
-        payload=_addressed(task, swarm, target, message.message),
+        payload=_addressed(task, swarm, target, message.message, now),
         auth_token="",
         metadata={},
     )
@@ -94,7 +98,7 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
     return tuple(others)
 
 
-def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) -> MAILPayload:
+def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float) -> MAILPayload:
     """The payload with the addresses that it has outside of this swarm."""
     changes: dict[str, Any] = {
         "sender": _at_home(payload.sender, swarm.name),
@@ -103,6 +107,7 @@ def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) 
             **(payload.routing_info or {}),
             HOPS: task.hops + 1,
             STEPS_LEFT: max(1, task.limits.steps - task.steps),
+            **_budget_left(task, now),
         },
     }
     if isinstance(payload, MAILRequest | MAILResponse):
@@ -111,6 +116,14 @@ def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) 
         there = [each for each in payload.recipients if each.address == EVERYONE or _swarm(each) == target]
         changes |= {"recipients": tuple(there) or payload.recipients, "recipient_swarms": (target,)}
     return payload.model_copy(update=changes)
+
+
+def _budget_left(task: Task, now: float) -> dict[str, Any]:
+    """What the task may still use up, where that is limited."""
+    limits, spent = task.limits, task.spent
+    seconds = None if limits.finish_by is None else limits.finish_by - now
+    left = limits.budget.left(task.turns, spent.tokens, spent.cost, seconds).model_dump(exclude_none=True)
+    return {BUDGET_LEFT: left} if left else {}
 
 
 def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:

@@ -161,8 +161,8 @@ class StepExecution(Execution):
         """Read the turn's mail, and do nothing else."""
         return await self._commit(lambda task: read_ahead(task, self._swarm, self.turn, self._stamp))
 
-    def _is_spent(self) -> bool:
-        return False
+    def _used_up(self) -> str | None:
+        return None
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         if self._shorten is not None:

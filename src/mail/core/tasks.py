@@ -249,8 +249,10 @@ class Task(Record):
         questions: what people have sent meanwhile; while there is one, an answer begins another generation.
         faults: per agent, how many turns in a row were faulty.
         nudges: how often this generation has stalled.
-        exhausted: the seq of the notice that the limit is reached, once it is.
+        exhausted: the seq of the notice that a limit is reached, once it is.
+        used_up: which limit that is, in words.
         usage: per agent, what its models were paid, in all generations.
+        spent: what all of them were paid in this one.
         contacts: the other swarms that have a part in it, by name.
         asker: the other swarm from which this one got the task; None where its owner is a caller of this one.
         hops: how many swarms the task has come through.
@@ -287,6 +289,7 @@ class Task(Record):
     faults: dict[str, int] = Field(default_factory=dict)
     nudges: int = 0
     exhausted: int | None = None
+    used_up: str = ""
     breakpoint: Breakpoint | None = None
     contacts: dict[str, Contact] = Field(default_factory=dict)
     asker: str | None = None
@@ -294,6 +297,7 @@ class Task(Record):
     received: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     usage: dict[str, Usage] = Field(default_factory=dict)
+    spent: Usage = NO_USAGE
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
@@ -307,6 +311,7 @@ class Task(Record):
             "steps": 0,
             "turns": 0,
             "nudges": 0,
+            "spent": NO_USAGE,
             "exhausted": None,
             "faults": {},
             "breakpoint": None,

@@ -69,9 +69,9 @@ def settle(
 
 
 def exhaust(
-    task: Task, swarm: SwarmCore, turn: Turn, events: Sequence[Event], stamp: Stamp
+    task: Task, swarm: SwarmCore, turn: Turn, used_up: str, events: Sequence[Event], stamp: Stamp
 ) -> TaskChange | None:
-    """The step limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
+    """A limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
 
     That is the entrypoint, if it can complete tasks. `events` is the task's timeline; its messages are the
     transcript that the supervisor gets. None where the task has stopped meanwhile, or somebody else has noticed.
@@ -84,10 +84,10 @@ def exhaust(
     draft.tell(
         swarm.finisher(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
-        f"This task has used up its {task.limits.steps} steps. Call task_complete now, with the best answer "
+        f"This task has used up its {used_up}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
     )
-    draft.updates["exhausted"] = task.seq + 1
+    draft.updates |= {"exhausted": task.seq + 1, "used_up": used_up}
     return draft.seal()
 
 
@@ -119,13 +119,28 @@ def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> Tas
     return draft.seal()
 
 
-def is_spent(task: Task, swarm: SwarmCore, turn: Turn) -> bool:
-    """Whether the task's limits forbid this turn; system messages use up turns but no steps."""
+def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
+    """Which limit of the task forbids this turn, in words; None where it may run.
+
+    System messages use up turns but no steps. `now` is in seconds since the epoch.
+    """
     if task.exhausted is not None:
-        return turn.mailbox != swarm.finisher(task.entrypoint)
-    if task.turns >= task.limits.turns:
-        return True
-    return task.steps + turn.others >= task.limits.steps and is_step(turn.entry.message, swarm)
+        return None if turn.mailbox == swarm.finisher(task.entrypoint) else task.used_up
+    limits = task.limits
+    if task.steps + turn.others >= limits.steps and is_step(turn.entry.message, swarm):
+        return f"{limits.steps} steps"
+    if task.turns >= limits.turns:
+        return f"{limits.turns} turns"
+    budget = limits.budget
+    if budget.turns is not None and task.turns + turn.others >= budget.turns:
+        return f"budget of {budget.turns} turns"
+    if budget.tokens is not None and task.spent.tokens >= budget.tokens:
+        return f"budget of {budget.tokens} tokens"
+    if budget.cost is not None and task.spent.cost >= budget.cost:
+        return f"budget of ${budget.cost:g}"
+    if limits.finish_by is not None and now >= limits.finish_by:
+        return f"budget of {budget.seconds:g} seconds"
+    return None
 
 
 def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
@@ -161,7 +176,10 @@ class Settlement:
         """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
         if usage:
             spent = self.task.usage.get(self.name, NO_USAGE) + usage
-            self.draft.updates["usage"] = {**self.task.usage, self.name: spent}
+            self.draft.updates |= {
+                "usage": {**self.task.usage, self.name: spent},
+                "spent": self.task.spent + usage,
+            }
             self._unannounced = usage
 
     def agent_failed(self, reason: str) -> None:
@@ -208,7 +226,7 @@ class Settlement:
     def _keep_going(self, faults: dict[str, int]) -> None:
         """See to it that a task that still runs can come to an end."""
         if self.turn.entry.seq == self.task.exhausted:
-            self.draft.fail(f"The task used up its {self.task.limits.steps} steps and was not finished.")
+            self.draft.fail(f"The task used up its {self.task.used_up} and was not finished.")
             return
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
             del faults[self.name]

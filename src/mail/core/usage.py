@@ -28,6 +28,11 @@ class Usage(Record):
     cost: float = 0.0
     unpriced_calls: int = 0
 
+    @property
+    def tokens(self) -> int:
+        """All tokens, read and written."""
+        return self.input_tokens + self.output_tokens
+
     def __add__(self, other: Self) -> Self:
         sums = {field: self[field] + other[field] for field in self.keys()}
         return self.model_copy(update={**sums, "cost": round(sums["cost"], 10)})

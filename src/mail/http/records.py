@@ -63,6 +63,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "max_steps": task.limits.steps,
         "pending_tool_calls": list(task.breakpoint.calls) if task.breakpoint else [],
         "cancellation": task.cancellation,
+        "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage},
     }
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from mail.core.cancelling import MAX_REASON
 from mail.core.events import EventKind
 from mail.core.intake import ResumeFrom, Submission
+from mail.core.limits import Budget
 from mail.core.message import MAILMessage, TaskId
 from mail.core.ports import CallerRole
 from mail.core.tasks import TaskStatus
@@ -45,6 +46,11 @@ class MessageOptions(Given):
         le=10_000_000,
         allow_inf_nan=False,
         description="Seconds after which the task ends with an error.",
+    )
+    budget: Budget | None = Field(
+        default=None,
+        description="What the task may use up before its supervisor has to finish it: `turns`, `tokens`, `cost` in US "
+        "dollars, `seconds`.",
     )
     breakpoint_tool_call_result: Any = Field(
         default=None,
@@ -91,6 +97,7 @@ class PostMessage(Given):
             "resume_from": self.resume_from,
             "steps": options.max_steps,
             "timeout": options.timeout,
+            "budget": options.budget,
             "breakpoint_tool_call_result": options.breakpoint_tool_call_result,
         }
         return Submission.model_validate(
@@ -323,4 +330,5 @@ class TaskRecord(Answered):
     cancellation: dict[str, Any] | None = Field(
         description="When it was cancelled last, by whom and why; null where it never was."
     )
+    budget: dict[str, Any] | None = Field(description="What this generation may use up; null for no limits.")
     usage: TaskUsage

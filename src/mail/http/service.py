@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fastapi import Request
 
+from mail.core.address import Principal
+from mail.core.limits import NO_BUDGET, Budget
 from mail.core.ports import ServerRecords
 from mail.core.record import Record
 from mail.core.runtime import Runtime
@@ -100,6 +102,7 @@ class Service:
         stream_url: the base URL of a server that streams better than this one, if there is one.
         served: the runtime's swarm, where it may be dumped and replaced.
         registry: the other swarms, where this server knows any.
+        budgets: what tasks may use up at most, by the role of their owner or by `role:id`.
     """
 
     runtime: Runtime
@@ -114,6 +117,12 @@ class Service:
     stream_url: str = ""
     served: "ServedSwarm | None" = None
     registry: Registry | None = None
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+
+    def ceiling(self, caller: Principal) -> Budget:
+        """What a task of this caller may use up at most."""
+        own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
+        return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 
     async def refresh(self) -> None:
         """Come to the swarm that an admin has loaded through another process, where there may be one."""

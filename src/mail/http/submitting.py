@@ -50,6 +50,7 @@ async def submit(request: Request, caller: Principal, body: BaseModel, submissio
     Raises IdempotencyConflict, PreconditionFailed, and what `Runtime.submit` raises.
     """
     service = service_of(request)
+    submission = submission.model_copy(update={"ceiling": service.ceiling(caller)})
     if (match := request.headers.get("if-match", "*").strip()) != "*":
         submission = submission.model_copy(update={"expects": _read_generation(match)})
     if (key := request.headers.get("idempotency-key")) is not None:

@@ -1,0 +1,125 @@
+"""Budgets: what a task may use up before its supervisor has to finish it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.agents import Call, View, call, complete, request, respond, wait
+from support.rig import Outcome, Rig
+from support.stamp import FakeStamp
+from support.swarms import build_swarm
+
+from mail.core.limits import NO_BUDGET, Budget
+from mail.core.tasks import TaskStatus
+from mail.core.usage import Usage, report_usage
+from mail.errors import Subject
+
+SPENDING = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
+
+
+def endless(view: View) -> Sequence[Call]:
+    """Calls its action again and again, and finishes when it is told to."""
+    report_usage(SPENDING)
+    if view.mail.subject == Subject.MAXIMUM_STEPS_REACHED:
+        return [complete(view.mail.body.partition(".")[0])]
+    return [call("tick")]
+
+
+async def tick(_arguments: dict[str, Any]) -> str:
+    return "tick"
+
+
+SWARM = build_swarm({"supervisor": endless}, actions={"tick": tick})
+
+
+async def ask(budget: Budget, *, ceiling: Budget = NO_BUDGET, stamp: FakeStamp | None = None) -> Outcome:
+    async with Rig(SWARM, stamp=stamp) as rig:
+        return await rig.ask(budget=budget, ceiling=ceiling, task_id="t")
+
+
+@pytest.mark.parametrize(
+    ("budget", "turns", "what"),
+    [
+        (Budget(turns=3), 3, "budget of 3 turns"),
+        (Budget(tokens=500), 5, "budget of 500 tokens"),
+        (Budget(tokens=401), 5, "budget of 401 tokens"),
+        (Budget(cost=1.0), 4, "budget of $1"),
+        (Budget(tokens=1), 1, "budget of 1 tokens"),
+        (Budget(turns=9, tokens=300, cost=9.0), 3, "budget of 300 tokens"),
+    ],
+)
+async def test_at_the_limit_the_supervisor_gets_one_turn_to_finish(
+    budget: Budget, turns: int, what: str
+) -> None:
+    outcome = await ask(budget)
+    assert outcome.answer == f"This task has used up its {what}"
+    assert outcome.task.turns == turns + 2  # it reads what its last action brought before it reads the notice
+    assert outcome.task.status is TaskStatus.COMPLETED
+
+
+async def test_a_task_that_is_not_finished_then_ends_with_an_error() -> None:
+    def stubborn(_view: View) -> Sequence[Call]:
+        report_usage(SPENDING)
+        return [call("tick")]
+
+    async with Rig(build_swarm({"supervisor": stubborn}, actions={"tick": tick})) as rig:
+        outcome = await rig.ask(budget=Budget(tokens=200))
+    assert outcome.task.status is TaskStatus.FAILED
+    assert outcome.answer == "The task used up its budget of 200 tokens and was not finished."
+
+
+async def test_wall_time() -> None:
+    stamp = FakeStamp()
+
+    async def sleep(_arguments: dict[str, Any]) -> str:
+        stamp.advance(10)
+        return "slept"
+
+    async with Rig(build_swarm({"supervisor": endless}, actions={"tick": sleep}), stamp=stamp) as rig:
+        outcome = await rig.ask(budget=Budget(seconds=25))
+        assert outcome.answer == "This task has used up its budget of 25 seconds"
+        assert outcome.task.limits.deadline is not None
+
+
+async def test_the_callers_ceiling_holds_whatever_is_asked_for() -> None:
+    outcome = await ask(Budget(tokens=5000, turns=100), ceiling=Budget(tokens=300, cost=10))
+    assert outcome.answer == "This task has used up its budget of 300 tokens"
+    assert outcome.task.limits.budget == Budget(tokens=300, turns=100, cost=10)
+
+
+async def test_a_new_generation_has_a_budget_of_its_own() -> None:
+    async with Rig(SWARM) as rig:
+        first = await rig.ask(budget=Budget(tokens=200), task_id="t")
+        second = await rig.ask(budget=Budget(tokens=300), task_id="t")
+    assert (first.task.spent.tokens, second.task.spent.tokens) == (400, 500)
+    assert second.task.usage["supervisor"].tokens == 900
+
+
+async def test_what_other_agents_spend_counts_too() -> None:
+    def chief(view: View) -> Sequence[Call]:
+        if view.mail.subject == Subject.MAXIMUM_STEPS_REACHED:
+            return [complete("over")]
+        return [request("clerk"), wait()]
+
+    def clerk(_view: View) -> Sequence[Call]:
+        report_usage(SPENDING)
+        return [respond("chief")]
+
+    async with Rig(build_swarm({"chief": chief, "clerk": clerk})) as rig:
+        outcome = await rig.ask(budget=Budget(cost=0.5), steps=100)
+    assert outcome.answer == "over"
+    assert outcome.task.spent.cost == pytest.approx(0.5)
+
+
+def test_the_smaller_of_two() -> None:
+    one, other = Budget(turns=1, tokens=10), Budget(turns=2, cost=1.5, tokens=5)
+    assert one.tightened(other) == other.tightened(one) == Budget(turns=1, tokens=5, cost=1.5)
+    assert one.tightened(NO_BUDGET) == one
+
+
+def test_what_is_left_is_never_nothing() -> None:
+    budget = Budget(turns=2, tokens=10, cost=1, seconds=5)
+    assert budget.left(1, 4, 0.25, 2.5) == Budget(turns=1, tokens=6, cost=0.75, seconds=2.5)
+    spent = budget.left(9, 99, 9.0, -1.0)
+    assert (spent.turns, spent.tokens, spent.seconds) == (1, 1, 1.0)
+    assert NO_BUDGET.left(1, 1, 1.0, None) == NO_BUDGET
