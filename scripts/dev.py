@@ -12,6 +12,7 @@
     python3 scripts/dev.py setup    only set up
     python3 scripts/dev.py tools    set up the tools of the cloud side, too (or those that are named), in .tools/
     python3 scripts/dev.py browser  install a Chromium for the tests of the page, unless there is one
+    python3 scripts/dev.py postgres install a PostgreSQL for the tests of it, unless there is one
 
 Whatever follows the command is passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
 or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Python to use first.
@@ -44,6 +45,7 @@ ALWAYS = ("ministack",)
 TOOL_REQUIREMENTS = {name: ROOT / "requirements" / f"tools-{name}.txt" for name in TOOL_NAMES}
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+POSTGRES = Path("/usr/lib/postgresql")
 
 LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("api", "turn")]
 
@@ -323,16 +325,27 @@ def tools(arguments: Sequence[str]) -> int:
 
 def browser(arguments: Sequence[str]) -> int:
     """Install a Chromium: the system's by apt where we may, else playwright's, with the libraries that it needs."""
-    if any(map(shutil.which, CHROMIUM)):
+    if any(map(shutil.which, CHROMIUM)) or apt_install("chromium"):
         return 0
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
-        environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-        say("installing chromium with apt-get")
-        subprocess.call([*apt, "update"], env=environment)
-        if not subprocess.call([*apt, "install", "--no-install-recommends", "chromium"], env=environment):
-            return 0
     return subprocess.call([str(BIN / "playwright"), "install", "--with-deps", "chromium"])
+
+
+def postgres(arguments: Sequence[str]) -> int:
+    """Install PostgreSQL's programs: the system's, by apt."""
+    if shutil.which("initdb") or any(POSTGRES.glob("*/bin/initdb")) or apt_install("postgresql"):
+        return 0
+    raise SetupError("install PostgreSQL, version 15 or later (Debian, Ubuntu: apt-get install postgresql)")
+
+
+def apt_install(package: str) -> bool:
+    """Install a package with apt-get, where we may. Returns whether it is there now."""
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        return False
+    apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    say(f"installing {package} with apt-get")
+    subprocess.call([*apt, "update"], env=environment)
+    return not subprocess.call([*apt, "install", "--no-install-recommends", package], env=environment)
 
 
 ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
@@ -340,6 +353,7 @@ ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
     "build": build,
     "lint": lint,
     "lock": lock,
+    "postgres": postgres,
     "tools": tools,
 }
 

@@ -1,4 +1,4 @@
-"""The embedded server: the HTTP application, its workers in its lifespan, under uvicorn.
+"""The server: the HTTP application, its workers in its lifespan, under uvicorn.
 
     mail server [flags]                           what people run
     python -m mail.server [flags]                 the same
@@ -25,7 +25,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.bootstrap.local_system import LocalSystem
+from mail.bootstrap.server_system import ServerSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
 from mail.core.agents import SwarmCore
@@ -58,12 +58,12 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def create_app(config: ServerConfig | None = None) -> FastAPI:
     """The application of a configuration (default: the configured one), with its workers in its lifespan.
 
-    The database is claimed at once. Raises ConfigurationError.
+    An SQLite file is claimed at once. Raises ConfigurationError.
     """
     return build_app(bootstrap.local(config or load_config().server))
 
 
-def build_app(system: LocalSystem) -> FastAPI:
+def build_app(system: ServerSystem) -> FastAPI:
     """The application on a system that was wired already; its lifespan starts and stops the system.
 
     Where nobody could call it, as there is no token yet, it prints one per role when it starts.
@@ -153,7 +153,7 @@ class GracefulServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(system: LocalSystem) -> AsyncIterator[str]:
+async def serving(system: ServerSystem) -> AsyncIterator[str]:
     """Serve a system on a free loopback port, on this very event loop; gives the base URL.
 
     For programs that bring their own server: the demo, tests, benchmarks.
@@ -234,7 +234,7 @@ def _stop_when_told() -> None:
 
 
 async def _serve(
-    system: LocalSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
+    system: ServerSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
 ) -> None:
     config = system.config
     try:

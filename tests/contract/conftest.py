@@ -39,8 +39,10 @@ async def records(adapter: StoreAdapter) -> ServerRecords:
 
 
 @pytest.fixture(params=sorted(QUEUES))
-async def queue(request: pytest.FixtureRequest) -> QueueAdapter:
-    return QUEUES[request.param]()
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[QueueAdapter]:
+    made = QUEUES[request.param]()
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from support.adapters import STORES, StoreAdapter
 from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from support.dynamodb import ENGINES
+from support.postgres import has_postgres
 from support.stamp import FakeStamp
 
 import mail.stores.sqlite
@@ -338,6 +339,10 @@ NETWORK_MACHINES = {
     )
     for engine in ENGINES
 }
+if has_postgres():
+    NETWORK_MACHINES["Postgres"] = type(
+        "PostgresMachine", (NetworkMachine,), {"make_adapter": STORES["postgres"]}
+    )
 
 often = settings(max_examples=60, stateful_step_count=40)
 seldom = settings(

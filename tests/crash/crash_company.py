@@ -118,7 +118,8 @@ class Twin(Life):
 
     async def _live(self) -> None:
         async with self.world.open(self.points, self.clock) as self.inner:
-            await self._serve(SharedQueue(self.folder, self.name))
+            queue = self.world.queue()
+            await self._serve(SharedQueue(self.folder, self.name) if queue is None else queue)
 
     async def _serve_people(self) -> None:
         sweeper = asyncio.create_task(self._sweep())

@@ -97,10 +97,11 @@ class Life:
     async def _live(self) -> None:
         async with self.world.open(self.points, self.clock) as self.inner:
             await self._check_what_was_left()
-            await self._serve(LocalQueue())
+            queue = self.world.queue()
+            await self._serve(LocalQueue() if queue is None else queue)
         await self._check_the_end()
 
-    async def _serve(self, queue: LocalQueue) -> None:
+    async def _serve(self, queue: Any) -> None:
         store = self.points.wrap(
             self.inner, "store", open_turn=self._open_turn, save_checkpoint=self._save_checkpoint
         )

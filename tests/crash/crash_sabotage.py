@@ -13,10 +13,13 @@ from mail.core.change import Lease, TaskChange, Turn
 from mail.core.runtime import Runtime
 from mail.core.tasks import Checkpoint, TaskKey
 from mail.errors import StoreError, VersionConflict
+from mail.postgres.keys import task_number
+from mail.stores import postgres, postgres_turns
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable
 from mail.stores.dynamodb_turns import TurnDesk
 from mail.stores.hot_task import HotTask
+from mail.stores.postgres import PostgresStore
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import commit_id
 
@@ -46,6 +49,7 @@ def forgotten_checkpoints() -> Iterator[None]:
     with (
         patch.object(SQLiteStore, "save_checkpoint", forget),
         patch.object(DynamoDBStore, "save_checkpoint", forget),
+        patch.object(PostgresStore, "save_checkpoint", forget),
     ):
         yield
 
@@ -167,6 +171,61 @@ def ignored_leases() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def torn_pipelines() -> Iterator[None]:
+    """On PostgreSQL: the mail of a commit is written after the rest of it, in a transaction of its own."""
+    commit = PostgresStore.commit
+
+    async def commit_in_two_steps(self: PostgresStore, change: TaskChange) -> None:
+        await commit(self, replace(change, deliveries=()))
+        number = task_number(change.key)
+        for entry in change.deliveries:
+            text = entry.message.model_dump_json()
+            await self._sql.fetch(
+                "INSERT INTO mail.inbox (task, mailbox, tier, seq, message) VALUES (%s, %s, %s, %s, %s)",
+                (number, entry.mailbox, int(entry.tier), entry.seq, text),
+            )
+
+    with patch.object(PostgresStore, "commit", commit_in_two_steps):
+        yield
+
+
+def without(module: Any, name: str, condition: str) -> AbstractContextManager[Any]:
+    """On PostgreSQL: a statement doesn't ask for something that it should."""
+    statement = getattr(module, name)
+    assert condition in statement
+    return patch.object(module, name, statement.replace(condition, ""))
+
+
+@contextmanager
+def unordered_pipelines() -> Iterator[None]:
+    """On PostgreSQL: a commit overwrites whatever has been committed since its task was read."""
+    with without(postgres, "MOVE_TASK", "AND version = %(expected)s"):
+        yield
+
+
+@contextmanager
+def living_dead() -> Iterator[None]:
+    """On PostgreSQL: a process commits its turn though somebody else has taken it over."""
+    asks = " AND (%(token)s::text IS NULL OR EXISTS (\n        SELECT FROM mail.leases WHERE task = %(task)s AND mailbox"
+    asks += " = %(leased)s::text AND token = %(token)s::text\n    ))"
+
+    def forgive(change: TaskChange, row: Any) -> StoreError | None:
+        return None if row[0] else VersionConflict()
+
+    with without(postgres, "MOVE_TASK", asks), patch.object(postgres, "refusal", forgive):
+        yield
+
+
+@contextmanager
+def stolen_leases() -> Iterator[None]:
+    """On PostgreSQL: a mailbox that somebody works on is given to anybody who asks."""
+    with without(
+        postgres_turns, "TAKE_LEASE", "WHERE held.expires <= %(now)s OR held.token = excluded.token"
+    ):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "torn commits": torn_commits,
     "forgotten checkpoints": forgotten_checkpoints,
@@ -177,4 +236,8 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "unordered commits": unordered_commits,
     "zombies": zombies,
     "ignored leases": ignored_leases,
+    "torn pipelines": torn_pipelines,
+    "unordered pipelines": unordered_pipelines,
+    "living dead": living_dead,
+    "stolen leases": stolen_leases,
 }

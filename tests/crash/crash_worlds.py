@@ -1,24 +1,31 @@
-"""Where the tasks of a run are while its processes come and go: in an SQLite file, or in a table of DynamoDB."""
+"""Where the tasks of a run are while its processes come and go: an SQLite file, a table of DynamoDB, or PostgreSQL."""
 
+import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
 
+import psycopg
 from crash_points import Points
+from support.swarms import NAME
 
 from mail.aws import Aws, AwsClient
 from mail.core.ports import Store
 from mail.core.stamp import SYSTEM_STAMP, Stamp
-from mail.core.tasks import TaskKey
+from mail.core.tasks import Task, TaskKey
+from mail.postgres.bell import Bell
+from mail.postgres.pool import Connection, Postgres
+from mail.queues.postgres import PostgresQueue
 from mail.stores import dynamodb_index, dynamodb_items
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_schema import create_table
 from mail.stores.dynamodb_table import DynamoDBTable
+from mail.stores.postgres import PostgresStore
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import SQLiteDatabase
 
@@ -57,6 +64,10 @@ class World(Protocol):
         """Come as a new process, which may die at its requests."""
         ...
 
+    def queue(self) -> Any | None:
+        """The queue of the process that has come; None where it is to be in its memory."""
+        ...
+
     async def picture(self, store: Store, key: TaskKey) -> Store:
         """A store that shows the task as it is now."""
         ...
@@ -85,6 +96,9 @@ class SQLiteWorld:
 
         with patch.object(sqlite3, "connect", connect_with_points), SQLiteDatabase(self._path) as database:
             yield SQLiteStore(database)
+
+    def queue(self) -> None:
+        return None
 
     async def picture(self, store: Store, key: TaskKey) -> Store:
         return store
@@ -117,6 +131,9 @@ class DynamoDBWorld:
             yield DynamoDBStore(self._client, self._table, stamp=stamp)
             self._client.hit = ignore
 
+    def queue(self) -> None:
+        return None
+
     async def picture(self, store: Store, key: TaskKey) -> Store:
         """What one query finds, which no late request of the dead can change any more."""
         pages = DynamoDBTable(self._client, self._table).pages(dynamodb_items.partition(key), " ", "~")
@@ -134,6 +151,71 @@ class DynamoDBWorld:
                 counted = sum(map(sum, task.pending.values()))
                 if found[item["PK"]["S"]] != counted:
                     yield f"{found[item['PK']['S']]} messages are in the mailboxes, {counted} are counted: {task}"
+
+
+class PostgresWorld:
+    """A database, which all processes take their tokens from, too; every round trip is two points."""
+
+    lease_seconds = 3600.0
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+        postgres = MortalPostgres(self.url, points.hit)
+        bell = Bell(postgres)
+        await bell.start()
+        self._queue = PostgresQueue(postgres, bell, NAME, clock=lambda: stamp.now().timestamp())
+        yield PostgresStore(postgres, bell)
+        postgres.hit = ignore
+        await self._queue.close()
+        await bell.stop()
+        await postgres.close()
+
+    def queue(self) -> PostgresQueue:
+        return self._queue
+
+    async def picture(self, store: Store, key: TaskKey) -> Store:
+        """The same store, once what the dead have sent is done."""
+        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
+            for _ in range(100):
+                at_work = await connection.execute(
+                    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'"
+                    " AND pid <> pg_backend_pid()"
+                )
+                if not at_work.rowcount:
+                    break
+                await asyncio.sleep(0.01)
+        return store
+
+    def problems(self) -> Iterator[str]:
+        """Mail that no task counts, and so nobody will ever read."""
+        with psycopg.connect(self.url) as connection:
+            tasks = connection.execute("SELECT id, state FROM mail.tasks").fetchall()
+            mail = Counter(number for (number,) in connection.execute("SELECT task FROM mail.inbox"))
+        for number, state in tasks:
+            counted = sum(map(sum, Task.model_validate_json(state).pending.values()))
+            if mail.pop(number, 0) != counted:
+                yield f"the messages in the mailboxes are not the {counted} that are counted: {state}"
+        if mail:
+            yield f"there is mail of no task: {mail}"
+
+
+class MortalPostgres(Postgres):
+    """A database whose client may die before it sends something, and when its answer is there but not yet seen."""
+
+    def __init__(self, url: str, hit: Callable[[str], None]) -> None:
+        super().__init__(url)
+        self.hit = hit
+
+    async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        what = work.__qualname__.split(".")[-3]
+        self.hit(f"before {what}")
+        try:
+            return await super().run(work)
+        finally:
+            self.hit(f"after {what}")
 
 
 class Picture(AwsClient):

@@ -3,7 +3,7 @@
 Reads one run per line (JSON) from its standard input and answers with one line: what went wrong, where its processes
 died, and which points the last one passed. What can be ordered:
 
-    world     "sqlite" or "dynamodb"
+    world     "sqlite", "dynamodb" or "postgres"
     fates     what befalls one process after the other (see `crash_points`); "seconds" and "grow" (bytes) are fates, too
     again     whether the last fate befalls all, until one survives
     heirs     whether the leases of the dead still hold
@@ -34,7 +34,8 @@ from crash_company import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
-from crash_worlds import Clock, DynamoDBWorld, MortalClient, SQLiteWorld, World, make_client
+from crash_worlds import Clock, DynamoDBWorld, MortalClient, PostgresWorld, SQLiteWorld, World, make_client
+from support.postgres import drop_database, make_database
 
 PATIENCE = 20.0
 ALARM_SECONDS = 40
@@ -114,6 +115,8 @@ def run(order: Order) -> Answer:
         return (_run_twins if "twins" in order else _run_chain)(order, folder, world)
     finally:
         shutil.rmtree(folder)
+        if isinstance(world, PostgresWorld):
+            drop_database(world.url)
 
 
 def _run_chain(order: Order, folder: Path, world: World) -> Answer:
@@ -195,6 +198,8 @@ def _fates(order: Order) -> Iterator[dict[str, Any]]:
 def _find_world(folder: Path, name: str) -> World:
     if name == "sqlite":
         return SQLiteWorld(folder)
+    if name == "postgres":
+        return PostgresWorld(make_database(os.environ["MAIL_CRASH_POSTGRES"]))
     return DynamoDBWorld(_client(), f"crash-{uuid4()}", folder)
 
 

@@ -19,13 +19,6 @@ def test_every_table_is_named() -> None:
     assert tuple(shown) == TABLES
 
 
-def test_there_is_no_postgresql(tmp_path: Path) -> None:
-    done = run_mail("db-init", cwd=tmp_path, env={"DATABASE_URL": "postgresql://ann:secret@host/db"})
-    assert done.returncode == 2
-    assert "PostgreSQL isn't available" in done.stderr
-    assert "secret" not in done.stderr
-
-
 def test_a_newer_schema_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "mail.db"
     with SQLiteDatabase(path) as database:

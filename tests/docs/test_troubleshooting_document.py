@@ -42,7 +42,7 @@ def test_what_a_server_says_that_does_not_start(server: ServerProcess, tmp_path:
             (server.folder, [], {}),
             (tmp_path, ["--host", "127.0.0.1", "--port", port], {}),
             (tmp_path, ["--swarm-name", "nope"], {}),
-            (tmp_path, [], {"DATABASE_URL": "postgresql://u:p@h/d"}),
+            (tmp_path, [], {"DATABASE_URL": "postgresql://u:p@127.0.0.1:9/d"}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "target.json"], {}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "action.json"], {}),
             (tmp_path, ["--swarm-name", "one", "--swarm-source", "module.json"], {}),

@@ -14,6 +14,7 @@ from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
 from mail.stores.sqlite_records import SQLiteRecords
 from support.dynamodb import ENGINES, DynamoDBAdapter
 from support.engines import sqs_engines
+from support.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres
 from support.sqs_adapter import SQSQueueAdapter
 
 
@@ -99,6 +100,7 @@ STORES: dict[str, Callable[[Path], StoreAdapter]] = {
     "sqlite-file": lambda folder: SQLiteAdapter(folder / "mail.db"),
     "sqlite-slow": lambda folder: SlowSQLiteAdapter(folder / "mail.db"),
     **{f"dynamodb-{engine}": partial(_on_dynamodb, engine) for engine in ENGINES},
+    **({"postgres": lambda _: PostgresAdapter()} if has_postgres() else {}),
 }
 
 DURABLE = frozenset(STORES) - {"sqlite-memory"}
@@ -112,6 +114,10 @@ class QueueAdapter(Protocol):
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         """The next token; None when none came within `seconds`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
         ...
 
 
@@ -129,9 +135,13 @@ class LocalQueueAdapter:
         except TimeoutError:
             return None
 
+    async def close(self) -> None:
+        """It ends with its last reference."""
+
 
 QUEUES: dict[str, Callable[[], QueueAdapter]] = {
     "local": LocalQueueAdapter,
+    **({"postgres": PostgresQueueAdapter} if has_postgres() else {}),
     **{f"sqs-{engine}": partial(SQSQueueAdapter, engine) for engine in sqs_engines()},
 }
 

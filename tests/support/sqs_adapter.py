@@ -59,6 +59,9 @@ class SQSQueueAdapter:
         key, mailbox, _ = decode_token(received["Body"])
         return key, mailbox
 
+    async def close(self) -> None:
+        """Queues are left to their engine, which ends with the tests."""
+
     def deliveries(self) -> list[dict[str, Any]]:
         """The messages in the queue for other swarms' mail that may be taken now; they are hidden from then on."""
         found: list[dict[str, Any]] = []

@@ -126,7 +126,10 @@ class TestPlaces:
         ("[server.settings]\ntask_message_limit = 0", "server.settings.task_message_limit: .*greater"),
         ("[server.settings]\nturn_seconds = inf", "server.settings.turn_seconds: .*finite"),
         ("[server.storage]\nsynchronous = 'off'", "server.storage.synchronous: .*'normal' or 'full'"),
-        ("[server.storage]\ndatabase = 'postgresql://u:secret@h/d'", "server.storage.database: PostgreSQL"),
+        (
+            "[server.storage]\ndatabase = 'mysql://u:secret@h/d'",
+            "server.storage.database: mysql:// is no known",
+        ),
         ("[client]\ntimeout = 'soon'", "client.timeout: .*number"),
         ("server = 3", "server: .*dictionary"),
         ("port =", "is not valid TOML"),
@@ -165,6 +168,8 @@ class TestDatabase:
             ("sqlite:////absolute/m%20ail.db", "/absolute/m ail.db"),
             ("sqlite:///:memory:", ":memory:"),
             ("dynamodb://mail-Table-1", "dynamodb://mail-Table-1"),
+            ("postgresql://u:p%40ss@h:5433/d", "postgresql://u:p%40ss@h:5433/d"),
+            ("postgres://h/d", "postgres://h/d"),
         ],
     )
     def test_meaning(self, setting: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,15 +177,24 @@ class TestDatabase:
         monkeypatch.setenv("DATABASE_URL", setting)
         assert load_config().server.storage.database == database
 
-    @pytest.mark.parametrize("url", ["postgresql://u:secret@h/d", "postgres://h", "dynamodb://", "mysql://h"])
+    @pytest.mark.parametrize(
+        "url", ["postgresql+psycopg://u:secret@h/d", "postgresql://", "dynamodb://", "mysql://u:secret@h"]
+    )
     def test_engines_that_are_not_there(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DATABASE_URL", url)
         with pytest.raises(
             ConfigurationError,
-            match=r"^DATABASE_URL: .*use a path, sqlite:///path, dynamodb://table, or none",
+            match=r"^DATABASE_URL: .*use a path, sqlite:///path, postgresql://user@host/database, dynamodb://table, or none",
         ) as raised:
             load_config()
         assert "secret" not in str(raised.value)
+
+    def test_a_password_is_not_shown(self) -> None:
+        storage = StorageConfig(database="postgresql://u:secret@h:5433/d")
+        assert storage.shown == "postgresql://h:5433/d"
+        assert (storage.postgres_url, storage.dynamodb_table) == (storage.database, None)
+        assert StorageConfig(database="u:secret@h.db").shown == "u:secret@h.db"
+        assert StorageConfig(database="mail.db").postgres_url is None
 
     def test_flag_before_environment_before_file(
         self, write: WriteFile, monkeypatch: pytest.MonkeyPatch

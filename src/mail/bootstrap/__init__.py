@@ -1,6 +1,7 @@
 """The only place that wires: which store, queue, workers and authenticator a swarm runs with.
 
-    local(config)   the embedded server: one process, one SQLite file         `local_system`
+    local(config)   what `mail server` runs, on an SQLite file                `local_system`
+                    or on PostgreSQL, which any number of servers share       `postgres_system`
     embedded(swarm) a swarm inside of another program, by default in memory   `embedded_system`
     aws(config)     a function's process: DynamoDB and SQS                    `aws_system`
 
@@ -8,8 +9,8 @@ Everything else is handed what it needs. No system imports what only another one
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
@@ -18,6 +19,7 @@ from mail.config.database import IN_MEMORY
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords, Store
 from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.errors import ConfigurationError
 
 __all__ = [
     "aws",
@@ -34,7 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mail.bootstrap.aws_system import AwsSystem
     from mail.bootstrap.embedded_system import EmbeddedSystem
-    from mail.bootstrap.local_system import LocalSystem
+    from mail.bootstrap.server_system import ServerSystem
     from mail.config.aws import AwsConfig
     from mail.net import InterswarmRouter, SwarmRegistry
 
@@ -45,17 +47,16 @@ def local(
     swarm: SwarmCore | None = None,
     stamp: Stamp = SYSTEM_STAMP,
     environ: Mapping[str, str] = os.environ,
-) -> "LocalSystem":
-    """The embedded system for a configuration, or for a swarm in place of the configured one.
+) -> "ServerSystem":
+    """The system of `mail server` for a configuration, or for a swarm in place of the configured one.
 
     Raises ConfigurationError.
     """
-    from mail.bootstrap.local_system import LocalSystem
-
+    kind = _server_system(config.storage)
     if swarm is not None:
-        return LocalSystem(with_protocol(swarm), config, stamp=stamp, environ=environ)
+        return kind(with_protocol(swarm), config, stamp=stamp, environ=environ)
     entry = read_entry(config)
-    return LocalSystem(build_configured(entry, config), config, entry=entry, stamp=stamp, environ=environ)
+    return kind(build_configured(entry, config), config, entry=entry, stamp=stamp, environ=environ)
 
 
 def embedded(
@@ -110,6 +111,11 @@ async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
         from mail.bootstrap.aws_system import create_dynamodb_table
 
         return await create_dynamodb_table(storage.dynamodb_table)
+    if storage.postgres_url is not None:
+        with _needs_psycopg(storage):
+            from mail.bootstrap.postgres_system import create_postgres_tables
+
+        return create_postgres_tables(storage.postgres_url)
     from mail.bootstrap.local_system import open_sqlite
     from mail.stores.sqlite_database import TABLES
 
@@ -129,6 +135,13 @@ async def open_records(storage: StorageConfig) -> AsyncIterator[ServerRecords]:
         async with open_dynamodb_records(storage.dynamodb_table) as records:
             yield records
         return
+    if storage.postgres_url is not None:
+        with _needs_psycopg(storage):
+            from mail.bootstrap.postgres_system import open_postgres_records
+
+        async with open_postgres_records(storage.postgres_url) as records:
+            yield records
+        return
     from mail.bootstrap.local_system import open_sqlite
     from mail.stores.sqlite_records import SQLiteRecords
 
@@ -139,3 +152,24 @@ async def open_records(storage: StorageConfig) -> AsyncIterator[ServerRecords]:
 def issues_tokens(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether servers issue their own tokens, as no external service is set. Raises ConfigurationError."""
     return auth_endpoints(environ) is None
+
+
+def _server_system(storage: StorageConfig) -> "type[ServerSystem]":
+    if storage.postgres_url is not None:
+        with _needs_psycopg(storage):
+            from mail.bootstrap.postgres_system import PostgresSystem
+
+        return PostgresSystem
+    from mail.bootstrap.local_system import LocalSystem
+
+    return LocalSystem
+
+
+@contextmanager
+def _needs_psycopg(storage: StorageConfig) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{storage.shown} needs {error.name}: pip install 'mail[postgres]'"
+        ) from error

@@ -1,124 +1,39 @@
 """The embedded server: one process, one SQLite file."""
 
-import os
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self
-
-from mail.bootstrap import peers
-from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
-from mail.config import ServerConfig, StorageConfig
+from mail.bootstrap.server_system import TURN_GRACE_SECONDS, Engine, ServerSystem
+from mail.config import StorageConfig
 from mail.core.agents import SwarmCore
-from mail.core.ports import ServerRecords
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP, Stamp
 from mail.errors import ConfigurationError
-from mail.net import SwarmRegistry
-from mail.queues.local import LocalQueue, LocalWorkers
+from mail.queues.local import LocalQueue
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import SQLiteDatabase
 from mail.stores.sqlite_records import SQLiteRecords
-from mail.swarms_json import SwarmEntry
-from mail.swarms_json.wiring import describe_swarm
 
-TURN_GRACE_SECONDS = 10.0
-"""How long running turns may go on when the server is told to stop; longer ones are run again after a start."""
+__all__ = ["TURN_GRACE_SECONDS", "LocalSystem", "open_sqlite"]
 
 
-class LocalSystem:
-    """A swarm on the embedded store, with all that a front door needs to serve it.
+class LocalSystem(ServerSystem):
+    """A swarm on the embedded store. The database is claimed when it is made."""
 
-    The database is opened, and claimed, when it is made. Between `start` and `stop`, or as an async context
-    manager, tasks are worked on. `entry` is what the swarm was built of, where that is known.
+    def _open(self, swarm: SwarmCore) -> Engine:
+        self._database = open_sqlite(self.config.storage)
+        return Engine(SQLiteStore(self._database), SQLiteRecords(self._database), LocalQueue())
 
-    Raises ConfigurationError where the database or the registry's file can't be used.
-    """
-
-    def __init__(
-        self,
-        swarm: SwarmCore,
-        config: ServerConfig,
-        *,
-        entry: SwarmEntry | None = None,
-        stamp: Stamp = SYSTEM_STAMP,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
-        self.config = config
-        self.stamp = stamp
-        self._auth_endpoints = auth_endpoints(environ)
-        peers.check(config)
-        self._database = open_sqlite(config.storage)
-        self.store = SQLiteStore(self._database)
-        self.records: ServerRecords = SQLiteRecords(self._database)
-        queue = LocalQueue()
-        settings = config.settings
-        self.router = peers.local_router(swarm, self.records, config, stamp, environ)
-        self.runtime = Runtime(
-            swarm,
-            self.store,
-            queue,
-            stamp,
-            turn_seconds=settings.turn_seconds,
-            peers=self.router,
-            hop_limit=config.interswarm.hop_limit,
-        )
-        self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
-        self._workers = LocalWorkers(self.runtime, queue, concurrency=settings.turn_concurrency)
-        self._resources = AsyncExitStack()
-        self.authenticator = make_authenticator(self._auth_endpoints, self.records, self._resources)
-
-    @property
-    def swarm(self) -> SwarmCore:
-        """The swarm that runs."""
-        return self.runtime.swarm
-
-    @property
-    def issues_tokens(self) -> bool:
-        """Whether callers show tokens that this server has issued, and not keys of an external service."""
-        return self._auth_endpoints is None
-
-    @property
-    def registry(self) -> SwarmRegistry:
-        """The other swarms that the server knows."""
-        return self.router.swarm_registry
-
-    def listens(self, host: str, url: str) -> None:
-        """Say where the server listens, and by which URL it is reached; to be called before `start`."""
-        peers.listens(self.router, self.config, host, url)
-
-    async def start(self) -> None:
-        """Take up the tasks that an earlier process left, and work on whatever comes."""
-        await self.served.refresh()
-        await self.router.start()
-        await self._workers.start()
-
-    async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
-        """Begin no new turn, give the running ones `grace` seconds, and close everything."""
-        try:
-            await self._workers.stop(grace)
-            await self.router.stop()
-            await close_models()
-        finally:
-            await self._resources.aclose()
-            self._database.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
+    async def _close(self) -> None:
+        self._database.close()
 
 
 def open_sqlite(storage: StorageConfig, *, own: bool = True) -> SQLiteDatabase:
     """The configured file, opened. Raises ConfigurationError where it can't be used."""
     if storage.dynamodb_table is not None:
         raise ConfigurationError(
-            f"{storage.database}: `mail server` keeps its tasks in SQLite; tasks in DynamoDB are served by the "
-            "functions of template.yaml (docs/deploy.md)"
+            f"{storage.database}: `mail server` keeps its tasks in SQLite or PostgreSQL; tasks in DynamoDB are served "
+            "by the functions of template.yaml (docs/deploy.md)"
+        )
+    if storage.postgres_url is not None:
+        raise ConfigurationError(
+            f"{storage.shown}: a swarm inside a program keeps its tasks in SQLite; those in PostgreSQL are served by "
+            "`mail server` (docs/postgres.md)"
         )
     try:
         return SQLiteDatabase(storage.database, own=own, synchronous=storage.synchronous)

@@ -18,6 +18,6 @@ def db_init(config: ConfigPath = None, database: Database = None, as_json: AsJso
     def show() -> None:
         for table in tables:
             output.text(f"{table:<12} OK")
-        output.text(f"{storage.database} is ready")
+        output.text(f"{storage.shown} is ready")
 
-    output.result({"database": storage.database, "tables": tables}, show)
+    output.result({"database": storage.shown, "tables": tables}, show)

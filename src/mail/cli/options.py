@@ -57,7 +57,8 @@ Database = Annotated[
     str | None,
     typer.Option(
         "--database",
-        help="Where tasks are kept: a path, sqlite:///path, none or dynamodb://table. [default: as configured]",
+        help="Where tasks are kept: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
+        "[default: as configured]",
     ),
 ]
 

@@ -2,6 +2,8 @@
 
 from urllib.parse import unquote
 
+from mail.postgres.urls import hide
+
 IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""
 
@@ -9,11 +11,12 @@ SQLITE = "sqlite:///"
 DYNAMODB = "dynamodb://"
 """Names a table, in the account and region of the environment: `dynamodb://TABLE`."""
 
-ENGINES_TO_COME = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
+POSTGRES = ("postgresql://", "postgres://")
+"""A database in PostgreSQL, as its own programs write it: `postgresql://user:password@host:port/database`."""
 
 
 def read_database(setting: str) -> str:
-    """What the setting names: the path of an SQLite file, `:memory:` for `none`, or a `dynamodb://` table.
+    """What the setting names: the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
 
     Raises ValueError for an engine that isn't there. The message never repeats a URL: it may hold a password.
     """
@@ -22,14 +25,18 @@ def read_database(setting: str) -> str:
     if setting.startswith(SQLITE):
         return unquote(setting.removeprefix(SQLITE)) or IN_MEMORY
     scheme, separator, rest = setting.partition("://")
-    if f"{scheme}{separator}" == DYNAMODB and rest:
+    if rest and f"{scheme}{separator}" in (DYNAMODB, *POSTGRES):
         return setting
     if separator:
-        engine = ENGINES_TO_COME.get(scheme.lower())
-        problem = (
-            f"{engine} isn't available in this version" if engine else f"{scheme}:// is no known database"
+        raise ValueError(
+            f"{scheme}:// is no known database; use a path, sqlite:///path, postgresql://user@host/database, "
+            "dynamodb://table, or none"
         )
-        raise ValueError(f"{problem}; use a path, sqlite:///path, dynamodb://table, or none")
     if not setting:
         raise ValueError("must not be empty; use a path, sqlite:///path, or none to keep nothing")
     return setting
+
+
+def hide_password(database: str) -> str:
+    """The database as it may be shown: of a URL of PostgreSQL, without user, password and options."""
+    return hide(database) if database.startswith(POSTGRES) else database

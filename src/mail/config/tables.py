@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mail.config.database import DYNAMODB, read_database
+from mail.config.database import DYNAMODB, POSTGRES, hide_password, read_database
 
 
 class Table(BaseModel):
@@ -58,9 +58,9 @@ class StorageConfig(Table):
     """`[server.storage]`: where tasks are kept.
 
     Attributes:
-        database: path of the SQLite file, `:memory:`, or the URL of a DynamoDB table. Given as a path,
-            `sqlite:///path`, `none` or `dynamodb://table`.
-        synchronous: `normal` survives the death of the process, `full` the loss of power as well.
+        database: path of the SQLite file, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Given
+            as a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
+        synchronous: for SQLite; `normal` survives the death of the process, `full` the loss of power as well.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = "mail.db"
@@ -70,6 +70,16 @@ class StorageConfig(Table):
     def dynamodb_table(self) -> str | None:
         """The DynamoDB table, if it is one."""
         return self.database.removeprefix(DYNAMODB) if self.database.startswith(DYNAMODB) else None
+
+    @property
+    def postgres_url(self) -> str | None:
+        """The URL of the PostgreSQL database, if it is one. It may hold a password."""
+        return self.database if self.database.startswith(POSTGRES) else None
+
+    @property
+    def shown(self) -> str:
+        """The database, as it may be shown to people."""
+        return hide_password(self.database)
 
 
 class InterswarmConfig(Table):

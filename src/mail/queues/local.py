@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import time
+from typing import Protocol
 
 from mail.core.message import Tier
 from mail.core.peers import peer_of
@@ -114,13 +115,33 @@ class LocalQueue:
         return len(self.turns) + len(self.deliveries) + len(self._resting)
 
 
+class TokenSource(Protocol):
+    """What workers take from: the consumer's end of a queue."""
+
+    async def take(self) -> tuple[TaskKey, str]:
+        """The most urgent token of an agent; waits for one. For one taker at a time."""
+        ...
+
+    async def take_delivery(self) -> tuple[TaskKey, str]:
+        """The most urgent token of another swarm's mail; waits for one. For one taker at a time."""
+        ...
+
+    def put(self, token: Token) -> None:
+        """Publish one token."""
+        ...
+
+    def __len__(self) -> int:
+        """How many tokens wait that nobody else may take."""
+        ...
+
+
 class LocalWorkers:
-    """Runs turns off a `LocalQueue`, at most `concurrency` at once, until stopped.
+    """Runs turns off a queue, at most `concurrency` at once, until stopped.
 
     Mail for other swarms doesn't count: it waits for them, and keeps no agent waiting.
     """
 
-    def __init__(self, runtime: Runtime, queue: LocalQueue, *, concurrency: int = 64) -> None:
+    def __init__(self, runtime: Runtime, queue: TokenSource, *, concurrency: int = 64) -> None:
         self._runtime = runtime
         self._queue = queue
         self._concurrency = concurrency

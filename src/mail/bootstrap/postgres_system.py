@@ -1,0 +1,89 @@
+"""A server on PostgreSQL: one of any number that share a database."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mail.bootstrap.server_system import Engine, ServerSystem
+from mail.core.agents import SwarmCore
+from mail.core.ports import ServerRecords
+from mail.postgres.bell import Bell
+from mail.postgres.pool import Postgres
+from mail.queues.postgres import PostgresQueue
+from mail.stores.postgres import PostgresStore
+from mail.stores.postgres_records import PostgresRecords
+from mail.stores.postgres_roll_call import RollCall
+from mail.stores.postgres_schema import TABLES, prepare
+
+ROLL_CALL_SECONDS = 2.0
+"""How often a server looks for others that are gone; it believes that at the second look."""
+
+SWEEP_SECONDS = 60.0
+"""How often mailboxes are woken whose tasks have been quiet for as long: their tokens may be lost."""
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresSystem(ServerSystem):
+    """A swarm on PostgreSQL. The tables are made, or brought up to date, when it is made."""
+
+    def _open(self, swarm: SwarmCore) -> Engine:
+        url = self.config.storage.postgres_url or ""
+        prepare(url)
+        self._postgres = Postgres(url)
+        self._bell = Bell(self._postgres)
+        store = PostgresStore(self._postgres, self._bell)
+        self._roll_call = RollCall(self._postgres, self._bell, store.turns)
+        self._sweeper: asyncio.Task[None] | None = None
+        self._queue = PostgresQueue(
+            self._postgres, self._bell, swarm.name, clock=lambda: self.stamp.now().timestamp()
+        )
+        return Engine(store, PostgresRecords(self._postgres), self._queue)
+
+    async def start(self) -> None:
+        """Take up the tasks that earlier processes left, and work on whatever comes, to whichever server."""
+        await self._bell.start()
+        await self._roll_call.call(patient=False)
+        await super().start()
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def _close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._queue.close()
+        await self._bell.stop()
+        await self._postgres.close()
+
+    async def _sweep(self) -> None:
+        """Take over the work of servers that are gone, at once, and what was lost otherwise, sooner or later."""
+        loop = asyncio.get_running_loop()
+        next_sweep = loop.time() + SWEEP_SECONDS
+        while True:
+            await asyncio.sleep(ROLL_CALL_SECONDS)
+            try:
+                if await self._roll_call.call():
+                    await self.runtime.recover()
+                elif loop.time() >= next_sweep:
+                    next_sweep = loop.time() + SWEEP_SECONDS
+                    await self.runtime.recover(quiet_for=SWEEP_SECONDS)
+            except Exception:  # the outermost loop: PostgreSQL may be away for a while
+                logger.exception("servers and mailboxes could not be looked at")
+
+
+def create_postgres_tables(url: str) -> tuple[str, ...]:
+    """Make the tables where they are missing; returns their names. Raises ConfigurationError."""
+    prepare(url)
+    return TABLES
+
+
+@asynccontextmanager
+async def open_postgres_records(url: str) -> AsyncIterator[ServerRecords]:
+    """The tokens and settings in a database. Raises ConfigurationError where it can't be used."""
+    prepare(url)
+    postgres = Postgres(url)
+    try:
+        yield PostgresRecords(postgres)
+    finally:
+        await postgres.close()

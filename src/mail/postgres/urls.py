@@ -1,0 +1,52 @@
+"""URLs of databases: what they may hold, and what of them may be shown. They mostly hold a password."""
+
+from typing import Any
+
+from mail.errors import ConfigurationError
+
+DEFAULTS: dict[str, str | int] = {
+    "application_name": "mail",
+    "connect_timeout": 5,
+    "target_session_attrs": "read-write",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Where the URL doesn't say otherwise: a primary, and a network that fails is noticed within a minute."""
+
+
+def hide(url: str) -> str:
+    """The URL without user, password and options: for people to read."""
+    scheme, _, rest = url.partition("://")
+    user, _, place = rest.rpartition("@")
+    if "?" in user or "#" in user:  # the password is among the options, or not written as it has to be
+        return f"{scheme}://…"
+    return f"{scheme}://{place.partition('?')[0]}"
+
+
+def read(url: str) -> dict[str, Any]:
+    """The parameters of libpq that the URL names, over the defaults.
+
+    Raises ConfigurationError for what can't be a URL. Nothing of it is repeated, and neither is libpq's own message: a
+    password with a `/` in it looks like a port.
+    """
+    from psycopg import (
+        ProgrammingError,
+    )  # not before a database is used: mail.config is always there, psycopg isn't
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        given = {name: value for name, value in conninfo_to_dict(url).items() if value is not None}
+    except ProgrammingError:
+        given = {}
+    ports = str(given.get("port", "")).split(",")
+    places = (str(given.get(name, "")) for name in ("host", "dbname"))
+    is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in at for at in places)
+    if not given or not is_sound:
+        raise ConfigurationError(
+            "the URL of the PostgreSQL database can't be read: it is postgresql://user:password@host:port/database, and "
+            "whatever is no letter or digit in the password is percent-encoded (@ is %40, / is %2F); or leave the "
+            "password out, and set PGPASSWORD"
+        )
+    return {**DEFAULTS, **given}

@@ -1,0 +1,181 @@
+"""The store on PostgreSQL: any number of servers share it, and none keeps anything that the tables don't hold.
+
+Opening a turn is one round trip and committing it another, however long the task. Each is a transaction that first
+locks the task's row and then looks, by another statement, which at READ COMMITTED sees all that was committed before the
+lock was got. So the changes of one task come one after the other, those of different tasks don't wait for each other, and
+no transaction holds more than one task: there is nothing to deadlock. What is read alone needs no lock, as a commit is
+there as a whole or not at all.
+"""
+
+import asyncio
+from typing import LiteralString
+
+from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.events import Event
+from mail.core.message import MAILMessage, Tier
+from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
+from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
+from mail.errors import BadRequest, LeaseLost, TaskNotFound
+from mail.postgres.bell import Bell
+from mail.postgres.keys import change_topic, ending_topic, task_number
+from mail.postgres.pool import Connection, Postgres, Row, transaction
+from mail.stores.codec import decode_events
+from mail.stores.postgres_commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
+from mail.stores.postgres_turns import LOCK_TASK, TurnDesk, read_records
+
+LAST_BORN = 2**63 - 1
+
+
+class PostgresStore:
+    """`mail.core.ports.Store` on a database whose tables are there (`mail.stores.postgres_schema.prepare`).
+
+    Attributes:
+        turns: the leases of this process.
+    """
+
+    def __init__(self, postgres: Postgres, bell: Bell) -> None:
+        self._sql = postgres
+        self._bell = bell
+        self.turns = TurnDesk(postgres)
+
+    async def load(self, key: TaskKey) -> Task | None:
+        rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
+        return Task.model_validate_json(rows[0][0]) if rows else None
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        await self.turns.save(turn, checkpoint)
+
+    async def release(self, turn: Turn) -> None:
+        await self.turns.release(turn.task.key, turn.mailbox, turn.lease)
+
+    async def commit(self, change: TaskChange) -> None:
+        values = commit_values(change)
+        statement = MOVE_TASK if change.expected_version else BEGIN_TASK
+
+        async def work(connection: Connection, is_again: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                outcome = await connection.execute(statement, values)
+            row = await outcome.fetchone()
+            assert row is not None
+            if is_again and not row[0]:
+                written = await connection.execute(IS_WRITTEN, values)
+                return None if written.rowcount else row
+            return row
+
+        row = await self._sql.run(work)
+        error = None if row is None else refusal(change, row)
+        if change.turn is not None and (error is None or isinstance(error, LeaseLost)):
+            self.turns.held.discard(change.turn.lease.token)
+        if error is not None:
+            raise error
+        number = values["task"]
+        self._bell.ring(
+            change_topic(number), *((ending_topic(number),) if change.response is not None else ())
+        )
+
+    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
+        return read_records(
+            await self._parts(
+                key, "SELECT history FROM mail.commits WHERE task = %s AND agent = %s ORDER BY n", agent
+            )
+        )
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        rows = await self._parts(
+            key,
+            "SELECT mailbox, tier, seq, message FROM mail.inbox WHERE task = %s ORDER BY tier, seq, mailbox",
+        )
+        return [
+            InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+            for mailbox, tier, seq, message in rows
+        ]
+
+    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
+        rows = await self._parts(
+            key, "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq", after
+        )
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        rows = await self._parts(
+            key, "SELECT response FROM mail.commits WHERE task = %s AND ended = %s", generation
+        )
+        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        with self._bell.subscribe(ending_topic(task_number(key))) as news:
+            while (response := await self.read_response(key, generation)) is None:
+                if (left := end - loop.time()) <= 0:
+                    break
+                await news.wait(left)
+            return response
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        with self._bell.subscribe(change_topic(task_number(key))) as news:
+            while (seq := await self._seq(key)) <= after:
+                if (left := end - loop.time()) <= 0:
+                    break
+                await news.wait(left)
+            return max(after, seq)
+
+    async def list_tasks(
+        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE instance = %(instance)s AND born < %(cursor)s"
+            " AND (%(status)s::text IS NULL OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
+            {
+                "instance": instance,
+                "cursor": int(cursor or LAST_BORN),
+                "status": status and status.value,
+                "limit": limit + 1,
+            },
+        )
+        tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
+        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        rows = await self._sql.fetch(
+            "SELECT state FROM mail.tasks WHERE (status = 'running' OR delivering)"
+            " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
+            {"since": quiet_since},
+        )
+        return [token for (state,) in rows for token in wake_ups(Task.model_validate_json(state))]
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        rows = await self._sql.fetch(
+            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s", (now,)
+        )
+        return [TaskKey(instance, task_id) for instance, task_id in rows]
+
+    async def count_active_instances(self) -> int:
+        ((count,),) = await self._sql.fetch(
+            "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
+        )
+        return int(count)
+
+    async def _seq(self, key: TaskKey) -> int:
+        rows = await self._sql.fetch("SELECT seq FROM mail.tasks WHERE id = %s", (task_number(key),))
+        if not rows:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return int(rows[0][0])
+
+    async def _parts(self, key: TaskKey, statement: LiteralString, *values: object) -> list[Row]:
+        """The rows of what belongs to a task. Raises TaskNotFound."""
+        number = task_number(key)
+        rows = await self._sql.fetch(statement, (number, *values))
+        if not rows:
+            await self._seq(key)
+        return rows

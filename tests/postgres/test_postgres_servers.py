@@ -1,0 +1,229 @@
+"""Servers that come and go: whose leases are freed, and who takes which token."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+from psycopg.sql import SQL
+from support.changes import ANN, NOW, Mail, Maker
+from support.contract import open_turn
+from support.postgres import break_connections, execute
+from support.swarms import NAME
+
+from mail.core.message import Tier
+from mail.core.peers import peer_mailbox
+from mail.core.ports import Leased, Token
+from mail.core.tasks import TaskKey
+from mail.postgres.bell import Bell
+from mail.postgres.pool import Postgres
+from mail.queues.postgres import PostgresQueue
+from mail.stores.postgres import PostgresStore
+from mail.stores.postgres_roll_call import LOCKS, RollCall
+
+KEY = TaskKey(ANN, "task-1")
+
+
+@dataclass
+class Server:
+    """What a server has of the database."""
+
+    postgres: Postgres
+    bell: Bell
+    store: PostgresStore
+    roll_call: RollCall
+    queue: PostgresQueue
+
+
+@asynccontextmanager
+async def server(url: str, swarm: str = NAME) -> AsyncIterator[Server]:
+    postgres = Postgres(url)
+    bell = Bell(postgres)
+    store = PostgresStore(postgres, bell)
+    made = Server(
+        postgres, bell, store, RollCall(postgres, bell, store.turns), PostgresQueue(postgres, bell, swarm)
+    )
+    await bell.start()
+    try:
+        yield made
+    finally:
+        await made.queue.close()
+        await bell.stop()
+        await postgres.close()
+
+
+async def are_left(url: str, count: int) -> None:
+    """Return once PostgreSQL has ended the sessions of all other servers."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
+        while True:
+            locks = await connection.execute(
+                "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s", (LOCKS,)
+            )
+            if locks.rowcount == count:
+                return
+            await asyncio.sleep(0.005)
+
+
+class TestRollCall:
+    async def test_the_leases_of_one_that_is_gone_are_freed(self, url: str, make: Maker) -> None:
+        async with server(url) as survivor:
+            async with server(url) as gone:
+                assert gone.store.turns.owner != survivor.store.turns.owner
+                await gone.store.commit(make.begin(KEY, Mail("alpha")))
+                await open_turn(gone.store, KEY, "alpha", make)
+                for _ in range(3):
+                    assert await survivor.roll_call.call() is False
+            await are_left(url, 1)
+            assert await survivor.roll_call.call() is False, "its connection may only have broken"
+            opened = await survivor.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
+            assert opened == Leased()
+            assert await survivor.roll_call.call() is True
+            assert await survivor.roll_call.call() is False
+            await open_turn(survivor.store, KEY, "alpha", make)
+
+    async def test_of_several_survivors_one_takes_care_of_it(self, url: str) -> None:
+        async with server(url) as one, server(url) as two:
+            async with server(url):
+                pass
+            await are_left(url, 2)
+            assert await one.roll_call.call() is False
+            assert await two.roll_call.call() is False
+            assert sorted([await one.roll_call.call(), await two.roll_call.call()]) == [False, True]
+
+    async def test_one_that_starts_waits_for_nobody(self, url: str) -> None:
+        async with server(url):
+            pass
+        async with server(url) as heir:
+            await are_left(url, 1)
+            assert await heir.roll_call.call(patient=False) is True
+
+    async def test_one_whose_connection_broke_is_not_gone(self, url: str) -> None:
+        async with server(url) as one, server(url) as two:
+            break_connections(url)
+            await asyncio.sleep(1.5)
+            for _ in range(3):
+                assert await one.roll_call.call() is False
+                assert await two.roll_call.call() is False
+
+    async def test_one_that_was_taken_for_dead_is_on_the_list_again_when_it_is_back(self, url: str) -> None:
+        async with server(url) as one, server(url) as two:
+            execute(url, SQL("DELETE FROM mail.servers"))
+            break_connections(url)
+            await asyncio.sleep(1.5)
+            listed = await one.postgres.fetch("SELECT id FROM mail.servers ORDER BY id")
+            assert listed == [(one.store.turns.owner,), (two.store.turns.owner,)]
+
+    async def test_a_lease_that_could_not_be_given_back_is_freed(self, url: str, make: Maker) -> None:
+        async with server(url) as one:
+            await one.store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+            await open_turn(one.store, KEY, "beta", make)
+            turn = await open_turn(one.store, KEY, "alpha", make)
+            one.store.turns.held.discard(turn.lease.token)
+            assert await one.roll_call.call() is True
+            assert await one.roll_call.call() is False
+            await open_turn(one.store, KEY, "alpha", make)
+            opened = await one.store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0)
+            assert opened == Leased()
+
+
+def token(mailbox: str, tier: Tier = Tier.AGENT, *, task: str = "task", not_before: float = 0.0) -> Token:
+    return Token(TaskKey(ANN, task), mailbox, tier, not_before=not_before)
+
+
+class TestQueue:
+    async def test_each_token_is_taken_by_one_worker_of_one_server(self, url: str) -> None:
+        tokens = [token(f"agent-{n % 7}", task=f"task-{n}") for n in range(150)]
+        taken: Counter[tuple[TaskKey, str]] = Counter()
+
+        async def work(queue: PostgresQueue) -> None:
+            while True:
+                taken[await queue.take()] += 1
+
+        async with AsyncExitStack() as stack:
+            servers = [await stack.enter_async_context(server(url)) for _ in range(3)]
+            workers = [asyncio.create_task(work(each.queue)) for each in servers for _ in range(3)]
+            await asyncio.gather(*(servers[n % 3].queue.publish([each]) for n, each in enumerate(tokens)))
+            async with asyncio.timeout(20):
+                while len(taken) < len(tokens):  # noqa: ASYNC110 - others count
+                    await asyncio.sleep(0.01)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        assert taken == Counter({(each.key, each.mailbox): 1 for each in tokens})
+
+    async def test_servers_that_publish_the_same_in_other_orders_do_not_wait_for_each_other(
+        self, url: str
+    ) -> None:
+        tokens = [token(f"agent-{n}") for n in range(40)]
+        async with server(url) as one, server(url) as two:
+            begin = time.monotonic()
+            for _ in range(20):
+                await asyncio.gather(one.queue.publish(tokens), two.queue.publish(tokens[::-1]))
+            assert time.monotonic() - begin < 10, "a deadlock takes a second to be noticed"
+
+    async def test_who_waits_at_another_server_is_woken_at_once(self, url: str) -> None:
+        async with server(url) as one, server(url) as two:
+            waiting = asyncio.create_task(two.queue.take())
+            await asyncio.sleep(0.2)
+            begin = time.monotonic()
+            await one.queue.publish([token("alpha")])
+            assert await waiting == (TaskKey(ANN, "task"), "alpha")
+            assert time.monotonic() - begin < 1.5
+
+    async def test_what_rests_is_not_taken_before_its_time(self, url: str) -> None:
+        peer = peer_mailbox("other")
+        async with server(url) as one, server(url) as two:
+            due = time.time() + 0.7
+            await one.queue.publish([token(peer, not_before=due), token("alpha")])
+            assert (await two.queue.take())[1] == "alpha"
+            assert (await two.queue.take_delivery())[1] == peer
+            assert due <= time.time() < due + 1.5
+
+    async def test_a_later_token_may_wake_it_earlier_but_never_later(self, url: str) -> None:
+        peer = peer_mailbox("other")
+        async with server(url) as one:
+            await one.queue.publish([token(peer, not_before=time.time() + 60)])
+            await one.queue.publish([token(peer)])
+            await one.queue.publish([token(peer, not_before=time.time() + 60)])
+            async with asyncio.timeout(5):
+                assert (await one.queue.take_delivery())[1] == peer
+
+    async def test_agents_and_other_swarms_have_lanes_of_their_own(self, url: str) -> None:
+        async with server(url) as one:
+            await one.queue.publish([token(peer_mailbox("other"), Tier.SYSTEM), token("alpha")])
+            assert (await one.queue.take())[1] == "alpha"
+            assert (await one.queue.take_delivery())[1] == peer_mailbox("other")
+
+    async def test_servers_of_another_swarm_leave_them_alone(self, url: str) -> None:
+        async with server(url) as ours, server(url, "another") as theirs:
+            await ours.queue.publish([token("alpha")])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(theirs.queue.take(), 0.3)
+            assert (await ours.queue.take())[1] == "alpha"
+
+    async def test_urgent_tiers_first_whoever_published_them(self, url: str) -> None:
+        async with server(url) as one, server(url) as two:
+            await one.queue.publish([token("a", Tier.AGENT), token("b", Tier.PERSON)])
+            await two.queue.publish([token("c", Tier.SYSTEM), token("d", Tier.AGENT)])
+            assert [(await one.queue.take())[1] for _ in range(4)] == ["c", "b", "a", "d"]
+
+    async def test_workers_outlive_a_database_that_is_away(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from support.postgres import postgres_server
+
+        monkeypatch.setattr("mail.postgres.pool.PATIENCE", 0.3)
+        async with server(url) as one:
+            waiting = asyncio.create_task(one.queue.take())
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(postgres_server().stop)
+            one.bell._tell(one.queue._topics.values())
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(postgres_server().start)
+            await one.queue.publish([token("alpha")])
+            async with asyncio.timeout(10):
+                assert (await waiting)[1] == "alpha"

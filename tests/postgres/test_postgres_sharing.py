@@ -1,0 +1,275 @@
+"""Several servers on one database: what one does the other knows, and no lease has two holders."""
+
+import asyncio
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+from support.changes import ANN, NOW, Mail, Maker
+from support.contract import everything, open_turn
+from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
+
+from mail.core.change import Turn
+from mail.core.ports import Leased
+from mail.core.tasks import TaskKey, Transition
+from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
+from mail.postgres.bell import POLL_SECONDS
+from mail.postgres.keys import task_number
+from mail.postgres.pool import Postgres
+from mail.stores.postgres import PostgresStore
+from mail.stores.postgres_records import PostgresRecords
+
+KEY = TaskKey(ANN, "task-1")
+
+
+async def waits(url: str, count: int) -> None:
+    """Return once so many statements wait for a lock."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
+        while True:
+            found = await connection.execute(
+                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            if found.rowcount >= count:
+                return
+            await asyncio.sleep(0.005)
+
+
+class TestNews:
+    async def test_a_commit_at_one_server_wakes_who_waits_at_the_other(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        here, there = adapter.store, await adapter.another()
+        begun = make.begin(KEY)
+        await here.commit(begun)
+        change = asyncio.create_task(there.wait_for_change(KEY, after=1, seconds=60))
+        response = asyncio.create_task(there.wait_for_response(KEY, 1, seconds=60))
+        await asyncio.sleep(0.1)
+        begin = time.monotonic()
+        ended = make.change(begun.task, transition=Transition.COMPLETE)
+        await here.commit(ended)
+        assert await change == ended.task.seq
+        assert await response == ended.response
+        assert time.monotonic() - begin < POLL_SECONDS / 2
+
+    async def test_who_waits_hears_of_what_was_missed_while_nobody_listened(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        here, there = adapter.store, await adapter.another()
+        begun = make.begin(KEY)
+        await here.commit(begun)
+        waiting = asyncio.create_task(there.wait_for_change(KEY, after=1, seconds=60))
+        await asyncio.sleep(0.1)
+        break_connections(adapter.url)
+        await here.commit(make.change(begun.task))
+        async with asyncio.timeout(POLL_SECONDS * 2):
+            assert await waiting == 2
+
+    async def test_many_topics_are_told_in_several_payloads(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        here, there = adapter.store, await adapter.another()
+        keys = [TaskKey(ANN, f"task-{number}") for number in range(400)]
+        tasks = []
+        for key in keys:
+            begun = make.begin(key)
+            await here.commit(begun)
+            tasks.append(begun.task)
+        waiting = [asyncio.create_task(there.wait_for_change(key, after=1, seconds=60)) for key in keys]
+        await asyncio.sleep(0.5)
+        await asyncio.gather(*(here.commit(make.change(task)) for task in tasks))
+        async with asyncio.timeout(10):
+            assert await asyncio.gather(*waiting) == [2] * 400
+
+
+class TestLeases:
+    async def test_of_many_at_several_servers_one_gets_the_lease(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        stores = [adapter.store, await adapter.another(), await adapter.another()]
+        await adapter.store.commit(make.begin(KEY, Mail("alpha")))
+        opened = await asyncio.gather(
+            *(
+                store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
+                for store in stores
+                for _ in range(4)
+            )
+        )
+        assert sorted(type(each).__name__ for each in opened) == ["Leased"] * 11 + ["Turn"]
+
+    @pytest.mark.parametrize("write", ["commit", "checkpoint"])
+    async def test_a_lease_that_changes_hands_while_its_old_holder_waits_is_noticed(
+        self, adapter: PostgresAdapter, make: Maker, write: str
+    ) -> None:
+        """Both wait for the row of the task, the heir first: what the old holder looks at must be what came of that."""
+        from support.changes import checkpoint
+
+        here, there = adapter.store, await adapter.another()
+        await here.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(here, KEY, "alpha", make)
+        async with await psycopg.AsyncConnection.connect(adapter.url) as holder:
+            await holder.execute("SELECT FROM mail.tasks WHERE id = %s FOR UPDATE", (task_number(KEY),))
+            heir = asyncio.create_task(
+                there.open_turn(KEY, "alpha", make.lease(NOW + 120), now=NOW + 61, history_after=0)
+            )
+            await waits(adapter.url, 1)
+            late: Any = asyncio.create_task(
+                here.commit(make.change(slow.task, Mail("beta"), turn=slow))
+                if write == "commit"
+                else here.save_checkpoint(slow, checkpoint("late"))
+            )
+            await waits(adapter.url, 2)
+        turn = await heir
+        assert isinstance(turn, Turn)
+        with pytest.raises(LeaseLost):
+            await late
+        await there.commit(make.change(turn.task, turn=turn))
+        assert await here.read_inbox(KEY) == []
+
+    async def test_a_commit_that_an_heir_waits_for_leaves_nothing_to_inherit(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        here, there = adapter.store, await adapter.another()
+        await here.commit(make.begin(KEY, Mail("alpha")))
+        slow = await open_turn(here, KEY, "alpha", make)
+        async with await psycopg.AsyncConnection.connect(adapter.url) as holder:
+            await holder.execute("SELECT FROM mail.tasks WHERE id = %s FOR UPDATE", (task_number(KEY),))
+            commit = asyncio.create_task(here.commit(make.change(slow.task, turn=slow)))
+            await waits(adapter.url, 1)
+            heir = asyncio.create_task(
+                there.open_turn(KEY, "alpha", make.lease(NOW + 120), now=NOW + 61, history_after=0)
+            )
+            await waits(adapter.url, 2)
+        await commit
+        assert not isinstance(await heir, Turn | Leased)
+
+    async def test_who_gives_up_while_a_turn_is_opened_keeps_no_lease(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        store = await adapter.another()
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        opening = asyncio.create_task(store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0))
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert store.turns.held == set()
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
+    async def test_another_default_isolation_changes_nothing(
+        self, adapter: PostgresAdapter, make: Maker, level: str
+    ) -> None:
+        name = Identifier(adapter.url.rpartition("/")[2])
+        alter = SQL("ALTER DATABASE {} SET default_transaction_isolation = {}")
+        execute(adapter.url, alter.format(name, SQL("'{}'").format(SQL(level))))  # type: ignore[arg-type]
+        try:
+            stores = [await adapter.another(), await adapter.another()]
+            begun = make.begin(KEY)
+            await stores[0].commit(begun)
+            changes = [make.change(begun.task, Mail("beta", body=str(n))) for n in range(8)]
+            results = await asyncio.gather(
+                *(stores[n % 2].commit(change) for n, change in enumerate(changes)), return_exceptions=True
+            )
+            assert sum(result is None for result in results) == 1
+            assert sum(isinstance(result, VersionConflict) for result in results) == 7
+        finally:
+            execute(adapter.url, SQL("ALTER DATABASE {} RESET ALL").format(name))
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    async def test_a_commit_whose_answer_was_lost_counts_once(
+        self, adapter: PostgresAdapter, make: Maker, is_new: bool
+    ) -> None:
+        store = await adapter.another()
+        change = make.begin(KEY)
+        if not is_new:
+            await store.commit(change)
+            turn = await open_turn(store, KEY, "alpha", make)
+            change = make.change(turn.task, Mail("beta"), turn=turn, history=[{"n": 1}])
+        before = await everything(store, KEY) if not is_new else None
+        lose_answer(store)
+        await store.commit(change)
+        assert await store.load(KEY) == change.task
+        seqs = [event.seq for event in await store.read_events(KEY)]
+        assert seqs == list(range(1, change.task.seq + 1))
+        assert before != await everything(store, KEY)
+        assert store.turns.held == set()
+
+    async def test_a_conflict_stays_one_though_an_answer_was_lost(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        store = await adapter.another()
+        begun = make.begin(KEY)
+        await store.commit(begun)
+        await store.commit(make.change(begun.task))
+        lose_answer(store)
+        with pytest.raises(VersionConflict):
+            await store.commit(make.change(begun.task, Mail("beta")))
+
+    async def test_a_turn_whose_opening_was_repeated_is_open(
+        self, adapter: PostgresAdapter, make: Maker
+    ) -> None:
+        store = await adapter.another()
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        lose_answer(store)
+        await open_turn(store, KEY, "alpha", make)
+
+    async def test_connections_that_broke_are_replaced(self, adapter: PostgresAdapter, make: Maker) -> None:
+        begun = make.begin(KEY)
+        await adapter.store.commit(begun)
+        await asyncio.gather(*(adapter.store.load(KEY) for _ in range(20)))
+        postgres_server().stop()
+        postgres_server().start()
+        assert await adapter.store.load(KEY) == begun.task
+
+    async def test_what_is_out_of_reach_is_unavailable(
+        self, adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.postgres.pool.PATIENCE", 0.5)
+        postgres = Postgres(adapter.url)
+        records = PostgresRecords(postgres)
+        assert await records.tokens() == []
+        postgres_server().stop()
+        try:
+            with pytest.raises(StoreUnavailable):
+                await records.tokens()
+        finally:
+            postgres_server().start()
+        assert await records.tokens() == []
+        await postgres.close()
+
+    async def test_a_caller_that_gives_up_leaves_the_connection_whole(self, adapter: PostgresAdapter) -> None:
+        postgres = Postgres(adapter.url, connections=1)
+        for _ in range(5):
+            sleeping = asyncio.create_task(postgres.fetch("SELECT pg_sleep(0.05)"))
+            await asyncio.sleep(0.01)
+            sleeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sleeping
+        numbers = {(await postgres.fetch("SELECT pg_backend_pid()"))[0] for _ in range(3)}
+        assert len(numbers) == 1
+        await postgres.close()
+
+    async def test_text_that_postgresql_cannot_hold(self, adapter: PostgresAdapter) -> None:
+        with pytest.raises(BadRequest):
+            await adapter.records.peer("a\0b")
+
+
+def lose_answer(store: PostgresStore) -> None:
+    """Let the connection break right after the next piece of work is done, before anybody knows of it."""
+    run = store._sql.run
+    lost = []
+
+    async def run_and_lose(work: Any) -> Any:
+        async def work_and_lose(connection: Any, is_again: bool) -> Any:
+            result = await work(connection, is_again)
+            if not lost:
+                lost.append(result)
+                raise psycopg.OperationalError("the connection is lost")
+            return result
+
+        return await run(work_and_lose)
+
+    store._sql.run = run_and_lose  # type: ignore[method-assign]

@@ -1,0 +1,115 @@
+"""A server's parts, wired: what it needs, what it finds again, what it leaves to others."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agents import complete, turns
+from support.server_process import environment
+from support.swarms import NAME, build_swarm
+
+from mail import bootstrap
+from mail.bootstrap.postgres_system import PostgresSystem
+from mail.config import ServerConfig
+from mail.core.address import Principal
+from mail.core.intake import Submission
+from mail.core.ports import Token
+from mail.errors import ConfigurationError
+from mail.queues.postgres import PostgresQueue
+from mail.stores.postgres_schema import TABLES
+
+ANN = Principal(role="user", id="ann", swarm=NAME)
+
+
+def system(url: str, folder: Path) -> PostgresSystem:
+    config = ServerConfig().with_overrides(database=url, swarm_registry=str(folder / "registry.json"))
+    made = bootstrap.local(config, swarm=build_swarm({"alpha": turns([complete("done")])}), environ={})
+    assert isinstance(made, PostgresSystem)
+    return made
+
+
+async def test_mail_that_nobody_was_woken_for_is_found(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.bootstrap.postgres_system.ROLL_CALL_SECONDS", 0.05)
+    monkeypatch.setattr("mail.bootstrap.postgres_system.SWEEP_SECONDS", 0.3)
+    publish = PostgresQueue.publish
+    lost: list[Token] = []
+
+    async def lose_the_first(self: PostgresQueue, tokens: Sequence[Token]) -> None:
+        if tokens and not lost:
+            lost.extend(tokens)
+            return
+        await publish(self, tokens)
+
+    monkeypatch.setattr(PostgresQueue, "publish", lose_the_first)
+    async with system(url, tmp_path) as server, asyncio.timeout(20):
+        submitted = await server.runtime.submit(ANN, Submission(body="hello"))
+        answer = await server.runtime.wait(submitted)
+    assert lost
+    assert answer is not None
+    assert answer.message.body == "done"
+
+
+async def test_it_may_be_stopped_before_it_was_started(url: str, tmp_path: Path) -> None:
+    server = system(url, tmp_path)
+    assert await server.records.has_tokens() is False
+    await server.stop()
+
+
+async def test_a_failing_sweep_is_told_and_tried_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mail.bootstrap.postgres_system.ROLL_CALL_SECONDS", 0.02)
+    server = system(url, tmp_path)
+    calls = 0
+
+    async def call(**_: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("no")
+
+    async with server:
+        monkeypatch.setattr(server._roll_call, "call", call)
+        async with asyncio.timeout(10):
+            while calls < 3:  # noqa: ASYNC110 - the server counts
+                await asyncio.sleep(0.01)
+    assert "could not be looked at" in caplog.text
+
+
+async def test_tables_and_records_for_commands(url: str) -> None:
+    storage = ServerConfig().with_overrides(database=url).storage
+    assert await bootstrap.create_tables(storage) == TABLES
+    async with bootstrap.open_records(storage) as records:
+        assert await records.tokens() == []
+
+
+def test_a_swarm_inside_a_program_says_what_it_takes() -> None:
+    swarm = build_swarm({"alpha": turns([complete("done")])})
+    with pytest.raises(ConfigurationError, match="inside a program keeps its tasks in SQLite") as refusal:
+        bootstrap.embedded(swarm, database="postgresql://u:s3cret@h/d")
+    assert "s3cret" not in refusal.value.detail
+
+
+@pytest.mark.parametrize("missing", ["psycopg", "psycopg_pool"])
+@pytest.mark.parametrize("command", [["db-init"], ["token", "list"], ["server"]])
+def test_without_its_package_it_says_what_to_install(
+    tmp_path: Path, missing: str, command: list[str]
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from mail.cli import main; main({command!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment({"DATABASE_URL": "postgresql://u:s3cret@h/d"}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"postgresql://h/d needs {missing}: pip install 'mail[postgres]'" in done.stderr
+    assert "s3cret" not in done.stderr
