@@ -50,6 +50,13 @@ class PostgresStore:
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         await self.turns.save(turn, checkpoint)
 
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        rows = await self._sql.fetch(
+            "SELECT mailbox, token, expires FROM mail.leases WHERE task = %s AND expires > %s",
+            (task_number(key), now),
+        )
+        return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
+
     async def release(self, turn: Turn) -> None:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pydantic_core import from_json, to_json
 
 from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import TemplateRecord, TokenRecord
+from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.postgres.pool import Postgres
 
 HAD_TOKENS = "had_tokens"
@@ -20,6 +20,20 @@ class PostgresRecords:
 
     def __init__(self, postgres: Postgres) -> None:
         self._sql = postgres
+
+    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
+        """A row that somebody else has put there meanwhile is not seen by the statement that met it: so it asks again."""
+        await self._sql.fetch("DELETE FROM mail.idempotency_keys WHERE until <= %s", (now,))
+        while True:
+            rows = await self._sql.fetch(
+                "WITH new AS (INSERT INTO mail.idempotency_keys (caller, key, digest, task_id, until)"
+                " VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING digest, task_id, until)"
+                " SELECT * FROM new UNION ALL"
+                " SELECT digest, task_id, until FROM mail.idempotency_keys WHERE caller = %s AND key = %s",
+                (caller, key, record.digest, record.task_id, record.until, caller, key),
+            )
+            if rows:
+                return KeyRecord(*rows[0])
 
     async def add_token(self, record: TokenRecord) -> None:
         await self._sql.fetch(

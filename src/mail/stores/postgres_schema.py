@@ -101,12 +101,32 @@ CREATE TABLE mail.peers (
     record text NOT NULL,
     health text
 );
+CREATE TABLE mail.idempotency_keys (
+    caller text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    digest text NOT NULL,
+    task_id text NOT NULL,
+    until double precision NOT NULL,
+    PRIMARY KEY (caller, key)
+);
+CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}
 """From each earlier version of the schema to the next."""
 
-TABLES = ("tasks", "inbox", "leases", "commits", "wake_ups", "servers", "tokens", "settings", "peers")
+TABLES = (
+    "tasks",
+    "inbox",
+    "leases",
+    "commits",
+    "wake_ups",
+    "servers",
+    "tokens",
+    "settings",
+    "peers",
+    "idempotency_keys",
+)
 
 VERSION = "schema_version"
 """The setting that holds it."""
