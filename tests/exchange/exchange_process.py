@@ -154,8 +154,8 @@ async def report(url: str, point: int, died: bool) -> None:
     print(json.dumps({"point": point, "died": died, "found": found, "healed": healed}), flush=True)
 
 
-def die(url: str, what: str) -> None:
-    for point in range(10_000):
+def die(url: str, what: str, stride: str) -> None:
+    for point in range(0, 10_000, int(stride)):
         place = url.replace("EXCHANGE", f"{what}-{point}")
         if (child := os.fork()) == 0:
             asyncio.run(act(place, what, point))
