@@ -6,10 +6,12 @@
     │   ├── NotPaused               a breakpoint result for a task that waits for none
     │   ├── BadBreakpointResult
     │   ├── BadToolbox              tools that a caller lends
-    │   └── TaskMovedOn
+    │   ├── TaskMovedOn
+    │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── ThreadNotFound              404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── PayloadTooLarge             413
@@ -112,6 +114,12 @@ class Forbidden(MAILError):
 
 class TaskNotFound(MAILError):
     """The caller has no task with this id."""
+
+    http_status = 404
+
+
+class ThreadNotFound(MAILError):
+    """The caller has no thread with this id."""
 
     http_status = 404
 

@@ -17,7 +17,7 @@ SAMPLES = [text for _, text in blocks(DOCUMENT, "markdown")]
 
 
 async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 6
+    assert await run_in_order(DOCUMENT, capsys) == 7
 
 
 def test_a_sample_of_every_type() -> None:

@@ -170,6 +170,15 @@ def test_who_works_on_what() -> None:
     assert tracker.beads()["b-2"].worker == "bob"
 
 
+def test_whoever_passes_a_question_on_does_not_take_the_bead_over() -> None:
+    tracker = tracked("BEAD_ACCEPTED", "HELP_REQUEST")
+    tracker.add(plain("HELP_REQUEST", sender="chief"))
+    assert tracker.who_works_on_what() == {"ann": ("b-1",)}
+    alone = Tracker()
+    alone.add(plain("HELP_REQUEST", sender="bob"))
+    assert alone.who_works_on_what() == {"bob": ("b-1",)}
+
+
 def test_the_last_checkpoint_is_there_for_a_successor() -> None:
     tracker = tracked("PROGRESS", "CHECKPOINT", "SPAWN_REQUEST", "BEAD_ACCEPTED", "PROGRESS")
     assert tracker.last_checkpoint("b-1") == Checkpoint(

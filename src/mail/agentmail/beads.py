@@ -124,6 +124,8 @@ class _Log:
             case HelpRequest(files_touched=files) as request:
                 known["help_request"] = request
                 self._note(files)
+                if before in ACTIVE:
+                    return  # whoever passes a question on doesn't take the bead over
             case OfferingReady(files=files, commit_sha=commit) | Done(files=files, commit_sha=commit):
                 self._note(files, commit_sha=commit)
             case Failed(files=files, commit_sha=commit) as failure:

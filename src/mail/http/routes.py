@@ -8,12 +8,14 @@ from mail.http import (
     server_routes,
     swarm_routes,
     task_routes,
+    threads_routes,
     ui_routes,
 )
 
 ROUTERS = (
     message_routes.router,
     task_routes.router,
+    threads_routes.router,
     server_routes.router,
     swarm_routes.router,
     agents_routes.router,
