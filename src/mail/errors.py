@@ -7,10 +7,12 @@
     │   ├── BadBreakpointResult
     │   ├── NotCancellable          the task has ended already
     │   ├── BadToolbox              tools that a caller lends
-    │   └── TaskMovedOn
+    │   ├── TaskMovedOn
+    │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── ThreadNotFound              404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── PreconditionFailed          412  the task is not as the caller takes it to be
@@ -120,6 +122,12 @@ class Forbidden(MAILError):
 
 class TaskNotFound(MAILError):
     """The caller has no task with this id."""
+
+    http_status = 404
+
+
+class ThreadNotFound(MAILError):
+    """The caller has no thread with this id."""
 
     http_status = 404
 

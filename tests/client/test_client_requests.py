@@ -73,6 +73,7 @@ async def sent(method: str, *args: Any, **kwargs: Any) -> tuple[str, str, Any]:
         ("get_whoami", "/whoami"),
         ("get_health", "/health"),
         ("get_tasks", "/tasks"),
+        ("get_threads", "/threads"),
         ("get_swarm", "/swarm"),
         ("get_swarms", "/swarms"),
         ("dump_swarm", "/swarms/dump"),
@@ -80,6 +81,22 @@ async def sent(method: str, *args: Any, **kwargs: Any) -> tuple[str, str, Any]:
 )
 async def test_gets(method: str, path: str) -> None:
     assert await sent(method) == ("GET", path, None)
+
+
+async def test_what_threads_are_asked_for() -> None:
+    choice = {"task_id": "t", "bead": "a b", "pending": True, "overdue": False, "ack_within": 0.5, "limit": 3}
+    method, path, body = await sent("get_threads", cursor="c", **choice)
+    assert (method, body) == ("GET", None)
+    url, _, query = path.partition("?")
+    assert url == "/threads"
+    assert sorted(query.split("&")) == [
+        "ack_within=0.5", "bead=a+b", "cursor=c", "limit=3", "pending=true", "task_id=t",
+    ]  # fmt: skip
+
+
+async def test_a_thread_may_have_any_id() -> None:
+    _, path, _ = await sent("get_thread", "feat/login?", task_id="t")
+    assert path == "/threads/feat/login%3F?task_id=t"
 
 
 async def test_get_task_names_the_task_twice() -> None:

@@ -13,7 +13,19 @@ from mail.core.peers import peer_of
 from mail.queues.sqs import SQSQueue
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
-HTTP = {"root", "health", "whoami", "status", "tasks", "task", "message", "swarms", "interswarm", "stream"}
+HTTP = {
+    "root",
+    "health",
+    "whoami",
+    "status",
+    "tasks",
+    "task",
+    "threads",
+    "message",
+    "swarms",
+    "interswarm",
+    "stream",
+}
 
 
 def read(name: str) -> dict[str, Any]:

@@ -45,6 +45,7 @@ ALLOWED = {
     "StatusFunction": LOG | READ,
     "TasksFunction": LOG | READ,
     "TaskFunction": LOG | READ,
+    "ThreadsFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE,
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS | {"dynamodb:PutItem"},
     "InterswarmFunction": LOG | READ | CHANGE,
@@ -60,6 +61,7 @@ ALLOWED = {
 INDEXES = {
     "StatusFunction": {"tasks", "running"},
     "TasksFunction": {"tasks"},
+    "ThreadsFunction": {"tasks"},
     "StreamFunction": {"tasks", "running"},
     "SweeperFunction": {"running"},
 }
@@ -142,7 +144,7 @@ def test_functions_are_named_after_their_handlers(template: Template) -> None:
 
 def test_every_operation_of_the_protocol_has_a_route_and_every_route_is_one(template: Template) -> None:
     routes = [
-        (event["Properties"]["Method"], event["Properties"]["Path"])
+        (event["Properties"]["Method"], event["Properties"]["Path"].replace("+}", "}"))
         for properties in functions(template).values()
         for event in properties.get("Events", {}).values()
         if event["Type"] == "HttpApi" and "Path" in event["Properties"]

@@ -175,9 +175,8 @@ def ring(tmp_path: Path) -> Iterator[Federation]:
     """Three swarms in a row: one asks two, two asks three for what it doesn't know."""
     source = tmp_path / "swarms.json"
     packaged = Path(__file__).parents[2] / "src/mail/examples/swarms.json"
-    alpha, beta = (
-        each for each in json.loads(packaged.read_text("utf-8")) if each["name"] != "example-no-proxy"
-    )
+    swarms = {each["name"]: each for each in json.loads(packaged.read_text("utf-8"))}
+    alpha, beta = swarms["swarm-alpha"], swarms["swarm-beta"]
     one = {**alpha, "name": "swarm-one", "agents": [dict(alpha["agents"][0])], "actions": []}
     one["agents"][0] = {**one["agents"][0], "comm_targets": ["weather@swarm-two", "math@swarm-three"]}
     two, three = {**alpha, "name": "swarm-two"}, {**beta, "name": "swarm-three"}

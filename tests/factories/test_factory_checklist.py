@@ -96,6 +96,7 @@ async def test_step_1_events_have_name_arguments_id_reasoning_and_preamble(
     assert extra.pop("usage")
     assert extra.pop("tool_call_id").startswith("toolu_")
     assert extra == {
+        "agent": "supervisor",
         "tool_name": "task_complete",
         "tool_args": {"finish_message": "42"},
         "reasoning": "First.\n\nSecond.",

@@ -34,7 +34,7 @@ NAMES: dict[str, tuple[CallerRole, str]] = {
 ALICE = "user:alice@example-no-proxy"
 """Whose token the sample events of queues carry."""
 
-HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "swarms", "interswarm")
+HTTP = ("root", "health", "whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm")
 QUEUES = ("turn", "outbound", "dead_letter")
 FUNCTIONS = (*HTTP, *QUEUES, "sweeper", "peer_health")
 """The handlers that Lambda calls; `stream` is a server behind the Web Adapter."""

@@ -61,7 +61,9 @@ def test_whoami_knows_the_key(stage: Stage) -> None:
     assert answer(stage.invoke("whoami", stage.event("whoami"))) == {"id": "alice", "role": "user"}
 
 
-@pytest.mark.parametrize("name", ["whoami", "status", "message", "tasks", "task", "swarms", "interswarm"])
+@pytest.mark.parametrize(
+    "name", ["whoami", "status", "message", "tasks", "task", "threads", "swarms", "interswarm"]
+)
 def test_nobody_gets_in_without_a_key(stage: Stage, name: str) -> None:
     event = stage.event(name)
     del event["headers"]["authorization"]
@@ -153,6 +155,17 @@ def test_an_answered_task_can_be_read_as_a_stream_in_one_piece(stage: Stage, don
     assert result["headers"]["content-type"].startswith("text/event-stream")
     assert "event: task_complete" in result["body"]
     assert "1024" in result["body"]
+
+
+def test_the_threads_of_an_answered_task(stage: Stage, done: str) -> None:
+    listed = answer(
+        stage.invoke("threads", stage.request("threads", path="/threads", query=f"task_id={done}"))
+    )
+    (thread,) = listed["threads"]
+    assert (thread["thread_id"], thread["task_ids"]) == (done, [done])
+    record = answer(stage.invoke("threads", stage.request("threads", path=f"/threads/{done}", query="")))
+    assert record["summary"]["messages"] == thread["messages"]
+    assert "1024" in record["conversation"][-1]["message"]["body"]
 
 
 def test_an_answered_task_is_none_of_others(stage: Stage, done: str) -> None:

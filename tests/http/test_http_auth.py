@@ -24,6 +24,8 @@ PROTECTED = [
     ("GET", "/tasks", {"user": 200, "admin": 200, "agent": 403}),
     ("GET", "/task?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
     ("GET", "/task/stream?task_id=t", {"user": 404, "admin": 404, "agent": 403}),
+    ("GET", "/threads", {"user": 200, "admin": 200, "agent": 403}),
+    ("GET", "/threads/t", {"user": 404, "admin": 404, "agent": 403}),
     ("POST", "/message", {"user": 400, "admin": 400, "agent": 403}),
     ("POST", "/health", {"user": 403, "admin": 400, "agent": 403}),
 ]

@@ -75,7 +75,7 @@ async def test_order_with_two_agents_and_an_action() -> None:
     assert texts[1] == "agent supervisor called send_request"
     assert frames[1].data["extra_data"].keys() >= {"tool_name", "tool_args", "tool_call_id"}
     assert texts[3] == "agent 'supervisor' is awaiting a new message: the forecast"
-    assert frames[3].data["extra_data"] == {"reason": "the forecast"}
+    assert frames[3].data["extra_data"] == {"agent": "supervisor", "reason": "the forecast"}
     assert texts[6] == "agent weather executing action tool: get_weather with args: {'city': 'Tokyo'}"
     assert texts[7] == "action complete (caller = weather):\nsunny in Tokyo"
     assert frames[8].data["extra_data"]["full_message"]["message"]["subject"] == "::action_complete::"

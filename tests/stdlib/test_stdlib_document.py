@@ -26,7 +26,7 @@ from mail.swarms_json.actions import import_action
 from mail.swarms_json.references import resolver
 
 TEXT = (Path(__file__).parents[2] / "docs" / "stdlib" / "README.md").read_text(encoding="utf-8")
-AREAS = {"http", "fs", "interswarm", "mcp"}
+AREAS = {"http", "fs", "interswarm", "mcp", "agentmail"}
 
 
 def samples(language: str) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -41,7 +42,7 @@ class Terminal:
             stdout=program,
             stderr=program,
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - it makes one system call
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - it makes two system calls
         )
         os.close(program)
 
@@ -95,5 +96,6 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    """Let Ctrl+C on stdin's terminal reach this session."""
+    """Let Ctrl+C on stdin's terminal reach this session, even where the tests run in the background, which ignores it."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

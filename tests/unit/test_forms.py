@@ -77,6 +77,47 @@ async def test_a_response_by_a_form_answers_the_request() -> None:
 
 
 @pytest.mark.parametrize(
+    ("thread", "answers"), [("t-1", "t-1"), ("t-2", "t-2"), ("t-3", "t-2"), (None, "t-2")]
+)
+async def test_a_response_with_routing_info_answers_the_request_that_had_the_same(
+    thread: str | None, answers: str
+) -> None:
+    """Else it answers the request just read; here that of t-2."""
+
+    def write(kind: type[SendRequest | SendResponse]) -> Form:
+        def form(arguments: dict[str, Any], _desk: Desk) -> Writing:
+            letter = kind(target=arguments["to"], subject="S", body="b")
+            named = arguments["thread"]
+            return Writing(letter, {"thread_id": named} if named else None)
+
+        return form
+
+    swarm = build_swarm(
+        {
+            "chief": turns(
+                [call("ask", to="clerk", thread="t-1"), call("ask", to="clerk", thread="t-2"), wait()],
+                [complete()],
+            ),
+            "clerk": turns([wait()], [call("answer", to="chief", thread=thread)]),
+        },
+        actions={
+            "ask": a_form(write(SendRequest), name="ask"),
+            "answer": a_form(write(SendResponse), name="answer"),
+        },
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+    asked = {
+        each.message.request_id: (each.message.routing_info or {})["thread_id"]
+        for each in outcome.sent_to("clerk")
+        if isinstance(each.message, MAILRequest)
+    }
+    answered = outcome.sent_to("chief")[-1].message
+    assert isinstance(answered, MAILResponse)
+    assert asked[answered.request_id] == answers
+
+
+@pytest.mark.parametrize(
     ("tool", "settles", "waits"),
     [
         (SendResponse, None, False),

@@ -74,7 +74,7 @@ async def test_order_of_events_of_a_pause() -> None:
     assert outcome.kinds == ["new_message", "tool_call", "breakpoint_tool_call", "task_complete"]
     (event,) = outcome.of(EventKind.BREAKPOINT_TOOL_CALL)
     assert event.text == "agent supervisor used breakpoint tools approve with args: {'what': 'rockets'}"
-    assert event.data("x")["extra_data"] == {}
+    assert event.data("x")["extra_data"] == {"agent": "supervisor"}
     assert outcome.events[-1].data("x")["response"] == outcome.answer
 
 

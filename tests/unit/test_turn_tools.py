@@ -125,7 +125,7 @@ async def test_taking_note_of_a_broadcast_causes_no_mail(answer: Call) -> None:
 async def test_await_message_for_an_answer() -> None:
     outcome, results, _ = await after(request("worker"), wait("an answer"), worker=answering)
     assert results[1].startswith("SUCCESS: ")
-    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra == {"reason": "an answer"}
+    assert outcome.of(EventKind.AWAIT_MESSAGE)[0].extra == {"agent": "supervisor", "reason": "an answer"}
 
 
 async def test_await_message_for_nothing_is_an_error() -> None:

@@ -6,7 +6,7 @@ from typing import TextIO
 
 import typer
 
-from mail.cli import client, database, demo, local_aws, ping, register, server, task, token, version
+from mail.cli import client, database, demo, local_aws, ping, register, server, task, threads, token, version
 from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
 
@@ -25,6 +25,8 @@ app.command("ping")(ping.ping)
 app.command("version")(version.version)
 app.command("db-init")(database.db_init)
 app.command("register")(register.register)
+app.command("inbox")(threads.inbox)
+app.command("thread")(threads.thread)
 app.add_typer(task.app, name="task")
 app.add_typer(token.app, name="token")
 

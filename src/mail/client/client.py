@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import quote
 
 from pydantic_core import to_json, to_jsonable_python
 
@@ -91,6 +92,36 @@ class MAILClient(Messaging):
         """The record of a task of the caller's: state, events, mail that waits."""
         named = {"task_id": task_id}  # servers in use read it from the body, which proxies drop
         return dict(await self._ask("GET", "/task", query=named, body=named))
+
+    # ---------------------------------------------------------------------------------------------- threads
+
+    async def get_threads(
+        self,
+        *,
+        task_id: str | None = None,
+        bead: str | None = None,
+        pending: bool = False,
+        overdue: bool = False,
+        ack_within: float | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> JSONObject:
+        """The threads of the caller's newest `limit` tasks (those before `cursor`, the `next_cursor` of a page), or of one.
+
+        Only those about a bead, with messages that have to be acknowledged, or with such as have waited longer than
+        `ack_within` seconds, if that is asked for.
+        """
+        chosen = {"pending": pending or None, "overdue": overdue or None}
+        numbers = {"ack_within": ack_within, "limit": limit}
+        names = {"task_id": task_id, "bead": bead, "cursor": cursor}
+        return dict(await self._ask("GET", "/threads", query=_query({**chosen, **numbers, **names})))
+
+    async def get_thread(
+        self, thread_id: str, *, task_id: str | None = None, ack_within: float | None = None
+    ) -> JSONObject:
+        """A thread: its summary, and each message below the one that it answers."""
+        query = _query({"task_id": task_id, "ack_within": ack_within})
+        return dict(await self._ask("GET", f"/threads/{quote(thread_id, safe='')}", query=query))
 
     # ----------------------------------------------------------------------------------------------- swarms
 
@@ -215,6 +246,12 @@ class MAILClient(Messaging):
         """POST the fields that are given."""
         body = {name: value for name, value in fields.items() if value is not None}
         return dict(await self._ask("POST", path, body=body))
+
+
+def _query(fields: Mapping[str, str | float | None]) -> dict[str, str]:
+    """The fields that are given, as they stand in a URL."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
 
 def _wrapper(message: "MAILInterswarmMessage | Mapping[str, Any]") -> JSONObject:

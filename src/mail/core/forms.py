@@ -18,7 +18,7 @@ class Writing:
 
     Attributes:
         tool: the MAIL tool that the agent uses in effect.
-        routing_info: goes with the message.
+        routing_info: goes with the message; a response answers a request that had the same, if one waits.
         settles: whether the message answers the recipient's request for good, so that it waits no longer for another
             answer; None for what is usual: responses do, requests don't.
     """

@@ -77,6 +77,7 @@ class OpenRequest(Record):
     Attributes:
         seq: that of its message, where it joined a task that was running: for a `Question`.
         due: when it lapses, in seconds since the epoch; None for never.
+        routing_info: what went with its message: an answer with the same is about the same.
     """
 
     request_id: str
@@ -84,6 +85,7 @@ class OpenRequest(Record):
     recipient: str
     seq: int = 0
     due: float | None = None
+    routing_info: dict[str, Any] | None = None
 
     @property
     def asked(self) -> str | None:

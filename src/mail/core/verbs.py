@@ -139,6 +139,7 @@ class Verbs:
                 sender=self.name,
                 recipient=target,
                 due=self.draft.due_in(ANSWER_SECONDS) if "@" in target else None,
+                routing_info=message.message.routing_info,
             )
         )
         return f"request sent to {target}"
@@ -344,12 +345,17 @@ class Verbs:
             )
 
     def _request_answered(self, target: str) -> OpenRequest | None:
-        """The request from `target` that a response answers: the one just read, else its oldest."""
+        """The request from `target` that a response answers: the one just read, else its oldest.
+
+        A response with routing info answers one that had the same, if there is one.
+        """
         mine = [
             request
             for request in self.draft.requests
             if request.sender == target and request.recipient == self.name
         ]
+        if routing_info := self._writing.routing_info:
+            mine = [request for request in mine if request.routing_info == routing_info] or mine
         read = self._request_read_from(target)
         return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
 

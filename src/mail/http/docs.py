@@ -14,6 +14,7 @@ Send a message with `POST /message` and wait for the answer, watch the events as
 TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
     {"name": "tasks", "description": "Look at what became of your messages."},
+    {"name": "threads", "description": "Look at the mail of your tasks by what it is about."},
     {"name": "server", "description": "The server, and who you are to it."},
     {"name": "swarms", "description": "The swarm that the server runs, and those that it knows."},
     {"name": "interswarm", "description": "Mail from and to other swarms."},
@@ -23,7 +24,7 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "There is no API key, or it is not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "There is no such task or swarm, or nothing of that kind on this server.",
+    404: "There is no such task, thread or swarm, or nothing of that kind on this server.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",
@@ -36,6 +37,11 @@ PROTECTED = (401, 403, *PUBLIC)
 
 EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": f"#/components/schemas/{StreamEvent.__name__}"}}}
 """What each event of a stream is; OpenAPI 3.1 has no word of its own for that."""
+
+PAGE_HEADERS: dict[str, Any] = {
+    "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
+    "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -1,16 +1,41 @@
 """Tasks and their events, as clients read them (SPEC, section 8)."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
+from fastapi import Request
 from pydantic_core import to_json
 
 from mail.core.change import InboxEntry
+from mail.core.context import CURRENT_TASK
 from mail.core.events import Event
 from mail.core.ports import Store
-from mail.core.tasks import Task
+from mail.core.tasks import Task, TaskKey
 from mail.core.usage import NO_USAGE
+from mail.errors import TaskNotFound
+from mail.http.service import Service
+from mail.utils.callers import Caller
+
+
+async def load_task(service: Service, caller: Caller, task_id: str) -> Task:
+    """The caller's task. Raises TaskNotFound, also for tasks of others."""
+    CURRENT_TASK.set(task_id)
+    runtime = service.runtime
+    task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), task_id))
+    if task is None:
+        raise TaskNotFound(f"you have no task {task_id!r}")
+    return task
+
+
+def page_headers(request: Request, path: str, query: Mapping[str, str], cursor: str | None) -> dict[str, str]:
+    """Where the page after this one of `path` and `query` is, if `cursor` tells that there is one."""
+    if cursor is None:
+        return {}
+    root = request.scope.get("root_path", "")
+    link = f'<{root}{path}?{urlencode({**query, "cursor": cursor})}>; rel="next"'
+    return {"Link": link, "X-Next-Cursor": cursor}
 
 
 def event_entry(event: Event, task_id: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from mail.http import (
     server_routes,
     swarm_routes,
     task_routes,
+    threads_routes,
     ui_routes,
 )
 
@@ -16,6 +17,7 @@ ROUTERS = (
     message_routes.router,
     task_routes.router,
     cancel_routes.router,
+    threads_routes.router,
     server_routes.router,
     swarm_routes.router,
     agents_routes.router,

@@ -13,7 +13,7 @@ from mail.core.intake import ResumeFrom, Submission
 from mail.core.limits import Budget
 from mail.core.message import MAILMessage, TaskId
 from mail.core.ports import CallerRole
-from mail.core.tasks import TaskStatus
+from mail.core.tasks import OpenAppeal, TaskStatus
 from mail.core.usage import Usage
 
 HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -276,6 +276,11 @@ class PendingToolCall(Answered):
     call_id: str
     name: str
     arguments: dict[str, Any]
+    asks: OpenAppeal | None = Field(
+        default=None,
+        description="The request to the owner that the call has sent, if it is an appeal: a message whose subject ends "
+        "in `answer_subject` is its answer.",
+    )
 
 
 class TaskUsage(Answered):

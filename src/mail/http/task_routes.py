@@ -2,27 +2,23 @@
 
 import asyncio
 from itertools import batched
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_json
 
-from mail.core.context import CURRENT_TASK
 from mail.core.message import TaskId
-from mail.core.ports import TaskPage
-from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, TaskNotFound
+from mail.core.tasks import TaskStatus
+from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.body import JSON, JSONBody
-from mail.http.docs import EVENT_STREAM, PROTECTED, problems
-from mail.http.records import read_record
+from mail.http.docs import EVENT_STREAM, PAGE_HEADERS, PROTECTED, problems
+from mail.http.records import load_task, page_headers, read_record
 from mail.http.schemas import GetTask, TaskRecord
-from mail.http.service import Service, service_of
+from mail.http.service import service_of
 from mail.http.sse import stream_events
 from mail.http.submitting import etag
-from mail.utils.callers import Caller
 
 MAX_PAGE = 1000
 """Tasks that one page can hold: what a client that knows of no pages gets."""
@@ -37,10 +33,6 @@ router = APIRouter(tags=["tasks"])
 _task_body = JSONBody(GetTask, optional=True)
 
 EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
-_PAGE_HEADERS: dict[str, Any] = {
-    "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
-    "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
-}
 
 
 @router.get(
@@ -48,7 +40,7 @@ _PAGE_HEADERS: dict[str, Any] = {
     summary="List the caller's tasks",
     response_model=dict[str, TaskRecord],
     responses={
-        200: {"description": "Task records by task id, newest first.", "headers": _PAGE_HEADERS},
+        200: {"description": "Task records by task id, newest first.", "headers": PAGE_HEADERS},
         **problems(400, *PROTECTED),
     },
 )
@@ -67,7 +59,8 @@ async def get_tasks(
     for tasks in batched(page.tasks, RECORDS_AT_ONCE):
         records = await asyncio.gather(*(read_record(runtime.store, task) for task in tasks))
         members += [to_json(record["task_id"]) + b":" + to_json(record) for record in records]
-    return JSON(b"{" + b",".join(members) + b"}", headers=_page_headers(request, page, limit, status))
+    query = {"limit": str(limit)} | ({"status": status.value} if status else {})
+    return JSON(b"{" + b",".join(members) + b"}", headers=page_headers(request, "/tasks", query, page.cursor))
 
 
 @router.get(
@@ -90,7 +83,7 @@ async def get_task(
     if wanted is None:
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
-    task = await _load(service, caller, wanted)
+    task = await load_task(service, caller, wanted)
     return JSON(await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation)})
 
 
@@ -121,28 +114,10 @@ async def stream_task(
 ) -> Response:
     """The task's events past the last one seen, as they happen."""
     service = service_of(request)
-    task = await _load(service, caller, task_id)
+    task = await load_task(service, caller, task_id)
     after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
     if after > task.seq:
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
     return stream_events(request, task.key, after=after)
-
-
-async def _load(service: Service, caller: Caller, task_id: str) -> Task:
-    """The caller's task. Raises TaskNotFound, also for tasks of others."""
-    CURRENT_TASK.set(task_id)
-    runtime = service.runtime
-    task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), task_id))
-    if task is None:
-        raise TaskNotFound(f"you have no task {task_id!r}")
-    return task
-
-
-def _page_headers(request: Request, page: TaskPage, limit: int, status: TaskStatus | None) -> dict[str, str]:
-    if page.cursor is None:
-        return {}
-    query = {"limit": str(limit), "cursor": page.cursor} | ({"status": status.value} if status else {})
-    root = request.scope.get("root_path", "")
-    return {"Link": f'<{root}/tasks?{urlencode(query)}>; rel="next"', "X-Next-Cursor": page.cursor}

@@ -30,7 +30,7 @@ test("a message, to one or to many", () => {
 });
 
 test("a tool call, with what can be opened", () => {
-  const extra_data = { tool_name: "t", tool_args: { x: 1 }, tool_call_id: "c", reasoning: "since", preamble: "so" };
+  const extra_data = { agent: "math", tool_name: "t", tool_args: { x: 1 }, tool_call_id: "c", reasoning: "since", preamble: "so" };
   const line = readEvent({ event: "tool_call", id: "2", data: { description: "agent math called t", extra_data } });
   assert.deepEqual([line.who, line.text, line.call], ["math", "t", "c"]);
   assert.deepEqual(line.parts.map(([title]) => title), ["Said", "Reasoning", "Tool call"]);

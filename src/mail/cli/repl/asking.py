@@ -235,6 +235,38 @@ def _which_task(session: Session, given: Namespace) -> str:
     return str(task_id)
 
 
+# ------------------------------------------------------------------------------------------------- threads
+
+
+async def threads(session: Session, given: Namespace) -> None:
+    """`GET /threads`."""
+    from mail.cli.thread_records import show_threads
+
+    answer = await session.client.get_threads(
+        task_id=given.task,
+        bead=given.bead,
+        pending=given.pending,
+        overdue=given.overdue,
+        ack_within=given.ack_within,
+        limit=given.limit,
+        cursor=given.cursor,
+    )
+    session.output.result(answer, lambda: show_threads(answer, session.output))
+
+
+async def thread(session: Session, given: Namespace) -> None:
+    """`GET /threads/{thread_id}`; or an answer to who waits in it."""
+    from mail.cli.thread_records import answer_appeal, show_thread
+
+    if given.reply is not None:
+        answer = await answer_appeal(session.client, given.thread_id, given.reply, task_id=given.task)
+        session.meet_task(answer["task_id"])
+        session.output.result(answer, lambda: session.output.text(answer["response"]))
+        return
+    record = await session.client.get_thread(given.thread_id, task_id=given.task, ack_within=given.ack_within)
+    session.output.result(record, lambda: show_thread(record, session.output))
+
+
 # -------------------------------------------------------------------------------------------------- swarms
 
 

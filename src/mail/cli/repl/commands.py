@@ -39,6 +39,10 @@ _MESSAGE: tuple[Argument, ...] = (
     ),
 )
 
+_OF_TASK = flag("--task", help="only what is in this task", completes=Completes.TASK)
+
+_ACK_WITHIN = flag("--ack-within", help="the seconds after which what waits is overdue", type=float)
+
 _WHICH_TASK = positional("task_id", "the task; by default the last one", Completes.TASK, nargs="?")
 
 
@@ -146,6 +150,32 @@ COMMANDS: tuple[Command, ...] = (
         "show a task's events as they happen",
         asking.watch,
         (_WHICH_TASK, flag("--after", help="only the events past the one with this id", type=int)),
+    ),
+    Command(
+        "threads",
+        "list threads: mail by what it is about, and what is open in it",
+        asking.threads,
+        (
+            flag("--pending", help="only where something has to be acknowledged", action="store_true"),
+            flag("--overdue", help="only where that has waited for too long", action="store_true"),
+            flag("--bead", help="only those about this bead"),
+            _OF_TASK,
+            _ACK_WITHIN,
+            flag("--limit", help="in how many of the newest tasks, at most (20)", type=int, default=20),
+            flag("--cursor", help="go on behind the page that has ended here"),
+        ),
+        ("inbox",),
+    ),
+    Command(
+        "thread",
+        "show a thread, or answer who waits in it",
+        asking.thread,
+        (
+            positional("thread_id", "the thread: a bead or a task, as a rule", Completes.TASK),
+            flag("--reply", help="the answer to the request for help that a paused task waits for"),
+            _OF_TASK,
+            _ACK_WITHIN,
+        ),
     ),
     Command("swarms-get", "list the public swarms that the server knows", asking.swarms),
     Command(

@@ -28,10 +28,27 @@ from mail.agentmail import (
     SpawnStatus,
     Tracker,
     ValidationResult,
+    build,
 )
+from mail.agentmail.subject import bead_of, write_subject
 from mail.core.forms import Desk, Writing
 from mail.errors import ToolCallFault
-from mail.stdlib.agentmail.letters import AboutBead, Described, Targeted, appeal, form, request, respond
+from mail.stdlib.agentmail.letters import (
+    AboutBead,
+    Described,
+    Targeted,
+    Word,
+    appeal,
+    form,
+    request,
+    respond,
+)
+
+BRIEF = "Brief"
+"""The header in a request for a worker below which it is said what the work is."""
+
+HANDOVER = "Handover"
+"""The header in a request for a successor below which the checkpoint is."""
 
 OWNER = "user"
 """As the target of a request for help: whoever gave the task. It pauses until they have answered."""
@@ -66,7 +83,7 @@ class AskForHelp(AboutBead):
         f"The agent to ask, or {OWNER!r} for whoever gave the task, which then pauses until they answer.",
         default=OWNER,
     )
-    issue_type: IssueType = Described(
+    issue_type: Word[IssueType] = Described(
         "STUCK: no idea how to go on; SPEC_UNCLEAR; BLOCKED: by something outside; TECHNICAL."
     )
     problem: str = Described("What the problem is.")
@@ -84,6 +101,7 @@ class AskForHelp(AboutBead):
 class AnswerHelp(Targeted):
     """Answer a request for help."""
 
+    bead_id: str = Described("The bead that it is about, if this agent has asked about several.", default="")
     guidance: str = Described("What to do.")
 
     def write(self, desk: Desk) -> Writing:
@@ -92,13 +110,18 @@ class AnswerHelp(Targeted):
             for message in read(desk).pending()
             if message.type is MessageType.HELP_REQUEST
             and (message.sender, message.recipient) == (self.target, desk.agent)
+            and self.bead_id in ("", message.bead_id)
         ]
         if not asked:
+            about = f" with {self.bead_id!r}" if self.bead_id else ""
             raise ToolCallFault(
-                f"{self.target!r} waits for no help of yours; to write to it, use another tool"
+                f"{self.target!r} waits for no help of yours{about}; to write to it, use another tool"
             )
-        message = HelpResponse(bead_id=asked[0].bead_id, guidance=self.guidance)
-        return respond(self.target, message, thread_id=asked[0].thread_id)
+        bead_id, thread_id = asked[0].bead_id, asked[0].thread_id
+        if bead_of(write_subject(MessageType.HELP_RESPONSE, bead_id)) != bead_id:
+            bead_id = ""  # no subject can hold it; the thread says what this is about
+        message = HelpResponse(bead_id=bead_id, guidance=self.guidance)
+        return respond(self.target, message, thread_id=thread_id)
 
 
 class _Finished(AboutBead):
@@ -106,9 +129,9 @@ class _Finished(AboutBead):
 
     commit_sha: str = Described("The commit that holds the work.")
     files: tuple[str, ...] = Described("The files that you have changed.")
-    tests: ValidationResult = Described("Whether the tests pass: PASS or FAIL.")
-    lint: ValidationResult = Described("Whether the linters pass: PASS or FAIL.")
-    build: ValidationResult = Described("Whether it builds: PASS or FAIL.")
+    tests: Word[ValidationResult] = Described("Whether the tests pass: PASS or FAIL.")
+    lint: Word[ValidationResult] = Described("Whether the linters pass: PASS or FAIL.")
+    build: Word[ValidationResult] = Described("Whether it builds: PASS or FAIL.")
     summary: str = Described("What you have done, in a few sentences.")
 
 
@@ -129,7 +152,9 @@ class ReportDone(_Finished):
 class ReportFailure(AboutBead):
     """Report that you could not do the work, and leave what there is of it."""
 
-    failure_type: FailureType = Described("TESTS_FAIL, BUILD_FAIL, SPEC_IMPOSSIBLE, CONTEXT_HIGH or ERROR.")
+    failure_type: Word[FailureType] = Described(
+        "TESTS_FAIL, BUILD_FAIL, SPEC_IMPOSSIBLE, CONTEXT_HIGH or ERROR."
+    )
     reason: str = Described("Why, in a line.")
     internal_attempts: int = Described("How often you have tried.", default=0, ge=0)
     commit_sha: str = Described("The commit that holds what there is, if there is any.", default="")
@@ -143,7 +168,9 @@ class ReportFailure(AboutBead):
 class LeaveCheckpoint(AboutBead):
     """Stop with the work half done, and leave to a successor what it needs."""
 
-    reason: CheckpointReason = Described("CONTEXT_HIGH: your context window is nearly full; MANUAL; TIMEOUT.")
+    reason: Word[CheckpointReason] = Described(
+        "CONTEXT_HIGH: your context window is nearly full; MANUAL; TIMEOUT."
+    )
     commit_sha: str = Described("The commit that holds the work so far.")
     description: str = Described("What is done and what remains, in a line.")
     context_usage: int = Described("How much of your context window is used, in percent.", default=0, ge=0)
@@ -159,23 +186,25 @@ class RequestWorker(AboutBead):
     resume: bool = Described(
         "Whether to go on from the last checkpoint of the bead, which is handed over.", default=False
     )
+    brief: str = Described("What the worker has to know of the work.", default="")
     orchestrator: str = Described("To whom the worker reports; you, if left out.", default="")
 
     def write(self, desk: Desk) -> Writing:
         message = SpawnRequest(bead_id=self.bead_id, orchestrator=self.orchestrator or desk.agent)
-        if not self.resume:
-            return request(self.target, message)
-        left = read(desk).last_checkpoint(self.bead_id)
-        if left is None:
-            raise ToolCallFault(f"bead {self.bead_id!r} has no checkpoint in this task; leave resume out")
-        message = message.model_copy(update={"resume": True, "checkpoint": left.commit_sha})
-        return request(self.target, message, enclosed=left)
+        enclosed = {BRIEF: self.brief} if self.brief else {}
+        if self.resume:
+            left = read(desk).last_checkpoint(self.bead_id)
+            if left is None:
+                raise ToolCallFault(f"bead {self.bead_id!r} has no checkpoint in this task; leave resume out")
+            message = message.model_copy(update={"resume": True, "checkpoint": left.commit_sha})
+            enclosed[HANDOVER] = build(left).body
+        return request(self.target, message, enclosed=enclosed)
 
 
 class AcknowledgeRequest(AboutBead):
     """Answer a request for a worker: say whether there is one now."""
 
-    status: SpawnStatus = Described("spawned or failed.")
+    status: Word[SpawnStatus] = Described("spawned or failed.")
     session: str = Described("The name of the worker or of its session.", default="")
 
     def write(self, desk: Desk) -> Writing:

@@ -1,11 +1,22 @@
 """From an agent's call of a form to the MAIL message that it sends."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import takewhile
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
+from pydantic_core.core_schema import CoreSchema
 
-from mail.agentmail import Checkpoint, MalformedMessage, MessageType, build
+from mail.agentmail import MalformedMessage, MessageType, build
 from mail.agentmail.messages import Typed, TypedMessage
 from mail.api.actions import MAILAction
 from mail.core.actions import ActionCore
@@ -14,8 +25,28 @@ from mail.core.mail_tools import SendRequest, SendResponse, explain
 from mail.core.tools import pydantic_model_to_tool
 from mail.errors import ToolCallFault
 
-HANDOVER = "Handover"
-"""The header under which a request for a successor holds the checkpoint."""
+Vocabulary = TypeVar("Vocabulary", bound=StrEnum)
+
+
+def _must_say_something[W: StrEnum](word: W) -> W:
+    if not word:
+        raise ValueError("must be one of the words that the tool names")
+    return word
+
+
+class _NoEmptyWord:
+    """Keeps from agents the word by which lenient reading says that it has found none."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The words that can be chosen."""
+        declared = handler.resolve_ref_schema(handler(schema))
+        return {"type": "string", "enum": [word for word in declared["enum"] if word]}
+
+
+Word = Annotated[Vocabulary, AfterValidator(_must_say_something), _NoEmptyWord()]
+"""One of the words of an enumeration; agents can't leave it open."""
 
 
 def Described(text: str, *, default: Any = ..., **limits: Any) -> Any:  # noqa: N802  # stands for pydantic's Field
@@ -76,12 +107,16 @@ async def _not_run(_arguments: dict[str, Any]) -> str:
 
 
 def request(
-    target: str, message: TypedMessage, *, settles: bool | None = None, enclosed: Checkpoint | None = None
+    target: str,
+    message: TypedMessage,
+    *,
+    settles: bool | None = None,
+    enclosed: Mapping[str, str] | None = None,
 ) -> Writing:
-    """Send a message as a request, with a checkpoint in its body if one is `enclosed`."""
+    """Send a message as a request; `enclosed` texts go with it, each below its header."""
     subject, body, routing_info = _word(message, "")
-    if enclosed is not None:
-        body += f"\n\n## {HANDOVER}\n{_quoted(build(enclosed).body)}"
+    for header, text in (enclosed or {}).items():
+        body += f"\n\n## {header}\n{_quoted(text)}"
     return Writing(SendRequest(target=target, subject=subject, body=body), routing_info, settles)
 
 
@@ -109,5 +144,14 @@ def _word(message: TypedMessage, thread_id: str) -> tuple[str, str, dict[str, An
 
 
 def _quoted(text: str) -> str:
-    """A body inside of another, in which nothing is a field or a section of that one."""
+    """A text inside of a body, in which nothing is a field or a section of that one."""
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def enclosed(body: str, header: str) -> str:
+    """The text that a body holds below a header, as `request` has put it there; empty where there is none."""
+    lines = body.split("\n")
+    if f"## {header}" not in lines:
+        return ""
+    below = takewhile(lambda line: line.startswith(">"), lines[lines.index(f"## {header}") + 1 :])
+    return "\n".join(line.removeprefix(">").removeprefix(" ") for line in below)

@@ -1,0 +1,6 @@
+"""`GET /threads` and `GET /threads/{thread_id}`: the mail of the caller's tasks, by what it is about."""
+
+from handlers.http_api import serve
+from mail.http import threads_routes
+
+handler = serve(threads_routes.router)

@@ -1,0 +1,82 @@
+"""Agent Mail: typed messages by which agents coordinate work on beads, read, written and followed.
+
+A message is known by its subject (`[ol-527.1] PROGRESS`) and says the rest in labelled lines and sections of its body,
+so that it is an ordinary message to whoever doesn't know of this. Pure: no I/O, no clock.
+"""
+
+from mail.agentmail.acknowledgements import ACK_WITHIN, deadline, filter_overdue
+from mail.agentmail.beads import BeadState, BeadStatus
+from mail.agentmail.builder import build
+from mail.agentmail.envelope import AgentMailMessage, Envelope
+from mail.agentmail.errors import MalformedMessage, UnknownMessage
+from mail.agentmail.filters import filter_by_bead_id, filter_completions, filter_pending, filter_successes
+from mail.agentmail.kinds import (
+    ACK_REQUIRED,
+    CheckpointReason,
+    FailureType,
+    IssueType,
+    MessageType,
+    SpawnStatus,
+    ValidationResult,
+)
+from mail.agentmail.messages import (
+    BeadAccepted,
+    Checkpoint,
+    Done,
+    Failed,
+    HelpRequest,
+    HelpResponse,
+    OfferingReady,
+    Progress,
+    SpawnAck,
+    SpawnRequest,
+    TypedMessage,
+    Unknown,
+)
+from mail.agentmail.on_mail import envelope_of
+from mail.agentmail.parser import Parser
+from mail.agentmail.threads import Summary, Thread, Turn, group_threads
+from mail.agentmail.tracker import Tracker
+
+__all__ = [
+    "ACK_REQUIRED",
+    "ACK_WITHIN",
+    "AgentMailMessage",
+    "BeadAccepted",
+    "BeadState",
+    "BeadStatus",
+    "Checkpoint",
+    "CheckpointReason",
+    "Done",
+    "Envelope",
+    "Failed",
+    "FailureType",
+    "HelpRequest",
+    "HelpResponse",
+    "IssueType",
+    "MalformedMessage",
+    "MessageType",
+    "OfferingReady",
+    "Parser",
+    "Progress",
+    "SpawnAck",
+    "SpawnRequest",
+    "SpawnStatus",
+    "Summary",
+    "Thread",
+    "Tracker",
+    "Turn",
+    "TypedMessage",
+    "Unknown",
+    "UnknownMessage",
+    "ValidationResult",
+    "build",
+    "deadline",
+    "envelope_of",
+    "filter_by_bead_id",
+    "filter_completions",
+    "filter_overdue",
+    "filter_pending",
+    "filter_successes",
+    "group_threads",
+]

@@ -1,0 +1,95 @@
+"""Writing messages: what `build` makes of a typed message, a strict parser reads back as an equal one.
+
+`build` makes sure of that by reading what it has written. A value that can't be written without loss, such as a title
+of two lines, is refused; free text may say anything.
+"""
+
+from typing import Any
+
+from mail.agentmail.body import Grammar, grammar_of
+from mail.agentmail.envelope import Envelope
+from mail.agentmail.errors import MalformedMessage
+from mail.agentmail.forms import BEAD, FILES
+from mail.agentmail.kinds import ACK_REQUIRED, MessageType
+from mail.agentmail.layout import Line, Section, Whole
+from mail.agentmail.messages import TypedMessage, layout
+from mail.agentmail.parser import Parser
+from mail.agentmail.subject import write_subject
+
+
+def build(
+    message: TypedMessage,
+    *,
+    id: str = "",  # noqa: A002
+    sender: str = "",
+    recipient: str = "",
+    timestamp: str = "",
+    thread_id: str = "",
+    reply_to: str = "",
+) -> Envelope:
+    """The envelope of a typed message; its thread is that of its bead, if none is named.
+
+    Raises MalformedMessage, which names every field that a strict message lacks, or that can't be written.
+    """
+    _refuse_unwritable(message)
+    envelope = Envelope(
+        id=id,
+        thread_id=thread_id or message.bead_id,
+        sender=sender,
+        recipient=recipient,
+        subject=write_subject(message.type, message.bead_id),
+        body=write_body(message),
+        timestamp=timestamp,
+        reply_to=reply_to,
+        ack_required=message.type in ACK_REQUIRED,
+    )
+    read = Parser(strict=True).parse(envelope).parsed
+    if read != message:
+        lost = {name for name in type(message).model_fields if getattr(read, name) != getattr(message, name)}
+        raise MalformedMessage(message.type, {}, dict.fromkeys(sorted(lost), "can't be written without loss"))
+    return envelope
+
+
+def _refuse_unwritable(message: TypedMessage) -> None:
+    invalid = {
+        name: f"must be {place.form.expected}"
+        for name, place in layout(type(message)).items()
+        if not place.form.fits(getattr(message, name))
+    }
+    if message.bead_id and not BEAD.fits(message.bead_id):
+        invalid["bead_id"] = f"must be {BEAD.expected}"
+    if message.type is MessageType.UNKNOWN:
+        invalid["type"] = "a message of no type can't be built"
+    if invalid:
+        raise MalformedMessage(message.type, {}, invalid)
+
+
+def write_body(message: TypedMessage) -> str:
+    """The body of a typed message; empty fields are left out."""
+    grammar = grammar_of(message.type)
+    parts: dict[str, list[str]] = {"": []}
+    if message.names_bead and message.bead_id:
+        parts[""].append(f"{message.bead_labels[0]}: {message.bead_id}")
+    for name, place in layout(type(message)).items():
+        value = getattr(message, name)
+        match place:
+            case Whole():
+                parts[""].append(grammar.escape(value))
+            case Section(header=header) if value:
+                text = FILES.write_list(value) if place.form is FILES else place.form.write(value)
+                parts.setdefault(header, []).append(grammar.escape(text))
+            case Line(under=header) if text := _write_line(place, value, grammar):
+                parts.setdefault(header, []).append(text)
+    sections = [f"## {header}\n" + "\n".join(lines) for header, lines in parts.items() if header]
+    return "\n\n".join(["\n".join(parts[""]), *sections] if parts[""] else sections)
+
+
+def _write_line(place: Line, value: Any, grammar: Grammar) -> str:
+    text = place.form.write(value)
+    if not text:
+        return ""
+    bullet = "- " if place.bullet else ""
+    if text.startswith("\n"):  # a list in the lines below
+        items = "\n".join(grammar.escape(("  " if bullet else "") + line) for line in text[1:].split("\n"))
+        return f"{bullet}{place.label}:\n{items}"
+    return f"{bullet}{place.label}: {text}"

@@ -1,0 +1,221 @@
+"""How the value of a field is written, and what of it can be read.
+
+A form reads any text without raising (`read`), says whether a strict reader takes the text (`accepts`), and writes a
+value so that `read` gives it back. All are linear in the length of the text.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from mail.core.message import Text, Timestamp
+
+MAX_COUNT = 10**18 - 1
+"""The largest number in a message; longer rows of digits are no number."""
+
+MAX_BEAD_ID = 256
+
+BULLET = re.compile(r"[ \t]*+[-*][ \t]++")
+
+
+class Form[T](ABC):
+    """How one kind of value is written."""
+
+    expected: str
+    """What a strict reader takes, for the text of an error."""
+
+    @abstractmethod
+    def read(self, text: str) -> T:
+        """The value of any text that has no white space around it; an empty one where it can't be read."""
+
+    @abstractmethod
+    def accepts(self, text: str) -> bool:
+        """Whether `text`, which isn't empty, is valid."""
+
+    def write(self, value: T) -> str:
+        """The text of a value, or the empty text where there is nothing to say."""
+        return str(value)
+
+    def fits(self, value: T) -> bool:
+        """Whether what is written of the value can be read back."""
+        return True
+
+
+class LineForm(Form[str]):
+    """Text without line breaks."""
+
+    expected = "one line of text"
+
+    def read(self, text: str) -> str:
+        return text
+
+    def accepts(self, text: str) -> bool:
+        return True
+
+    def fits(self, value: str) -> bool:
+        return "\n" not in value and "\r" not in value
+
+
+class TextForm(Form[str]):
+    """Text of any number of lines."""
+
+    expected = "text"
+
+    def read(self, text: str) -> str:
+        return text
+
+    def accepts(self, text: str) -> bool:
+        return True
+
+
+class BeadForm(LineForm):
+    """The name of a bead: no blanks, no brackets, as it stands in subjects too."""
+
+    expected = f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets"
+
+    def accepts(self, text: str) -> bool:
+        return text.isprintable() and len(text) <= MAX_BEAD_ID and {*" []"}.isdisjoint(text)
+
+    def fits(self, value: str) -> bool:
+        return self.accepts(value)
+
+
+class ConstantForm(LineForm):
+    """A field that always says the same in messages of its type."""
+
+    def __init__(self, word: str) -> None:
+        self.expected = word
+
+    def accepts(self, text: str) -> bool:
+        return text.isascii() and text.upper() == self.expected
+
+    def fits(self, value: str) -> bool:
+        return self.accepts(value)
+
+
+class TimestampForm(LineForm):
+    """A moment as RFC 3339 has it, kept to the letter."""
+
+    expected = "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z"
+
+    def read(self, text: str) -> str:
+        return text if self.accepts(text) else ""
+
+    def accepts(self, text: str) -> bool:
+        try:
+            _TIMESTAMP.validate_python(text)
+        except ValidationError:
+            return False
+        return True
+
+    def fits(self, value: str) -> bool:
+        return value == "" or self.accepts(value)
+
+
+class CountForm(Form[int]):
+    """A number of things."""
+
+    expected = "a whole number"
+    pattern = re.compile("()([0-9]{1,18})")
+
+    def read(self, text: str) -> int:
+        found = self.pattern.fullmatch(text)
+        return int(found[2]) if found else 0
+
+    def accepts(self, text: str) -> bool:
+        return self.pattern.fullmatch(text) is not None
+
+
+class PercentForm(CountForm):
+    """A share of the context window; it may be over 100."""
+
+    expected = "whole percents, such as 45%"
+    pattern = re.compile(r"(\+?)([0-9]{1,18})%")
+
+    def write(self, value: int) -> str:
+        return f"{value}%"
+
+
+class FlagForm(Form[bool]):
+    """Yes or no."""
+
+    expected = "true or false"
+
+    def read(self, text: str) -> bool:
+        return text.lower() in ("true", "yes")
+
+    def accepts(self, text: str) -> bool:
+        return text.lower() in ("true", "yes", "false", "no")
+
+    def write(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+class ChoiceForm[E: StrEnum](Form[E]):
+    """One of the words of an enumeration, in any case, or one of their synonyms."""
+
+    def __init__(self, words: type[E], synonyms: Mapping[str, E] | None = None) -> None:
+        self._meaning = {word.value.upper(): word for word in words} | dict(synonyms or {})
+        self._unknown = words("")
+        self.expected = ", ".join(word.value for word in words if word)
+
+    def read(self, text: str) -> E:
+        return self._meaning.get(text.upper(), self._unknown) if text.isascii() else self._unknown
+
+    def accepts(self, text: str) -> bool:
+        return bool(self.read(text))
+
+
+class FilesForm(Form[tuple[str, ...]]):
+    """Paths: with commas between them, or as a list with one in each line."""
+
+    expected = "paths without line breaks"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for line in text.split("\n"):
+            bullet = BULLET.match(line)
+            found += [line[bullet.end() :]] if bullet else line.split(",")
+        return without_blanks(found)
+
+    def accepts(self, text: str) -> bool:
+        return True
+
+    def write(self, value: tuple[str, ...]) -> str:
+        if any("," in path or BULLET.match(path) for path in value):
+            return "\n" + self.write_list(value)
+        return ", ".join(value)
+
+    def write_list(self, value: tuple[str, ...]) -> str:
+        """One path in each line."""
+        return "\n".join(f"- {path}" for path in value)
+
+    def fits(self, value: tuple[str, ...]) -> bool:
+        return all("\n" not in path and "\r" not in path for path in value)
+
+
+def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    """The paths that aren't empty, without white space around them."""
+    return tuple(stripped for path in paths if (stripped := path.strip()))
+
+
+_TIMESTAMP: TypeAdapter[Any] = TypeAdapter(Timestamp)
+
+Stripped = Annotated[Text, AfterValidator(str.strip)]
+"""Text; white space around it is never part of a value."""
+
+Files = Annotated[tuple[Text, ...], AfterValidator(without_blanks)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+
+LINE = LineForm()
+TEXT = TextForm()
+BEAD = BeadForm()
+TIMESTAMP = TimestampForm()
+COUNT = CountForm()
+PERCENT = PercentForm()
+FLAG = FlagForm()
+FILES = FilesForm()

@@ -1,0 +1,232 @@
+"""The typed messages: one class for each type, with the place of each field in the body.
+
+Values are frozen and can be written to JSON. White space around texts is dropped, and so are empty paths. Any field may
+be empty, as lenient reading leaves it; what a strict message has to have is said by the place of the field.
+"""
+
+from functools import cache
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mail.agentmail.forms import (
+    COUNT,
+    FILES,
+    FLAG,
+    PERCENT,
+    TIMESTAMP,
+    ChoiceForm,
+    ConstantForm,
+    Count,
+    Files,
+    Stripped,
+)
+from mail.agentmail.kinds import (
+    CheckpointReason,
+    FailureType,
+    IssueType,
+    MessageType,
+    SpawnStatus,
+    ValidationResult,
+)
+from mail.agentmail.layout import PLACES, Line, Place, Section, Whole, never
+
+_PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL
+_CHECK = ChoiceForm(ValidationResult, {"TRUE": _PASS, "YES": _PASS, "OK": _PASS, "FALSE": _FAIL, "NO": _FAIL})
+
+
+class Typed(BaseModel):
+    """What all typed messages share. `bead_id` is found in the body first, then in the subject."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bead_labels: ClassVar[tuple[str, ...]] = ("Bead", "Accepted bead")
+    """The labels of the bead in the body, in the order in which they are looked for; the first is what is written."""
+
+    names_bead: ClassVar[bool] = True
+    """Whether the body names the bead, so that a strict message has to."""
+
+    type: MessageType
+    bead_id: Stripped = ""
+
+
+class BeadAccepted(Typed):
+    """A worker has taken a bead."""
+
+    bead_labels = ("Accepted bead", "Bead")
+
+    type: Literal[MessageType.BEAD_ACCEPTED] = MessageType.BEAD_ACCEPTED
+    title: Annotated[Stripped, Line("Title")] = ""
+    started_at: Annotated[Stripped, Line("Starting implementation at", TIMESTAMP)] = ""
+
+
+class Progress(Typed):
+    """What a worker is at. `context_usage` is in percent of its context window."""
+
+    type: Literal[MessageType.PROGRESS] = MessageType.PROGRESS
+    step: Annotated[Stripped, Line("Step")] = ""
+    status: Annotated[Stripped, Line("Status")] = ""
+    context_usage: Annotated[Count, Line("Context usage", PERCENT)] = 0
+    files_touched: Annotated[Files, Line("Files touched", FILES, needed=never)] = ()
+
+
+class HelpRequest(Typed):
+    """A worker can't go on alone."""
+
+    type: Literal[MessageType.HELP_REQUEST] = MessageType.HELP_REQUEST
+    issue_type: Annotated[IssueType, Line("Issue Type", ChoiceForm(IssueType))] = IssueType.UNKNOWN
+    problem: Annotated[Stripped, Section("Problem")] = ""
+    what_i_tried: Annotated[Stripped, Section("What I Tried")] = ""
+    files_touched: Annotated[Files, Section("Files Touched", FILES, needed=never)] = ()
+    question: Annotated[Stripped, Section("Question")] = ""
+
+
+class HelpResponse(Typed):
+    """The answer to a request for help: the whole body."""
+
+    names_bead = False
+
+    type: Literal[MessageType.HELP_RESPONSE] = MessageType.HELP_RESPONSE
+    guidance: Annotated[Stripped, Whole()] = ""
+
+
+class Completed(Typed):
+    """What both messages of success say."""
+
+    status: Annotated[Stripped, Line("Status", ConstantForm("DONE"))] = "DONE"
+    commit_sha: Annotated[Stripped, Line("Commit", under="Changes", bullet=True)] = ""
+    files: Annotated[Files, Line("Files", FILES, under="Changes", bullet=True)] = ()
+    tests: Annotated[ValidationResult, Line("Tests", _CHECK, under="Self-Validation", bullet=True)] = (
+        ValidationResult.UNKNOWN
+    )
+    lint: Annotated[ValidationResult, Line("Lint", _CHECK, under="Self-Validation", bullet=True)] = (
+        ValidationResult.UNKNOWN
+    )
+    build: Annotated[ValidationResult, Line("Build", _CHECK, under="Self-Validation", bullet=True)] = (
+        ValidationResult.UNKNOWN
+    )
+    summary: Annotated[Stripped, Section("Summary")] = ""
+
+    @property
+    def validated(self) -> bool:
+        """Whether tests, lint and build have all passed, by the worker's word."""
+        return self.tests.passed and self.lint.passed and self.build.passed
+
+
+class OfferingReady(Completed):
+    """The work is complete and waits for review."""
+
+    type: Literal[MessageType.OFFERING_READY] = MessageType.OFFERING_READY
+
+
+class Done(Completed):
+    """The work is complete; nobody has to answer."""
+
+    type: Literal[MessageType.DONE] = MessageType.DONE
+
+
+class Failed(Typed):
+    """The work has failed; what there is of it may have been committed."""
+
+    type: Literal[MessageType.FAILED] = MessageType.FAILED
+    status: Annotated[Stripped, Line("Status", ConstantForm("FAILED"))] = "FAILED"
+    failure_type: Annotated[
+        FailureType, Line("Type", ChoiceForm(FailureType), under="Failure", bound=True)
+    ] = FailureType.UNKNOWN
+    reason: Annotated[Stripped, Line("Reason", under="Failure", bound=True)] = ""
+    internal_attempts: Annotated[Count, Line("Internal Attempts", COUNT, under="Failure")] = 0
+    commit_sha: Annotated[Stripped, Line("Commit", under="Partial Progress", bullet=True, needed=never)] = ""
+    files: Annotated[Files, Line("Files", FILES, under="Partial Progress", bullet=True, needed=never)] = ()
+    recommendation: Annotated[Stripped, Section("Recommendation")] = ""
+
+
+class Checkpoint(Typed):
+    """A worker stops half way, and leaves what its successor needs."""
+
+    type: Literal[MessageType.CHECKPOINT] = MessageType.CHECKPOINT
+    reason: Annotated[CheckpointReason, Line("Reason", ChoiceForm(CheckpointReason))] = (
+        CheckpointReason.UNKNOWN
+    )
+    commit_sha: Annotated[Stripped, Line("Commit", under="Progress", bullet=True)] = ""
+    description: Annotated[Stripped, Line("Description", under="Progress", bullet=True)] = ""
+    context_usage: Annotated[Count, Line("Context usage", PERCENT, under="Progress", bullet=True)] = 0
+    next_steps: Annotated[Stripped, Section("Next Steps for Successor")] = ""
+
+
+def _resumes(message: "SpawnRequest") -> bool:
+    return message.resume
+
+
+def _has_spawned(message: "SpawnAck") -> bool:
+    return message.status is SpawnStatus.SPAWNED
+
+
+class SpawnRequest(Typed):
+    """Somebody wants a worker for a bead; one that resumes does so from the commit `checkpoint`."""
+
+    bead_labels = ("Issue", "Bead")
+
+    type: Literal[MessageType.SPAWN_REQUEST] = MessageType.SPAWN_REQUEST
+    resume: Annotated[bool, Line("Resume", FLAG)] = False
+    checkpoint: Annotated[Stripped, Line("Checkpoint", needed=_resumes)] = ""
+    orchestrator: Annotated[Stripped, Line("Orchestrator")] = ""
+
+
+class SpawnAck(Typed):
+    """What became of a request for a worker; `session` names the worker's."""
+
+    bead_labels = ("Issue", "Bead")
+
+    type: Literal[MessageType.SPAWN_ACK] = MessageType.SPAWN_ACK
+    status: Annotated[SpawnStatus, Line("Status", ChoiceForm(SpawnStatus))] = SpawnStatus.UNKNOWN
+    session: Annotated[Stripped, Line("Session", needed=_has_spawned)] = ""
+
+
+class Unknown(Typed):
+    """A message of no type; it may still name a bead."""
+
+    names_bead = False
+
+    type: Literal[MessageType.UNKNOWN] = MessageType.UNKNOWN
+
+
+type TypedMessage = (
+    BeadAccepted
+    | Progress
+    | HelpRequest
+    | HelpResponse
+    | OfferingReady
+    | Done
+    | Failed
+    | Checkpoint
+    | SpawnRequest
+    | SpawnAck
+    | Unknown
+)
+
+Parsed = Annotated[TypedMessage, Field(discriminator="type")]
+
+CLASSES: dict[MessageType, type[TypedMessage]] = {
+    MessageType.BEAD_ACCEPTED: BeadAccepted,
+    MessageType.OFFERING_READY: OfferingReady,
+    MessageType.HELP_REQUEST: HelpRequest,
+    MessageType.HELP_RESPONSE: HelpResponse,
+    MessageType.SPAWN_REQUEST: SpawnRequest,
+    MessageType.SPAWN_ACK: SpawnAck,
+    MessageType.CHECKPOINT: Checkpoint,
+    MessageType.PROGRESS: Progress,
+    MessageType.FAILED: Failed,
+    MessageType.DONE: Done,
+    MessageType.UNKNOWN: Unknown,
+}
+
+
+@cache
+def layout(kind: type[Typed]) -> dict[str, Place]:
+    """The place of each field of a typed message but its bead, in the order of writing."""
+    return {
+        name: place
+        for name, field in kind.model_fields.items()
+        for place in field.metadata
+        if isinstance(place, PLACES)
+    }

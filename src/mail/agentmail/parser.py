@@ -1,0 +1,162 @@
+"""Reading messages: leniently, so that no text raises, or strictly, so that every fault is told at once."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from mail.agentmail.body import Body
+from mail.agentmail.envelope import AgentMailMessage, Envelope, read_envelope
+from mail.agentmail.errors import MalformedMessage
+from mail.agentmail.forms import BEAD, FILES
+from mail.agentmail.kinds import ACK_REQUIRED, MessageType
+from mail.agentmail.layout import Line, Place, Section
+from mail.agentmail.messages import CLASSES, TypedMessage, layout
+from mail.agentmail.subject import bead_of, exact_type_of, type_of
+
+type Raw = Envelope | Mapping[str, Any] | str | bytes
+"""An envelope, its JSON, or a message as people write it: `Subject: …`, then perhaps `Body:`, then the body."""
+
+_OTHER_NAMES = {"from": "sender", "to": "recipient", "body_md": "body", "created_ts": "timestamp"}
+"""Names that mail servers for agents use for fields of the envelope."""
+
+_TEXTS = {name for name, field in Envelope.model_fields.items() if field.annotation is str} - {"timestamp"}
+
+_SHOWN = 40
+"""How many characters of a wrong value an error quotes."""
+
+
+@dataclass
+class _Faults:
+    """What is wrong with a message, by field."""
+
+    missing: dict[str, str] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.invalid)
+
+
+class Parser:
+    """Reads messages of any type.
+
+    A lenient parser leaves empty what is missing or wrong. A `strict` one raises MalformedMessage, which names every
+    field at fault. With `exact_subjects` a lenient parser, too, sees a type only where the subject is nothing else but
+    it and a bead: for mail among which there is much talk.
+    """
+
+    def __init__(self, *, strict: bool = False, exact_subjects: bool = False) -> None:
+        self.strict = strict
+        self.exact_subjects = exact_subjects
+
+    def parse(self, raw: Raw) -> AgentMailMessage:
+        """Read one message."""
+        faults = _Faults()
+        envelope = _open(raw, faults)
+        exact = self.strict or self.exact_subjects
+        kind = exact_type_of(envelope.subject) if exact else type_of(envelope.subject)
+        if kind is MessageType.UNKNOWN and not faults.invalid.get("subject"):
+            if envelope.subject:
+                faults.invalid["subject"] = (
+                    f"{_quote(envelope.subject)} is no type with perhaps a bead before it"
+                )
+            else:
+                faults.missing["subject"] = "'Subject:'"
+        if kind in ACK_REQUIRED and envelope.ack_required is False:
+            faults.invalid["ack_required"] = "messages of this type have to be acknowledged"
+        parsed = _read(kind, envelope, faults)
+        if self.strict and faults:
+            raise MalformedMessage(kind, faults.missing, faults.invalid)
+        return read_envelope(envelope, parsed)
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+
+
+def _open(raw: Raw, faults: _Faults) -> Envelope:
+    if isinstance(raw, Envelope):
+        return raw
+    if isinstance(raw, Mapping):
+        return _from_fields(raw, faults)
+    return _from_fields(_fields_of(_decode(raw, faults) if isinstance(raw, bytes) else raw), faults)
+
+
+def _decode(raw: bytes, faults: _Faults) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        faults.invalid["body"] = "not UTF-8"
+        return raw.decode(errors="replace")
+
+
+def _fields_of(text: str) -> Mapping[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            pass  # a body that begins with a brace
+        else:
+            return found if isinstance(found, dict) else {}
+    head, _, rest = text.lstrip().partition("\n")
+    if not head.startswith("Subject:"):
+        return {"body": text}
+    first, _, after = rest.lstrip().partition("\n")
+    return {
+        "subject": head.removeprefix("Subject:").strip(),
+        "body": after if first.strip() == "Body:" else rest,
+    }
+
+
+def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:
+    known = {own: fields[name] for name, own in _OTHER_NAMES.items() if fields.get(name) is not None}
+    known |= {name: fields[name] for name in Envelope.model_fields if fields.get(name) is not None}
+    if type(number := known.get("id")) is int and abs(number) < 10**18:
+        known["id"] = str(number)
+    try:
+        return Envelope.model_validate(known)
+    except ValidationError as error:
+        wrong = {str(fault["loc"][0]): fault["msg"] for fault in error.errors(include_url=False)}
+    faults.invalid |= wrong
+    whole = {name: value for name, value in known.items() if name not in wrong}
+    mended = {name: _mend(known[name]) for name in _TEXTS.intersection(wrong) if isinstance(known[name], str)}
+    return Envelope.model_validate(whole | mended)
+
+
+def _mend(text: str) -> str:
+    """The text with a form in UTF-8: halves of surrogate pairs that stand alone become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _read(kind: MessageType, envelope: Envelope, faults: _Faults) -> TypedMessage:
+    shape = CLASSES[kind]
+    body = Body(envelope.body, kind)
+    places = layout(shape)
+    texts = {name: _text_at(place, body) for name, place in places.items()}
+    bead_id = next(filter(None, map(body.value, shape.bead_labels)), "") or bead_of(envelope.subject)
+    values: dict[str, Any] = {name: place.form.read(texts[name]) for name, place in places.items()}
+    message = shape.model_validate({"bead_id": bead_id, **values})
+    if bead_id and not BEAD.accepts(bead_id):
+        faults.invalid["bead_id"] = f"{_quote(bead_id)} must be {BEAD.expected}"
+    elif shape.names_bead and not bead_id:
+        faults.missing["bead_id"] = f"'{shape.bead_labels[0]}:'"
+    for name, place in places.items():
+        if texts[name] and not place.form.accepts(texts[name]):
+            faults.invalid[name] = f"{place.place} is {_quote(texts[name])}, must be {place.form.expected}"
+        elif not texts[name] and place.needed(message):
+            faults.missing[name] = place.place
+    return message
+
+
+def _text_at(place: Place, body: Body) -> str:
+    match place:
+        case Line(label=label, form=form) if form is FILES:
+            return body.value_or_list(label)
+        case Line(label=label, under=header, bound=bound):
+            return body.value(label, header if bound else "")
+        case Section(header=header):
+            return body.section(header)
+        case _:
+            return body.free_text(body.text)

@@ -1,0 +1,43 @@
+"""Subjects: `TYPE`, `[bead] TYPE` or `bead: TYPE`.
+
+Read leniently, a subject has the first type in order of precedence that occurs anywhere in it, so that "ABANDONED" is
+`DONE`. Read exactly, the type is all that may follow the bead.
+"""
+
+import re
+
+from mail.agentmail.kinds import TYPED, MessageType
+
+_WORDS = [(kind, re.compile(kind.value, re.IGNORECASE | re.ASCII)) for kind in TYPED]
+_BEAD = re.compile(r"\s*+(?:\[([^\[\]\n]++)\]|([A-Za-z0-9_.]++-[A-Za-z0-9_.-]++):)\s*+")
+_BY_NAME = {kind.value: kind for kind in TYPED}
+
+
+def bead_of(subject: str) -> str:
+    """The bead that a subject begins with, or the empty text.
+
+    Before a colon only a name with a hyphen is one, so that "Re: DONE" names none.
+    """
+    found = _BEAD.match(subject)
+    return (found[1] or found[2]).strip() if found else ""
+
+
+def type_of(subject: str) -> MessageType:
+    """The type that occurs in the subject, in any case, as part of a word too."""
+    for kind, word in _WORDS:
+        if word.search(subject):
+            return kind
+    return MessageType.UNKNOWN
+
+
+def exact_type_of(subject: str) -> MessageType:
+    """The type that the subject consists of, in any case, but for the bead before it."""
+    found = _BEAD.match(subject)
+    word = subject[found.end() :] if found else subject
+    return _BY_NAME.get(word.strip().upper(), MessageType.UNKNOWN) if word.isascii() else MessageType.UNKNOWN
+
+
+def write_subject(kind: MessageType, bead_id: str) -> str:
+    """The subject of a message of this type, without the bead where its name would be read as another type."""
+    subject = f"[{bead_id}] {kind}" if bead_id else kind.value
+    return subject if type_of(subject) is kind else kind.value

@@ -1,0 +1,132 @@
+"""Threads: the messages of one bead in their order, what they come to, and who answered what."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mail.agentmail.beads import Beads, BeadStatus
+from mail.agentmail.envelope import AgentMailMessage
+from mail.agentmail.filters import filter_pending
+from mail.agentmail.kinds import MessageType
+
+
+class Summary(BeadStatus):
+    """What a thread comes to: the state of its bead, and what is open.
+
+    The bead is the first that a message of the thread names. `pending` are the ids of messages that still have to be
+    acknowledged; `counts` are of messages by type; `participants` are senders, by their first message.
+    """
+
+    thread_id: str
+    pending: tuple[str, ...] = ()
+    counts: dict[MessageType, int] = Field(default_factory=dict)
+    messages: int = 0
+    participants: tuple[str, ...] = ()
+    started_at: str = ""
+    updated_at: str = ""
+
+
+class Turn(BaseModel):
+    """A message in a conversation: `level` 0, or one deeper than the message with the id `answers`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message: AgentMailMessage
+    level: int = 0
+    answers: str = ""
+
+
+class Thread(BaseModel):
+    """The messages of a thread, the oldest first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    thread_id: str
+    messages: tuple[AgentMailMessage, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """What the thread comes to."""
+        beads = Beads()
+        for message, answered in zip(self.messages, self._answered(), strict=True):
+            beads.read(message, None if answered is None else self.messages[answered])
+        bead_id = next((message.bead_id for message in self.messages if message.bead_id), "")
+        times = [message.timestamp for message in self.messages if message.timestamp]
+        status = beads.status(bead_id)
+        return Summary(
+            **{name: getattr(status, name) for name in BeadStatus.model_fields},
+            thread_id=self.thread_id,
+            pending=tuple(message.id for message in filter_pending(self.messages)),
+            counts=dict(Counter(message.type for message in self.messages)),
+            messages=len(self.messages),
+            participants=tuple(dict.fromkeys(message.sender for message in self.messages if message.sender)),
+            started_at=times[0] if times else "",
+            updated_at=times[-1] if times else "",
+        )
+
+    @property
+    def conversation(self) -> tuple[Turn, ...]:
+        """The messages in their order, but each answer below what it answers."""
+        answered = self._answered()
+        below: dict[int | None, list[int]] = {}
+        for number, target in enumerate(answered):
+            below.setdefault(target, []).append(number)
+        turns: list[Turn] = []
+        waiting = [(number, 0) for number in reversed(below.get(None, []))]
+        while waiting:
+            number, level = waiting.pop()
+            target = answered[number]
+            answers = "" if target is None else self.messages[target].id
+            turns.append(Turn(message=self.messages[number], level=level, answers=answers))
+            waiting += [(answer, level + 1) for answer in reversed(below.get(number, []))]
+        return tuple(turns)
+
+    def _answered(self) -> list[int | None]:
+        return list(_find_answered(self.messages))
+
+
+def _find_answered(messages: Iterable[AgentMailMessage]) -> Iterator[int | None]:
+    """The number of the message that each message answers: the one it says, else by its type the last request."""
+    by_id: dict[str, int] = {}
+    help_request: int | None = None
+    spawn_requests: dict[str, int] = {}
+    for number, message in enumerate(messages):
+        target = by_id.get(message.reply_to) if message.reply_to else None
+        if target is None and message.type is MessageType.HELP_RESPONSE:
+            target = help_request
+        elif target is None and message.type is MessageType.SPAWN_ACK:
+            target = spawn_requests.get(message.bead_id)
+        yield target
+        if message.id:
+            by_id.setdefault(message.id, number)
+        if message.type is MessageType.HELP_REQUEST:
+            help_request = number
+        elif message.type is MessageType.SPAWN_REQUEST:
+            spawn_requests[message.bead_id] = number
+
+
+def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:
+    """The threads of the messages by their ids, in the order in which they began.
+
+    Messages are put in the order of their timestamps; one without follows what it came after. One that names neither a
+    thread nor a bead goes with the message that it answers, and if it answers none, with the others of its kind in the
+    thread "".
+    """
+    threads: dict[str, list[AgentMailMessage]] = {}
+    thread_of: dict[str, str] = {}
+    for message in _in_time(messages):
+        thread_id = message.thread or thread_of.get(message.reply_to, "")
+        if message.id:
+            thread_of[message.id] = thread_id
+        threads.setdefault(thread_id, []).append(message)
+    return {
+        thread_id: Thread(thread_id=thread_id, messages=tuple(found)) for thread_id, found in threads.items()
+    }
+
+
+def _in_time(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
+    last = datetime.min.replace(tzinfo=UTC)
+    placed = [(last := message.sent_at or last, message) for message in messages]
+    return [message for _, message in sorted(placed, key=lambda pair: pair[0])]

@@ -1,0 +1,160 @@
+"""Following the messages of a task as they come: who works on what, what is open, where each bead is.
+
+What acknowledges a message:
+
+- a MAIL response to the request that carries it (the same `request_id`);
+- for a HELP_REQUEST, a HELP_RESPONSE in its thread;
+- for a SPAWN_REQUEST, a SPAWN_ACK for its issue;
+- `acknowledge`.
+
+A response or a HELP_RESPONSE also ends the wait of a bead that is stuck; `acknowledge` doesn't.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from mail.agentmail.acknowledgements import ACK_WITHIN, filter_overdue
+from mail.agentmail.beads import Beads, BeadStatus
+from mail.agentmail.envelope import AgentMailMessage, Envelope
+from mail.agentmail.errors import UnknownMessage
+from mail.agentmail.kinds import MessageType
+from mail.agentmail.messages import Checkpoint
+from mail.agentmail.on_mail import envelope_of
+from mail.agentmail.parser import Parser
+from mail.agentmail.threads import Thread
+from mail.core.message import MAILMessage, MAILRequest, MAILResponse
+
+
+class Tracker:
+    """Reads messages one by one, each in the same time however many it has read. It has no clock and does no I/O.
+
+    Unless it is given another `parser`, it takes for typed only messages whose subject is nothing but a type and a
+    bead: agents of a task talk of much that isn't done.
+    """
+
+    def __init__(self, *, parser: Parser | None = None, ack_within: timedelta = ACK_WITHIN) -> None:
+        self._parser = parser or Parser(exact_subjects=True)
+        self._ack_within = ack_within
+        self._messages: list[AgentMailMessage] = []
+        self._numbers: dict[str, int] = {}
+        self._threads: dict[str, list[int]] = {}
+        self._requests: dict[str, int] = {}
+        self._early_answers: dict[str, str] = {}
+        self._pending: dict[int, None] = {}
+        self._help_requests: dict[str, list[int]] = {}
+        self._spawn_requests: dict[str, list[int]] = {}
+        self._beads = Beads()
+
+    def add(self, message: MAILMessage | Envelope) -> AgentMailMessage | None:
+        """Read the next message. None if it has been read before: one with the same id changes nothing.
+
+        The thread of a MAIL message is `routing_info["thread_id"]`, else its bead's, else that of the request that it
+        answers, else its task's.
+        """
+        letter = message.message if isinstance(message, MAILMessage) else None
+        envelope = message if isinstance(message, Envelope) else envelope_of(message)
+        if envelope.id and envelope.id in self._numbers:
+            return None
+        read = envelope if isinstance(envelope, AgentMailMessage) else self._parser.parse(envelope)
+        target = self._numbers.get(read.reply_to)
+        if isinstance(letter, MAILResponse):
+            target = self._requests.get(letter.request_id)
+        answered = None if target is None else self._messages[target]
+        thread_id = (
+            read.thread or (answered.thread_id if answered else "") or (letter.task_id if letter else "")
+        )
+        reply_to = read.reply_to or (answered.id if answered else "")
+        read = read.model_copy(update={"thread_id": thread_id, "reply_to": reply_to})
+        number = self._keep(read)
+        self._settle(read, target)
+        self._beads.read(read, answered)
+        if read.is_pending:
+            self._await(number, read)
+        match letter:
+            case MAILRequest(request_id=request_id):
+                self._requests[request_id] = number
+                if request_id in self._early_answers:
+                    self._answer(number, self._early_answers.pop(request_id))
+            case MAILResponse(request_id=request_id) if target is None:
+                self._early_answers[request_id] = read.sender
+        return self._messages[number]
+
+    def extend(self, messages: Iterable[MAILMessage | Envelope]) -> None:
+        """Read more messages."""
+        for message in messages:
+            self.add(message)
+
+    def acknowledge(self, message_id: str, by: str) -> AgentMailMessage:
+        """Note that a message has been acknowledged; a second time changes nothing. Raises UnknownMessage."""
+        if message_id not in self._numbers:
+            raise UnknownMessage(f"no message with the id {message_id!r} has been read")
+        number = self._numbers[message_id]
+        self._acknowledge(number, by)
+        return self._messages[number]
+
+    def pending(self) -> list[AgentMailMessage]:
+        """The messages that still have to be acknowledged, in the order of reading."""
+        return [self._messages[number] for number in self._pending]
+
+    def overdue(self, now: datetime) -> list[AgentMailMessage]:
+        """The pending messages that were sent longer ago than an acknowledgement may take."""
+        return filter_overdue(self.pending(), now, self._ack_within)
+
+    def who_works_on_what(self) -> dict[str, tuple[str, ...]]:
+        """The beads of each worker that works on any."""
+        return self._beads.workers()
+
+    def beads(self) -> dict[str, BeadStatus]:
+        """What is known of each bead."""
+        return self._beads.all()
+
+    def last_checkpoint(self, bead_id: str) -> Checkpoint | None:
+        """What the last worker that stopped half way has left to its successor."""
+        return self._beads.status(bead_id).checkpoint
+
+    def threads(self) -> dict[str, Thread]:
+        """All threads, each in the order of reading."""
+        return {thread_id: self.thread(thread_id) for thread_id in self._threads}
+
+    def thread(self, thread_id: str) -> Thread:
+        """One thread, which may be empty."""
+        found = (self._messages[number] for number in self._threads.get(thread_id, ()))
+        return Thread(thread_id=thread_id, messages=tuple(found))
+
+    def _keep(self, read: AgentMailMessage) -> int:
+        number = len(self._messages)
+        self._messages.append(read)
+        if read.id:
+            self._numbers[read.id] = number
+        self._threads.setdefault(read.thread_id, []).append(number)
+        return number
+
+    def _await(self, number: int, read: AgentMailMessage) -> None:
+        self._pending[number] = None
+        if read.type is MessageType.HELP_REQUEST:
+            self._help_requests.setdefault(read.thread_id, []).append(number)
+        elif read.type is MessageType.SPAWN_REQUEST:
+            self._spawn_requests.setdefault(read.bead_id, []).append(number)
+
+    def _settle(self, read: AgentMailMessage, target: int | None) -> None:
+        """Acknowledge what `read` answers."""
+        numbers: list[int] = []
+        if target is not None:
+            numbers.append(target)
+        if read.type is MessageType.SPAWN_ACK:
+            numbers += self._spawn_requests.pop(read.bead_id, [])
+        elif read.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
+            numbers += self._help_requests.pop(read.thread_id, [])
+        for number in numbers:
+            self._answer(number, read.sender)
+
+    def _is_help_request(self, number: int | None) -> bool:
+        return number is not None and self._messages[number].type is MessageType.HELP_REQUEST
+
+    def _answer(self, number: int, by: str) -> None:
+        self._acknowledge(number, by)
+        self._beads.read_answer(self._messages[number])
+
+    def _acknowledge(self, number: int, by: str) -> None:
+        self._messages[number] = self._messages[number].acknowledge(by)
+        self._pending.pop(number, None)

@@ -1,0 +1,85 @@
+"""Which database an exchange is kept in, by its URL."""
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mail.aws import Aws
+from mail.config.database import DYNAMODB, IN_MEMORY, SQLITE
+from mail.errors import ConfigurationError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mail.stores.exchange_dynamodb import DynamoDBMailboxes
+    from mail.stores.exchange_sqlite import SQLiteMailboxes
+
+OPTIONS = {SQLITE: ("exchange",), DYNAMODB: ("exchange", "region", "endpoint_url")}
+"""What may follow the `?` of a URL."""
+
+
+async def open_mailboxes(url: str) -> "SQLiteMailboxes | DynamoDBMailboxes":
+    """The mailboxes at a URL (see `mail.exchange.open_exchange`), opened. Raises ConfigurationError."""
+    place, _, query = url.partition("?")
+    if place.startswith(SQLITE):
+        return await _open_sqlite(unquote(place.removeprefix(SQLITE)), **_options(SQLITE, query))
+    if place.startswith(DYNAMODB) and place != DYNAMODB:
+        return await _open_dynamodb(place.removeprefix(DYNAMODB), **_options(DYNAMODB, query))
+    raise ConfigurationError("an exchange is opened by sqlite:///path.db or dynamodb://table")
+
+
+def _options(kind: str, query: str) -> dict[str, str]:
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError as error:
+        raise ConfigurationError(f"{kind}…: what follows the ? is not of the form name=value") from error
+    for name in given:
+        if name not in OPTIONS[kind]:
+            raise ConfigurationError(
+                f"{kind}…: there is no option {name!r}; there are: {', '.join(OPTIONS[kind])}"
+            )
+    return given
+
+
+async def _open_sqlite(path: str, exchange: str = "") -> "SQLiteMailboxes":
+    from mail.stores.exchange_sqlite import SQLiteMailboxes
+
+    mailboxes = SQLiteMailboxes(path or IN_MEMORY, exchange)
+    await mailboxes.open()
+    return mailboxes
+
+
+async def _open_dynamodb(
+    table: str, exchange: str = "", region: str = "", endpoint_url: str = ""
+) -> "DynamoDBMailboxes":
+    from mail.stores.exchange_dynamodb import DynamoDBMailboxes
+
+    if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
+        raise ConfigurationError(f"{DYNAMODB}{table}: endpoint_url is no http(s) URL")
+    mailboxes = DynamoDBMailboxes(Account(region, endpoint_url).client("dynamodb"), table, exchange)
+    try:
+        await mailboxes.open()
+    except StoreUnavailable as error:
+        await mailboxes.close()
+        raise ConfigurationError(f"{DYNAMODB}{table} can't be used: {error.__cause__ or error}") from error
+    except ImportError as error:
+        await mailboxes.close()
+        raise ConfigurationError(f"{DYNAMODB}{table} needs {error.name}: pip install 'mail[aws]'") from error
+    return mailboxes
+
+
+class Account(Aws):
+    """The account that the environment names, in a region or at an endpoint of one's own."""
+
+    def __init__(self, region: str = "", endpoint_url: str = "") -> None:
+        super().__init__()
+        there = {"region_name": region, "endpoint_url": endpoint_url}
+        self._there = {name: value for name, value in there.items() if value}
+
+    def make(self, service: str, connections: int) -> Any:
+        """A client of botocore there."""
+        import botocore.session  # type: ignore[import-untyped]
+
+        with self._lock:
+            if self._session is None:
+                self._session = session = botocore.session.Session()
+                create_client = session.create_client
+                session.create_client = lambda name, **given: create_client(name, **given | self._there)
+        return super().make(service, connections)

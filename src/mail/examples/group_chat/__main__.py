@@ -1,0 +1,26 @@
+"""Hold the chat in the terminal."""
+
+import asyncio
+
+from mail.examples.group_chat.agents import CHANNEL, HOST, QUESTION
+from mail.examples.group_chat.chat import PERSON, GroupChat
+
+
+async def main() -> None:
+    """The person writes to the host, to everyone, and to a guest."""
+    async with GroupChat.open() as chat:
+        for text, to, channel in (
+            ("Please plan a dinner.", HOST, None),
+            (QUESTION, None, "for Paula"),
+            (QUESTION, "Gina", "in private"),
+            ("Good night, everyone!", None, CHANNEL),
+        ):
+            print(f"{PERSON} → {to or 'all'}{f' [{channel}]' if channel else ''}: {text}")
+            for mail in await chat.say(text, to, channel):
+                where = f" [{mail.channel}]" if mail.channel else ""
+                whom = "all" if mail.is_broadcast else PERSON
+                print(f"    {chat.name(mail.sender)} → {whom}{where}: {mail.content}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,154 @@
+"""`DurableExchange`: mailboxes in a database, shared by several processes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from mail.errors import BadRequest
+from mail.exchange.errors import AlreadyRegistered, NotRegistered
+from mail.exchange.flows import Flow, Progression
+from mail.exchange.mail import Mail
+from mail.exchange.mailboxes import OUTBOX, Mailbox, deliver, new_mailbox
+from mail.exchange.ports import Contents, MailboxStore
+from mail.exchange.repeating import Repeater
+
+
+class DurableExchange:
+    """An exchange whose mailboxes are in a database: see `Exchange` for what its methods do, and `open_exchange`.
+
+    They are coroutines here, `owner_ids` too. What `register`, `get` and `unregister` return is a copy; changes to it
+    change nothing. Content has to be JSON. All methods raise StoreUnavailable where the database can't be reached.
+    """
+
+    def __init__(self, store: MailboxStore) -> None:
+        self._store = store
+        self._repeater = Repeater()
+
+    # ------------------------------------------------------------------------------------- who takes part
+
+    async def owner_ids(self) -> list[UUID]:
+        """Who is registered."""
+        return [UUID(owner) for owner in await self._store.owners()]
+
+    async def register(self, owner_id: UUID) -> Flow[Mail, Progression]:
+        """Give an entity a mailbox. Raises AlreadyRegistered, a ValueError."""
+        if not await self._store.register(str(owner_id)):
+            raise AlreadyRegistered(f"{owner_id} is already registered")
+        return new_mailbox(owner_id)
+
+    async def unregister(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
+        """Take an entity's mailbox away; returns it as it was, or None where there was none."""
+        return _mailbox(owner_id, await self._store.unregister(str(owner_id)))
+
+    async def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
+        """The mailbox of an entity, as it is now."""
+        return _mailbox(owner_id, await self._store.contents(str(owner_id)))
+
+    async def has(self, owner_id: UUID) -> bool:
+        """Whether an entity is registered."""
+        return await self._store.has(str(owner_id))
+
+    # ----------------------------------------------------------------------------------- to send and to read
+
+    async def send(
+        self,
+        sender: UUID,
+        recipient: UUID | None,
+        content: Any,
+        channel: str | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Mail:
+        """Put a mail into the sender's outbox; when this returns, it is stored.
+
+        Raises NotRegistered for the sender, BadRequest for content that isn't JSON, and PayloadTooLarge; all but the
+        last are ValueErrors. Then nothing is stored.
+        """
+        mail = Mail(
+            sender=sender,
+            recipient=recipient,
+            content=content,
+            channel=channel,
+            metadata=dict(metadata or {}),
+        )
+        if not await self._store.send(str(mail.sender), _text(mail.recipient), str(mail.id), _write(mail)):
+            raise NotRegistered(f"{sender} is not registered")
+        return mail
+
+    async def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
+        """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        return _read(await self._store.receive(str(owner_id), _text(sender)))
+
+    async def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
+        """Take the oldest mail from a sender; None where there is none.
+
+        Of several processes that take, one gets it. It is gone even where that one dies, or the call is cancelled,
+        before anything is done with it; where that must not be, `receive` it first, and `remove_mail` it at the end.
+        """
+        mail = await self._store.pop(str(owner_id), str(sender))
+        return None if mail is None else Mail.from_json(mail)
+
+    async def remove_mail(self, owner_id: UUID, mail: Mail) -> bool:
+        """Take a mail that was received, wherever in the inbox it is; returns whether it was still there."""
+        return await self._store.remove(str(owner_id), str(mail.sender), str(mail.id))
+
+    # ------------------------------------------------------------------------------------- to move the mail
+
+    async def sync(self) -> int:
+        """Collect what everyone has sent; returns how many mails have reached somebody."""
+        return await self.collect_all()
+
+    async def collect(self, owner_id: UUID) -> int:
+        """Move an entity's mail to its recipients. Raises NotRegistered, a ValueError."""
+        routed = await self._store.collect(str(owner_id))
+        if routed is None:
+            raise NotRegistered(f"{owner_id} is not registered")
+        return routed
+
+    async def collect_all(self) -> int:
+        """Move all mail to its recipients."""
+        return await self._store.collect(None) or 0
+
+    async def run(self, interval: float = 1.0) -> None:
+        """Sync every `interval` seconds, until `stop`; an outage of the database is logged, and waited out."""
+        await self._repeater.run(self.sync, interval)
+
+    def stop(self) -> None:
+        """Let `run` end, in whichever thread. Where it doesn't run yet, it ends at once when it does."""
+        self._repeater.stop()
+
+
+def _text(owner: UUID | None) -> str | None:
+    return None if owner is None else str(owner)
+
+
+def _write(mail: Mail) -> str:
+    """The mail as JSON text that is sure to be read again as it was. Raises BadRequest."""
+    try:
+        json.dumps([mail.content, mail.metadata], allow_nan=False)
+        text = mail.to_json()
+        read = Mail.from_json(text)
+    except (BadRequest, RecursionError, TypeError, ValueError) as error:
+        raise BadRequest(f"a durable exchange keeps JSON only, and this is none: {error}") from error
+    if (read.content, read.metadata) != (mail.content, mail.metadata):  # a tuple, or a key that is no text
+        raise BadRequest(
+            "a durable exchange keeps JSON only: lists, dictionaries with text as keys, text, numbers, booleans, None"
+        )
+    return text
+
+
+def _read(texts: list[str]) -> list[Mail]:
+    return [Mail.from_json(text) for text in texts]
+
+
+def _mailbox(owner_id: UUID, contents: Contents | None) -> Mailbox | None:
+    if contents is None:
+        return None
+    outbox, inbox = contents
+    box = new_mailbox(owner_id)
+    for mail in _read(outbox):
+        box.add_item(mail, OUTBOX)
+    for mail in _read(inbox):
+        deliver(box, mail)
+    return box

@@ -1,0 +1,11 @@
+"""What can be wrong with a call of an exchange. All are ValueErrors, and in the tree of `mail.errors`."""
+
+from mail.errors import BadRequest
+
+
+class AlreadyRegistered(BadRequest):
+    """The entity is already registered."""
+
+
+class NotRegistered(BadRequest):
+    """The entity is not registered."""

@@ -1,0 +1,177 @@
+"""Collections of elements: a pile finds them by id, a progression is an order of ids, a flow is a pile with orders.
+
+To add, find, and take from the front or by id costs the same however many there are.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PrivateAttr, model_validator
+
+from mail.errors import BadRequest
+from mail.exchange.elements import Element
+
+
+def _numbered(given: Any) -> Any:
+    """A list as a dictionary, whose keys don't matter."""
+    return given if isinstance(given, dict) or not isinstance(given, Iterable) else dict(enumerate(given))
+
+
+def _by_id[T: Element](given: dict[Any, T]) -> dict[UUID, T]:
+    found = {element.id: element for element in given.values()}
+    if len(found) < len(given):
+        raise ValueError("two elements have the same id")
+    return found
+
+
+class Pile[T: Element](Element):
+    """Elements, each once, found by their ids and kept in the order in which they came. In JSON they are a list."""
+
+    elements: Annotated[
+        dict[Any, T],
+        BeforeValidator(_numbered),
+        AfterValidator(_by_id),
+        PlainSerializer(lambda elements: list(elements.values()), return_type=list[Any]),
+    ] = Field(default_factory=dict)
+
+    def add(self, element: T) -> None:
+        """Put an element on the pile. Raises BadRequest for one whose id is there."""
+        if element.id in self.elements:
+            raise BadRequest(f"{element.id} is on the pile already")
+        self.elements[element.id] = element
+
+    def get(self, id: UUID) -> T | None:  # noqa: A002 - what it is
+        """The element with this id."""
+        return self.elements.get(id)
+
+    def pop(self, id: UUID) -> T | None:  # noqa: A002
+        """Take the element with this id."""
+        return self.elements.pop(id, None)
+
+    def __getitem__(self, id: UUID) -> T:  # noqa: A002
+        return self.elements[id]
+
+    def __contains__(self, element: object) -> bool:
+        return (element.id if isinstance(element, Element) else element) in self.elements
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # pydantic's own goes through the fields
+        return iter(list(self.elements.values()))  # a copy, so that others may add and take meanwhile
+
+
+def _in_order(given: Any) -> Any:
+    if not isinstance(given, list | tuple):
+        return given
+    order = OrderedDict.fromkeys(given)
+    if len(order) < len(given):
+        raise ValueError("an id is twice in the order")
+    return order
+
+
+class Progression(Element):
+    """An order of ids, each of them in it once, with a name. In JSON it is a list."""
+
+    name: str | None = None
+    order: Annotated[
+        OrderedDict[UUID, None],
+        BeforeValidator(_in_order),
+        PlainSerializer(lambda order: list(map(str, order)), return_type=list[str]),
+    ] = Field(default_factory=OrderedDict)
+
+    def append(self, id: UUID) -> None:  # noqa: A002
+        """Put an id at the end. Raises BadRequest for one that is in it."""
+        if id in self.order:
+            raise BadRequest(f"{id} is in {self.name!r} already")
+        self.order[id] = None
+
+    def first(self) -> UUID | None:
+        """The id at the front."""
+        return next(iter(self.order), None)
+
+    def popleft(self) -> UUID | None:
+        """Take the id at the front."""
+        return self.order.popitem(last=False)[0] if self.order else None
+
+    def remove(self, id: UUID) -> bool:  # noqa: A002
+        """Take an id out, wherever it is; returns whether it was there."""
+        if id not in self.order:
+            return False
+        del self.order[id]
+        return True
+
+    def __contains__(self, element: object) -> bool:
+        return (element.id if isinstance(element, Element) else element) in self.order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[UUID]:  # type: ignore[override]
+        return iter(list(self.order))
+
+
+class Flow[T: Element, P: Progression](Element):
+    """Items, and named progressions through them. An item may be in several, or in none."""
+
+    name: str | None = None
+    items: Pile[T] = Field(default_factory=Pile[T])
+    progressions: Pile[P] = Field(default_factory=Pile[P])
+    _named: dict[str | None, P] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self._named = {progression.name: progression for progression in self.progressions}
+        if len(self._named) < len(self.progressions):
+            raise ValueError("two progressions have the same name")
+        for progression in self.progressions:
+            for id_ in progression:
+                if id_ not in self.items:
+                    raise ValueError(
+                        f"{progression.name!r} has {id_} in its order, but there is no such item"
+                    )
+        return self
+
+    def add_progression(self, progression: P) -> None:
+        """Add a progression. Raises BadRequest for a name that is taken, or an id that no item has."""
+        if progression.name in self._named:
+            raise BadRequest(f"there is a progression {progression.name!r} already")
+        for id_ in progression:
+            if id_ not in self.items:
+                raise BadRequest(f"{progression.name!r} has {id_} in its order, but there is no such item")
+        self.progressions.add(progression)
+        self._named[progression.name] = progression
+
+    def get_progression(self, name: str | None) -> P | None:
+        """The progression of this name."""
+        return self._named.get(name)
+
+    def add_item(self, item: T, progression: str | None = None) -> None:
+        """Add an item, at the end of a progression if one is named.
+
+        Raises BadRequest for an item that is there, or a progression that isn't.
+        """
+        order = self._named.get(progression)
+        if progression is not None and order is None:
+            raise BadRequest(f"there is no progression {progression!r}")
+        self.items.add(item)
+        if order is not None:
+            order.append(item.id)
+
+    def list_items(self, progression: str) -> list[T]:
+        """The items of a progression in their order; nothing where there is none of this name."""
+        order = self._named.get(progression)
+        return [] if order is None else [self.items[id_] for id_ in order]
+
+    def take_first(self, progression: str) -> T | None:
+        """Take the first item of a progression from it and from the pile."""
+        order = self._named.get(progression)
+        id_ = None if order is None else order.popleft()
+        return None if id_ is None else self.items.pop(id_)
+
+    def take(self, progression: str, id: UUID) -> T | None:  # noqa: A002
+        """Take an item of a progression, wherever in it it is, from it and from the pile."""
+        order = self._named.get(progression)
+        return self.items.pop(id) if order is not None and order.remove(id) else None

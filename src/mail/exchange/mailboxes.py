@@ -1,0 +1,79 @@
+"""A mailbox: a flow with an outbox, and an inbox for each sender that has written to its owner.
+
+It is named after its owner, and has no other progressions. Each mail in it is in one of them.
+"""
+
+from uuid import UUID
+
+from mail.exchange.flows import Flow, Progression
+from mail.exchange.mail import Mail
+
+OUTBOX = "outbox"
+"""The name of the progression of mail that waits to be collected."""
+
+INBOX = "inbox_"
+
+Mailbox = Flow[Mail, Progression]
+
+
+def inbox_of(sender: UUID) -> str:
+    """The name of the progression of what has come from a sender."""
+    return f"{INBOX}{sender}"
+
+
+def new_mailbox(owner: UUID) -> Mailbox:
+    """An empty mailbox."""
+    box = Mailbox(name=str(owner))
+    box.add_progression(Progression(name=OUTBOX))
+    return box
+
+
+def deliver(box: Mailbox, mail: Mail) -> None:
+    """Put a mail at the end of its sender's inbox."""
+    name = inbox_of(mail.sender)
+    if box.get_progression(name) is None:
+        box.add_progression(Progression(name=name))
+    box.add_item(mail, name)
+
+
+def check_mailbox(box: Mailbox) -> UUID:
+    """The owner of a mailbox from outside. Raises ValueError for one that is none."""
+    owner = _read_id(box.name)
+    if owner is None or box.name != str(owner):
+        raise ValueError(f"mailbox {box.name!r} is not named after its owner, by the owner's id")
+    if box.get_progression(OUTBOX) is None:
+        box.add_progression(Progression(name=OUTBOX))
+    seen: set[UUID] = set()
+    for progression in box.progressions:
+        _check_progression(box, owner, progression)
+        if not seen.isdisjoint(progression.order):
+            raise ValueError(f"mailbox {owner}: a mail is in two progressions")
+        seen.update(progression.order)
+    return owner
+
+
+def _check_progression(box: Mailbox, owner: UUID, progression: Progression) -> None:
+    name = progression.name or ""
+    where = f"mailbox {owner}: mail in {progression.name!r}"
+    if name == OUTBOX:
+        for mail in box.list_items(name):
+            if mail.sender != owner:
+                raise ValueError(f"{where} must be the owner's own, but {mail.id} is from {mail.sender}")
+        return
+    sender = _read_id(name.removeprefix(INBOX))
+    if sender is None or name != inbox_of(sender):
+        raise ValueError(
+            f"mailbox {owner}: {progression.name!r} is neither {OUTBOX!r} nor {INBOX}<id of a sender>"
+        )
+    for mail in box.list_items(name):
+        if mail.sender != sender:
+            raise ValueError(f"{where} must be from that sender, but {mail.id} is from {mail.sender}")
+        if mail.recipient not in (None, owner):
+            raise ValueError(f"{where} must be for the owner, but {mail.id} is for {mail.recipient}")
+
+
+def _read_id(text: str | None) -> UUID | None:
+    try:
+        return UUID(text)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,63 @@
+"""Doing something again and again, until told to stop."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from mail.errors import BadRequest, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+
+class Repeater:
+    """Runs something at an interval. It may run in several threads at once; `stop` stops all of them.
+
+    A `stop` while nothing runs holds for the next run, which then ends before it has begun.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._running: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    async def run(self, action: Callable[[], Awaitable[object]], interval: float) -> None:
+        """Do the action, wait for `interval` seconds, and so on. Raises BadRequest for an interval below zero.
+
+        Where a store can't be reached it is tried again at the next interval.
+        """
+        if not interval >= 0:
+            raise BadRequest(f"an interval is a number of seconds from 0 on, not {interval!r}")
+        stopped = asyncio.Event()
+        with self._lock:
+            if self._is_stopped:
+                self._is_stopped = False
+                return
+            self._running[stopped] = asyncio.get_running_loop()
+        try:
+            while not stopped.is_set():
+                try:
+                    await action()
+                except StoreUnavailable:
+                    logger.exception("an exchange could not be synchronized; it is tried again")
+                await _wait(stopped, interval)
+        finally:
+            with self._lock:
+                del self._running[stopped]
+
+    def stop(self) -> None:
+        """Let all runs end as soon as what they do is done."""
+        with self._lock:
+            self._is_stopped = not self._running
+            for stopped, loop in self._running.items():
+                with suppress(RuntimeError):  # the loop was closed without letting the run end
+                    loop.call_soon_threadsafe(stopped.set)
+
+
+async def _wait(stopped: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(max(seconds, 1e-9)):
+            await stopped.wait()
+    except TimeoutError:
+        pass

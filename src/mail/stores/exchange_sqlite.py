@@ -1,0 +1,303 @@
+"""Mailboxes of an exchange in an SQLite file, which several processes use at once.
+
+The tables are the exchange's own, with a version of their own, so it may share a file with the tasks of a server:
+it takes no part in the server's claim on the file, and holds SQLite's lock for one batch of mail at a time.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mail.errors import ConfigurationError, StoreUnavailable
+
+IN_MEMORY = ":memory:"
+
+SCHEMA_VERSION = 1
+
+SCHEMA = (
+    "CREATE TABLE exchange_schema (version INTEGER NOT NULL)",
+    f"INSERT INTO exchange_schema VALUES ({SCHEMA_VERSION})",  # noqa: S608
+    # a mailbox that is registered anew is another one: AUTOINCREMENT never gives out an id again
+    """CREATE TABLE exchange_boxes (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        exchange TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        UNIQUE (exchange, owner)
+    )""",
+    """CREATE TABLE exchange_outbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        exchange TEXT NOT NULL,
+        box INTEGER NOT NULL,
+        sender TEXT NOT NULL,
+        recipient TEXT,
+        mail_id TEXT NOT NULL,
+        mail TEXT NOT NULL
+    )""",
+    "CREATE INDEX exchange_outbox_of_all ON exchange_outbox (exchange, id)",
+    "CREATE INDEX exchange_outbox_of_one ON exchange_outbox (box, id)",
+    """CREATE TABLE exchange_inbox (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        box INTEGER NOT NULL,
+        sender TEXT NOT NULL,
+        mail_id TEXT NOT NULL,
+        mail TEXT NOT NULL
+    )""",
+    "CREATE INDEX exchange_inbox_by_sender ON exchange_inbox (box, sender, id)",
+    "CREATE INDEX exchange_inbox_by_mail ON exchange_inbox (box, mail_id)",
+)
+
+TABLES = ("exchange_schema", "exchange_boxes", "exchange_outbox", "exchange_inbox")
+
+BATCH = 100
+"""How much mail is collected in one transaction."""
+
+BUSY_SECONDS = 10.0
+"""How long others may hold the lock before a call gives up."""
+
+
+Contents = tuple[list[str], list[str]]
+"""What is in a mailbox, its outbox and its inbox, as texts."""
+
+
+class SQLiteMailboxes:
+    """`mail.exchange.ports.MailboxStore` on an SQLite file.
+
+    It has a connection and a thread of its own, so that waiting for a lock holds up nobody else.
+
+    Args:
+        exchange: which exchange of those in the file.
+    """
+
+    def __init__(self, path: str | Path, exchange: str = "") -> None:
+        self.path = str(path)
+        self._exchange = exchange
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange-sqlite")
+
+    async def open(self) -> None:
+        """Open the file, and make the tables where they are missing. Raises ConfigurationError."""
+        try:
+            await self._run(self._open)
+        except (OSError, StoreUnavailable) as error:
+            await self.close()
+            raise ConfigurationError(f"{self.path} can't be used as a database: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    # ------------------------------------------------------------------------------------------ mailboxes
+
+    async def register(self, owner: str) -> bool:
+        return await self._run(self._register, owner)
+
+    async def unregister(self, owner: str) -> Contents | None:
+        return await self._run(self._unregister, owner)
+
+    async def contents(self, owner: str) -> Contents | None:
+        return await self._run(self._contents, owner)
+
+    async def has(self, owner: str) -> bool:
+        return await self._run(self._box, owner) is not None
+
+    async def owners(self) -> list[str]:
+        return await self._run(
+            self._texts, "SELECT owner FROM exchange_boxes WHERE exchange = ? ORDER BY id", self._exchange
+        )
+
+    # ----------------------------------------------------------------------------------------------- mail
+
+    async def send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
+        return await self._run(self._send, sender, recipient, mail_id, mail)
+
+    async def collect(self, owner: str | None) -> int | None:
+        """A transaction for each batch of mail that is there when this begins."""
+        last = await self._run(self._last_sent, owner)
+        if last is None:
+            return None
+        routed = 0
+        while True:
+            found, arrived = await self._run(self._collect_some, owner, last)
+            routed += arrived
+            if found < BATCH:
+                return routed
+
+    async def receive(self, owner: str, sender: str | None) -> list[str]:
+        return await self._run(self._receive, owner, sender)
+
+    async def pop(self, owner: str, sender: str) -> str | None:
+        return await self._run(self._pop, owner, sender)
+
+    async def remove(self, owner: str, sender: str, mail_id: str) -> bool:
+        return await self._run(self._remove, owner, sender, mail_id)
+
+    # ------------------------------------------------------------------------------------- in the thread
+
+    async def _run[**P, R](self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: function(*args, **kwargs)
+            )
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path}: {error}") from error
+
+    def _open(self) -> None:
+        if self.path != IN_MEMORY:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.path).touch(mode=0o600)
+        self._sql = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
+        self._use_wal()
+        self._sql.execute("PRAGMA synchronous = normal")
+        with self._transaction():
+            (is_there,) = self._row(
+                "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'exchange_schema'"
+            ) or (0,)
+            if not is_there:
+                for statement in SCHEMA:
+                    self._sql.execute(statement)
+            (version,) = self._row("SELECT version FROM exchange_schema") or (None,)
+        if version != SCHEMA_VERSION:
+            raise ConfigurationError(
+                f"{self.path} has an exchange of schema version {version}, this program needs {SCHEMA_VERSION}; "
+                "use another database file or another version of this program"
+            )
+
+    def _use_wal(self) -> None:
+        """SQLite doesn't wait for others here, as it does everywhere else."""
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._sql.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
+
+    def _close(self) -> None:
+        if hasattr(self, "_sql"):
+            self._sql.close()
+
+    @contextmanager
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        self._sql.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._sql.execute("COMMIT")
+        except BaseException:
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            raise
+
+    def _row(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        rows = self._sql.execute(statement, values).fetchall()
+        return rows[0] if rows else None
+
+    def _texts(self, statement: str, *values: Any) -> list[str]:
+        return [text for (text,) in self._sql.execute(statement, values)]
+
+    def _box(self, owner: str) -> int | None:
+        row = self._row(
+            "SELECT id FROM exchange_boxes WHERE exchange = ? AND owner = ?", self._exchange, owner
+        )
+        return None if row is None else int(row[0])
+
+    def _register(self, owner: str) -> bool:
+        inserted = self._sql.execute(
+            "INSERT INTO exchange_boxes (exchange, owner) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (self._exchange, owner),
+        )
+        return inserted.rowcount > 0
+
+    def _unregister(self, owner: str) -> Contents | None:
+        with self._transaction():
+            contents, box = self._read_contents(owner), self._box(owner)
+            self._sql.execute("DELETE FROM exchange_boxes WHERE id = ?", (box,))
+            self._sql.execute("DELETE FROM exchange_outbox WHERE box = ?", (box,))
+            self._sql.execute("DELETE FROM exchange_inbox WHERE box = ?", (box,))
+        return contents
+
+    def _contents(self, owner: str) -> Contents | None:
+        with self._transaction("DEFERRED"):
+            return self._read_contents(owner)
+
+    def _read_contents(self, owner: str) -> Contents | None:
+        box = self._box(owner)
+        if box is None:
+            return None
+        outbox = self._texts("SELECT mail FROM exchange_outbox WHERE box = ? ORDER BY id", box)
+        return outbox, self._receive(owner, None)
+
+    def _send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
+        inserted = self._sql.execute(
+            "INSERT INTO exchange_outbox (exchange, box, sender, recipient, mail_id, mail) "
+            "SELECT exchange, id, owner, ?, ?, ? FROM exchange_boxes WHERE exchange = ? AND owner = ?",
+            (recipient, mail_id, mail, self._exchange, sender),
+        )
+        return inserted.rowcount > 0
+
+    def _last_sent(self, owner: str | None) -> int | None:
+        """The newest mail in the outboxes, 0 where there is none; None where the owner has no mailbox."""
+        if owner is not None and self._box(owner) is None:
+            return None
+        where, value = self._outboxes(owner)
+        row = self._row(f"SELECT max(id) FROM exchange_outbox WHERE {where}", value)  # noqa: S608
+        return (row[0] if row else None) or 0
+
+    def _outboxes(self, owner: str | None) -> tuple[str, int | str | None]:
+        """The condition for the mail of one owner or of all, and its value."""
+        return ("exchange = ?", self._exchange) if owner is None else ("box = ?", self._box(owner))
+
+    def _collect_some(self, owner: str | None, last: int) -> tuple[int, int]:
+        """Move one batch; returns how many mails there were and how many have reached somebody."""
+        with self._transaction():
+            where, value = self._outboxes(owner)
+            found = self._sql.execute(
+                "SELECT id, sender, recipient, mail_id, mail FROM exchange_outbox "  # noqa: S608
+                f"WHERE {where} AND id <= ? ORDER BY id LIMIT ?",
+                (value, last, BATCH),
+            ).fetchall()
+            arrived = sum(self._deliver(*row[1:]) for row in found)
+            self._sql.executemany("DELETE FROM exchange_outbox WHERE id = ?", [row[:1] for row in found])
+        return len(found), arrived
+
+    def _deliver(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
+        to = "owner <> ?" if recipient is None else "owner = ?"
+        inserted = self._sql.execute(
+            "INSERT INTO exchange_inbox (box, sender, mail_id, mail) "  # noqa: S608
+            f"SELECT id, ?, ?, ? FROM exchange_boxes WHERE exchange = ? AND {to}",
+            (sender, mail_id, mail, self._exchange, recipient or sender),
+        )
+        return inserted.rowcount > 0
+
+    def _receive(self, owner: str, sender: str | None) -> list[str]:
+        box = self._box(owner)
+        if sender is not None:
+            return self._texts(
+                "SELECT mail FROM exchange_inbox WHERE box = ? AND sender = ? ORDER BY id", box, sender
+            )
+        return self._texts("SELECT mail FROM exchange_inbox WHERE box = ? ORDER BY sender, id", box)
+
+    def _pop(self, owner: str, sender: str) -> str | None:
+        row = self._row(
+            "DELETE FROM exchange_inbox WHERE id = (SELECT id FROM exchange_inbox "
+            "WHERE box = ? AND sender = ? ORDER BY id LIMIT 1) RETURNING mail",
+            self._box(owner),
+            sender,
+        )
+        return None if row is None else str(row[0])
+
+    def _remove(self, owner: str, sender: str, mail_id: str) -> bool:
+        deleted = self._sql.execute(
+            "DELETE FROM exchange_inbox WHERE box = ? AND mail_id = ? AND sender = ?",
+            (self._box(owner), mail_id, sender),
+        )
+        return deleted.rowcount > 0

@@ -1,0 +1,138 @@
+"""`mail inbox` and `mail thread`, against a server whose crew works on beads."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server_process import ServerProcess, run_mail
+from support.terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with a task that is completed, and one that waits for its owner."""
+    with ServerProcess(tmp_path_factory.mktemp("crew"), "--swarm-name", "crew") as server:
+        server.ask("a-1: an easy one\na-2: a limit", task_id="done")
+        server.ask("p-1: a price", task_id="waiting")
+        yield server
+
+
+@pytest.fixture
+def mail(crew: ServerProcess, tmp_path: Path) -> Any:
+    """Runs a command, which must work or tell `fails`; returns what it prints."""
+
+    def run(*arguments: str, fails: str = "") -> str:
+        env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
+        done: subprocess.CompletedProcess[str] = run_mail(*arguments, cwd=tmp_path, env=env)
+        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (0, ""))
+        return done.stdout
+
+    return run
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    return {cells[0]: cells[1:] for cells in (line.split("\t") for line in text.splitlines())}
+
+
+def test_inbox(mail: Any) -> None:
+    listed = rows(mail("inbox", "--limit", "100"))
+    assert listed["a-1"][:3] == ["offered", "worker-1", "-"]
+    assert listed["a-1"][-1] == "done"
+    assert listed["done"][:3] == ["-", "-", "-"]
+    assert listed["p-1"][:3] == ["stuck", "worker-1", "2 pending"]
+    answer = json.loads(mail("inbox", "--json", "--limit", "100"))
+    assert [each["thread_id"] for each in answer["threads"]] == list(listed)
+
+
+def test_choosing(mail: Any) -> None:
+    assert set(rows(mail("inbox", "--pending"))) == {"p-1"}
+    assert mail("inbox", "--overdue") == ""
+    late = rows(mail("inbox", "--overdue", "--ack-within", "0"))
+    assert late["p-1"][2] == "2 pending, 2 overdue"
+    assert set(rows(mail("inbox", "--bead", "a-2"))) == {"a-2"}
+    assert set(rows(mail("inbox", "--task", "done"))) == {"a-1", "a-2", "done"}
+    page = json.loads(mail("inbox", "--limit", "1", "--json"))
+    assert {task for each in page["threads"] for task in each["task_ids"]} == {"waiting"}
+    rest = rows(mail("inbox", "--cursor", page["next_cursor"]))
+    assert "a-1" in rest
+    assert "p-1" not in rest
+
+
+def test_thread(mail: Any) -> None:
+    lines = mail("thread", "a-2").splitlines()
+    facts, tree = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    assert {
+        "thread      a-2",
+        "tasks       done",
+        "bead        a-2 a limit",
+        "state       offered",
+        "worker      worker-2",
+        "progress    2 of 3: goes well",
+    } < set(facts)
+    assert tree[0].startswith("orchestrator → worker-2  [a-2] SPAWN_REQUEST | Issue: a-2")
+    help_request = next(n for n, line in enumerate(tree) if "HELP_REQUEST" in line)
+    assert tree[help_request].startswith("worker-2 → orchestrator  [a-2] HELP_REQUEST | Bead: a-2")
+    assert tree[help_request + 1] == "  orchestrator → worker-2  [a-2] HELP_RESPONSE | The shorter one."
+    record = json.loads(mail("thread", "a-2", "--task", "done", "--json"))
+    assert len(record["conversation"]) == len(tree)
+
+
+def test_what_waits_is_marked(mail: Any) -> None:
+    shown = mail("thread", "p-1")
+    assert "question    Which currency are the prices in?" in shown
+    assert "orchestrator → user  (pending) [p-1] HELP_REQUEST" in shown
+    assert "(overdue) [p-1] HELP_REQUEST" in mail("thread", "p-1", "--ack-within", "0")
+
+
+def test_a_reply_resumes_the_task(mail: Any, crew: ServerProcess) -> None:
+    crew.ask("q-1: a price", task_id="asked")
+    crew.ask("r-1: a price", task_id="asked-too")
+    answer = mail("thread", "q-1", "--reply", "Euros.")
+    assert answer.startswith("q-1: worker-1 has done it in ")
+    assert crew.task("asked")["status"] == "completed"
+    done = json.loads(mail("thread", "r-1", "--reply", "Crowns.", "--task", "asked-too", "--json"))
+    assert done["task_id"] == "asked-too"
+    mail("thread", "q-1", "--reply", "Pounds.", fails="nobody waits for an answer of yours in thread 'q-1'")
+
+
+def test_what_there_is_not(mail: Any) -> None:
+    mail(
+        "thread",
+        "none",
+        fails="there is no thread 'none' in your newest 100 tasks; name the task, if it is in an older one",
+    )
+
+
+def test_in_the_client(crew: ServerProcess, tmp_path: Path) -> None:
+    crew.ask("s-1: a price", task_id="of-the-client")
+    lines = [
+        "threads --pending --bead s-1",
+        "inbox --task done",
+        "thread a-1",
+        "thread s-1 --reply 'Euros.'",
+        "task",
+    ]
+    env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
+    flags = [word for line in lines for word in ("-c", line)]
+    done = run_mail("client", *flags, "--json", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    pending, inbox, thread, reply, task = map(json.loads, done.stdout.splitlines())
+    assert [each["thread_id"] for each in pending["threads"]] == ["s-1"]
+    assert len(inbox["threads"]) == 3
+    assert thread["summary"]["bead_id"] == "a-1"
+    assert reply["response"].startswith("s-1: worker-1 has done it")
+    assert task["task_id"] == "of-the-client"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [(("inbox", "--pending"), "thread  state  worker"), (("thread", "a-2"), "└── orchestrator → worker-2")],
+)
+def test_at_a_terminal(crew: ServerProcess, tmp_path: Path, arguments: tuple[str, ...], shown: str) -> None:
+    env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
+    with Terminal(*arguments, cwd=tmp_path, env=env) as terminal:
+        terminal.expect(shown)
+        assert terminal.end() == 0

@@ -1,0 +1,412 @@
+"""`ExchangeBridge` and `exchange_actions`: agents of a swarm in an exchange, in memory and in SQLite."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from exchange_worlds import Awaited, World, arrives
+from support.agents import Policy, View, call, complete
+from support.api import agent, template
+
+from mail import MAILSwarm
+from mail.core.tasks import TaskKey
+from mail.errors import BadRequest
+from mail.exchange import ExchangeBridge, Mail, exchange_actions
+from mail.exchange.bridge import agent_id
+
+ANN, LIZ = uuid4(), uuid4()
+
+
+class Echo:
+    """What an agent does: it answers with what it has read, and counts its turns."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.answer = "heard: {}"
+
+    def __call__(self, view: View) -> Any:
+        self.turns += 1
+        return [complete(self.answer.format(view.mail.body))]
+
+
+def slow(gate: asyncio.Event, answer: str) -> Policy:
+    """An agent that answers when the gate is opened."""
+
+    async def policy(_: View) -> Any:
+        await gate.wait()
+        return [complete(answer)]
+
+    return policy
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(request.param, tmp_path)
+
+
+@pytest.fixture
+async def exchange(world: World) -> AsyncIterator[Any]:
+    async with world.open() as exchange:
+        yield exchange
+
+
+def plain(exchange: Any) -> Any:
+    """The exchange as a bridge takes it."""
+    return exchange.exchange if isinstance(exchange, Awaited) else exchange
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+def build(stack: AsyncExitStack, *agents: Any, **fields: Any) -> MAILSwarm:
+    swarm = template(*agents, **fields).instantiate({"user_token": "x"}, "bridge")
+    stack.push_async_callback(swarm.shutdown)
+    return swarm
+
+
+@pytest.fixture
+async def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+async def bridge(exchange: Any, echo: Echo, stack: AsyncExitStack) -> ExchangeBridge:
+    """Echo is in the exchange, and so is Ann, a person."""
+    swarm = build(stack, agent("echo", echo, supervises=True), agent("inner"))
+    bridge = ExchangeBridge(plain(exchange), swarm, people={"Ann": ANN})
+    await bridge.register()
+    await exchange.register(ANN)
+    return bridge
+
+
+def echo_id(bridge: ExchangeBridge) -> UUID:
+    return bridge.agent_ids["echo"]
+
+
+async def messages(bridge: ExchangeBridge, task_id: str) -> list[Any]:
+    """What was submitted to a task."""
+    runtime = bridge.swarm._runtime
+    events = await runtime._workers.engine.store.read_events(TaskKey(str(runtime.principal), task_id))
+    return [
+        event.message
+        for event in events
+        if event.message
+        and event.message.sender.address_type == "user"
+        and event.message.msg_type == "request"
+    ]
+
+
+class TestMail:
+    async def test_a_mail_is_answered_on_its_channel(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        mail = await exchange.send(ANN, echo_id(bridge), "Hello!", "greetings")
+        assert await bridge.step() == 1
+        (answer,) = await exchange.receive(ANN)
+        assert (answer.sender, answer.channel) == (echo_id(bridge), "greetings")
+        assert "Hello!" in answer.content
+        assert answer.metadata == {"in_reply_to": str(mail.id), "replies": 1}
+        assert await exchange.receive(echo_id(bridge)) == []
+        assert await bridge.step() == 0
+
+    async def test_the_agent_is_told_who_writes_and_where(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Hello!", "greetings")
+        await bridge.step()
+        (message,) = await messages(bridge, bridge.task_id("echo", ANN, "greetings"))
+        assert message.sender.address == "Ann"
+        assert message.message.subject == "greetings"
+        assert message.message.body == "Hello!"
+
+    async def test_a_conversation_is_one_task(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        await exchange.register(LIZ)
+        for sender, text, channel in (
+            (ANN, "one", None),
+            (ANN, "two", None),
+            (ANN, "three", "other"),
+            (LIZ, "four", None),
+        ):
+            await exchange.send(sender, echo_id(bridge), text, channel)
+        assert await bridge.step() == 4
+        tasks = [bridge.task_id("echo", *place) for place in ((ANN, None), (ANN, "other"), (LIZ, None))]
+        assert len({UUID(task) for task in tasks}) == 3
+        bodies = [[m.message.body for m in await messages(bridge, task)] for task in tasks]
+        assert bodies == [["one", "two"], ["three"], ["four"]]
+
+    async def test_task_ids_are_the_same_in_every_process(self, bridge: ExchangeBridge) -> None:
+        other = ExchangeBridge(bridge.exchange, bridge.swarm)
+        assert other.task_id("echo", ANN, "x") == bridge.task_id("echo", ANN, "x")
+        assert bridge.task_id("echo", ANN, None) != bridge.task_id("echo", ANN, "null")
+
+    @pytest.mark.parametrize(
+        ("content", "body"),
+        [({"task": ["ä"]}, '{"task": ["ä"]}'), (None, "null"), ("", '""'), (3, "3"), ("text", "text")],
+    )
+    async def test_content_that_is_no_text_is_read_as_json(
+        self, exchange: Any, bridge: ExchangeBridge, content: Any, body: str
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), content)
+        await bridge.step()
+        (message,) = await messages(bridge, bridge.task_id("echo", ANN))
+        assert message.message.body == body
+
+    async def test_a_broadcast_is_answered_to_its_sender(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        await exchange.register(LIZ)
+        await exchange.send(ANN, None, "Hello, all!")
+        await bridge.step()
+        assert len(await exchange.receive(ANN)) == 1
+        assert [mail.content for mail in await exchange.receive(LIZ)] == ["Hello, all!"]
+
+    async def test_an_empty_answer_is_not_sent(
+        self, exchange: Any, bridge: ExchangeBridge, echo: Echo
+    ) -> None:
+        echo.answer = " "
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        assert await bridge.step() == 1
+        assert await exchange.receive(ANN) == []
+        assert await exchange.receive(echo_id(bridge)) == []
+
+    async def test_an_answer_that_only_tells_of_a_failure_says_so(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        def fail(_: View) -> Any:
+            raise RuntimeError("broken")
+
+        bridge = ExchangeBridge(plain(exchange), build(stack, agent("echo", fail, supervises=True)))
+        await bridge.register()
+        await exchange.register(ANN)
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        assert await bridge.step() == 1
+        (answer,) = await exchange.receive(ANN)
+        assert answer.metadata["failed"] is True
+
+    async def test_two_agents_do_not_answer_each_other_forever(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        echoes = Echo(), Echo()
+        swarm = build(
+            stack, *(agent(name, echo, supervises=True) for name, echo in zip("ab", echoes, strict=True))
+        )
+        bridge = ExchangeBridge(plain(exchange), swarm, max_replies=3)
+        await bridge.register()
+        a, b = bridge.agent_ids.values()
+        await exchange.send(a, b, "Hello!")
+        while await bridge.step():
+            pass
+        assert [echo.turns for echo in echoes] == [2, 2]
+
+
+class TestAgents:
+    async def test_agents_that_users_may_write_to_take_part(self, bridge: ExchangeBridge) -> None:
+        assert bridge.agent_ids == {"echo": agent_id("team", "echo")}
+
+    async def test_ids_may_be_given(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        mine = uuid4()
+        other = ExchangeBridge(plain(exchange), bridge.swarm, {"echo": mine})
+        await other.register()
+        assert await exchange.has(mine)
+        assert ExchangeBridge(plain(exchange), bridge.swarm, ["echo"]).agent_ids == bridge.agent_ids
+
+    async def test_an_agent_that_nobody_may_write_to_is_refused(self, bridge: ExchangeBridge) -> None:
+        for name in ("inner", "nobody"):
+            with pytest.raises(BadRequest, match="no agent that users may write to"):
+                ExchangeBridge(bridge.exchange, bridge.swarm, [name])
+
+    async def test_registering_again_changes_nothing(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await exchange.sync()
+        await bridge.register()
+        assert len(await exchange.receive(echo_id(bridge))) == 1
+
+
+class TestSafety:
+    async def test_mail_stays_in_the_inbox_until_it_is_answered(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        gate = asyncio.Event()
+        swarm = build(stack, agent("echo", slow(gate, "done"), supervises=True))
+        bridge = ExchangeBridge(plain(exchange), swarm, timeout=0.2)
+        await bridge.register()
+        await exchange.register(ANN)
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        with pytest.raises(TimeoutError):
+            await bridge.step()
+        assert len(await exchange.receive(echo_id(bridge))) == 1
+        gate.set()
+        assert await bridge.step() == 1
+        assert [mail.content for mail in await exchange.receive(ANN)] == ["done"]
+        assert len(await messages(bridge, bridge.task_id("echo", ANN))) == 1
+
+    @pytest.mark.parametrize("dies_at", ["send", "remove_mail"])
+    async def test_what_was_submitted_before_a_death_is_not_submitted_again(
+        self, dies_at: str, tmp_path: Path, stack: AsyncExitStack
+    ) -> None:
+        """A bridge dies over an answer; the next one, with a new swarm on the same file, goes on."""
+        world = World("sqlite", tmp_path)
+        exchange = await stack.enter_async_context(world.open())
+        await exchange.register(ANN)
+        echo = Echo()
+
+        class Death(BaseException):
+            pass
+
+        async def die(*_: Any, **__: Any) -> Any:
+            raise Death
+
+        def bridge_of(swarm: MAILSwarm) -> ExchangeBridge:
+            return ExchangeBridge(exchange, swarm)
+
+        def new_swarm() -> MAILSwarm:
+            return template(agent("echo", echo, supervises=True)).instantiate(
+                {"user_token": "x"}, "bridge", database=str(tmp_path / "mail.db")
+            )
+
+        swarm = new_swarm()
+        first = bridge_of(swarm)
+        await first.register()
+        for n in range(2):  # the second one is not the first of its task
+            mail = await exchange.send(ANN, echo_id(first), f"number {n}")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(exchange, dies_at, die)
+                with pytest.raises(Death):
+                    await first.step()
+            await swarm.shutdown()
+            swarm = new_swarm()
+            first = bridge_of(swarm)
+            assert await first.step() == 1
+            got = [mail for mail in await exchange.receive(ANN) if f"number {n}" in mail.content]
+            assert len(got) == (1 if dies_at == "send" else 2)  # the answer may come again, and says to what
+            assert {answer.metadata["in_reply_to"] for answer in got} == {str(mail.id)}
+            assert len(await messages(first, first.task_id("echo", ANN))) == n + 1
+            assert echo.turns == n + 1
+        await swarm.shutdown()
+
+
+class TestRunning:
+    async def test_run_answers_until_stop(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        running = asyncio.create_task(bridge.run(0.01))
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await arrives(exchange, ANN)
+        bridge.stop()
+        await asyncio.wait_for(running, 20)
+        assert await exchange.receive(echo_id(bridge)) == []
+
+    async def test_run_does_not_wait_for_the_slow(self, exchange: Any, stack: AsyncExitStack) -> None:
+        gate = asyncio.Event()
+
+        swarm = build(
+            stack,
+            agent("echo", Echo(), supervises=True),
+            agent("slow", slow(gate, "at last"), supervises=True),
+        )
+        bridge = ExchangeBridge(plain(exchange), swarm)
+        await bridge.register()
+        await exchange.register(ANN)
+        running = asyncio.create_task(bridge.run(0.01))
+        await exchange.send(ANN, None, "Hello!")
+        await arrives(exchange, ANN, bridge.agent_ids["echo"])
+        bridge.stop()
+        await asyncio.sleep(0.05)
+        assert not running.done()
+        gate.set()
+        await asyncio.wait_for(running, 20)
+        assert [m.content for m in await exchange.receive(ANN, bridge.agent_ids["slow"])] == ["at last"]
+
+    async def test_what_fails_is_logged_and_tried_again(
+        self, exchange: Any, bridge: ExchangeBridge, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        wait, fails = bridge.swarm._runtime.wait, [True]
+
+        async def fail_once(*args: Any) -> Any:
+            if fails:
+                fails.pop()
+                raise TimeoutError("too slow")
+            return await wait(*args)
+
+        bridge.swarm._runtime.wait = fail_once  # type: ignore[method-assign]
+        with caplog.at_level(logging.ERROR, "mail.exchange"):
+            running = asyncio.create_task(bridge.run(0.01))
+            await exchange.send(ANN, echo_id(bridge), "Hello!")
+            await arrives(exchange, ANN)
+            bridge.stop()
+            await asyncio.wait_for(running, 20)
+        assert "could not answer" in caplog.text
+        assert len(await exchange.receive(ANN)) == 1
+        assert len(await messages(bridge, bridge.task_id("echo", ANN))) == 1
+
+
+class TestActions:
+    async def test_an_agent_writes_by_itself(self, exchange: Any, stack: AsyncExitStack) -> None:
+        me = agent_id("team", "writer")
+        actions = exchange_actions(plain(exchange), me, people={"Ann": ANN, "Liz": LIZ})
+
+        def write(view: View) -> Any:
+            if "Hello" in view.mail.body:
+                return [
+                    call("send_group_mail", to="Liz", content="Ann says hello", channel="news"),
+                    call("list_group"),
+                ]
+            return [complete("I have told Liz.")]
+
+        bridge = ExchangeBridge(
+            plain(exchange), build(stack, agent("writer", write, supervises=True, actions=actions))
+        )
+        await bridge.register()
+        for owner in (ANN, LIZ):
+            await exchange.register(owner)
+        await exchange.send(ANN, me, "Hello!")
+        await bridge.step()
+        (got,) = await exchange.receive(LIZ)
+        assert (got.sender, got.content, got.channel) == (me, "Ann says hello", "news")
+        assert [mail.content for mail in await exchange.receive(ANN)] == ["I have told Liz."]
+
+    async def test_all_is_everyone_else(self, exchange: Any) -> None:
+        for owner in (ANN, LIZ):
+            await exchange.register(owner)
+        send, _ = exchange_actions(plain(exchange), ANN)
+        assert await send({"to": "all", "content": "hello"}) == "sent to all"
+        assert await exchange.sync() == 1
+        (mail,) = await exchange.receive(LIZ, ANN)
+        assert mail.is_broadcast
+
+    async def test_ids_are_taken_as_well_as_names(self, exchange: Any) -> None:
+        await exchange.register(ANN)
+        send, _ = exchange_actions(plain(exchange), ANN)
+        await send({"to": str(ANN), "content": "note"})
+        assert await exchange.sync() == 1
+
+    async def test_an_unknown_name_is_told_who_there_is(self, exchange: Any) -> None:
+        await exchange.register(ANN)
+        send, _ = exchange_actions(plain(exchange), ANN, people={"Liz": LIZ})
+        with pytest.raises(BadRequest, match=r"nobody here is called 'Lisa'\. There are: Liz"):
+            await send({"to": "Lisa", "content": "hello"})
+
+    async def test_list_group_names_the_others(self, exchange: Any) -> None:
+        stranger = uuid4()
+        for owner in (ANN, LIZ, stranger):
+            await exchange.register(owner)
+        _, look = exchange_actions(plain(exchange), ANN, people={"Liz": LIZ})
+        assert sorted(json.loads(await look({})), key=lambda one: one["name"] != "Liz") == [
+            {"name": "Liz", "id": str(LIZ)},
+            {"name": str(stranger), "id": str(stranger)},
+        ]
+
+    def test_a_prefix_tells_the_actions_of_agents_apart(self) -> None:
+        from mail.exchange import Exchange
+
+        names = [action.name for action in exchange_actions(Exchange(), ANN, prefix="ann_")]
+        assert names == ["ann_send_group_mail", "ann_list_group"]
+
+
+def test_replies_of_foreign_mail_may_be_anything() -> None:
+    from mail.exchange.bridge import _replies
+
+    assert [_replies(Mail(sender=ANN, metadata={"replies": value})) for value in (2, "x", None)] == [2, 0, 0]

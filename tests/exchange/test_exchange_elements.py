@@ -1,0 +1,324 @@
+"""`Mail` and what an exchange is made of, as seed 003 and EXCHANGE.md describe them."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mail.errors import BadRequest
+from mail.exchange import OUTBOX, Element, Exchange, Flow, Mail, Pile, Progression
+
+ALICE, BOB = UUID("aaaaaaaa-0000-4000-8000-000000000001"), UUID("bbbbbbbb-0000-4000-8000-000000000002")
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(alphabet=st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(alphabet=st.characters(codec="utf-8"), max_size=5), inner)
+    ),
+    max_leaves=10,
+)
+MAILS = st.builds(
+    Mail,
+    sender=st.uuids(),
+    recipient=st.none() | st.uuids(),
+    content=JSON,
+    channel=st.none() | st.text(alphabet=st.characters(codec="utf-8")),
+    metadata=st.dictionaries(st.text(alphabet=st.characters(codec="utf-8"), max_size=5), JSON, max_size=3),
+    created_at=st.datetimes(timezones=st.just(UTC)),
+    id=st.uuids(),
+)
+
+
+class TestMail:
+    def test_sender_is_required(self) -> None:
+        with pytest.raises(ValidationError, match="sender"):
+            Mail(content="x")  # type: ignore[call-arg]
+
+    def test_defaults(self) -> None:
+        mail = Mail(sender=ALICE)
+        assert (mail.recipient, mail.content, mail.channel, mail.metadata) == (None, None, None, {})
+        assert mail.created_at.tzinfo is UTC
+
+    def test_uuid_strings_are_coerced(self) -> None:
+        mail = Mail(sender=str(ALICE), recipient=str(BOB))  # type: ignore[arg-type]
+        assert (mail.sender, mail.recipient) == (ALICE, BOB)
+
+    @pytest.mark.parametrize("field", ["sender", "recipient"])
+    def test_invalid_uuids_raise(self, field: str) -> None:
+        given: dict[str, Any] = {"sender": ALICE, field: "bob"}
+        with pytest.raises(ValueError, match=field):
+            Mail(**given)
+
+    def test_unknown_fields_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="subject"):
+            Mail(sender=ALICE, subject="x")  # type: ignore[call-arg]
+
+    def test_recipient_none_is_a_broadcast(self) -> None:
+        broadcast, direct = Mail(sender=ALICE), Mail(sender=ALICE, recipient=BOB)
+        assert (broadcast.is_broadcast, broadcast.is_direct) == (True, False)
+        assert (direct.is_broadcast, direct.is_direct) == (False, True)
+
+    @pytest.mark.parametrize("content", [None, "text", 1, {"a": [1]}, object(), lambda: None])
+    def test_any_content(self, content: Any) -> None:
+        assert Mail(sender=ALICE, content=content).content is content
+
+    def test_id_and_created_at_are_frozen(self) -> None:
+        mail = Mail(sender=ALICE)
+        for name, value in (("id", uuid4()), ("created_at", datetime.now(UTC))):
+            with pytest.raises(ValidationError, match="frozen"):
+                setattr(mail, name, value)
+
+    def test_what_is_assigned_is_checked(self) -> None:
+        mail = Mail(sender=ALICE)
+        with pytest.raises(ValidationError):
+            mail.recipient = "nobody"  # type: ignore[assignment]
+        mail.channel = "tasks"
+        assert mail.channel == "tasks"
+
+    def test_repr_has_ids_of_eight_characters(self) -> None:
+        assert repr(Mail(sender=ALICE, recipient=BOB)) == "Mail(aaaaaaaa -> bbbbbbbb)"
+
+    def test_repr_of_a_broadcast(self) -> None:
+        assert repr(Mail(sender=ALICE)) == "Mail(aaaaaaaa -> broadcast)"
+
+    def test_repr_has_the_channel_only_when_set(self) -> None:
+        assert repr(Mail(sender=ALICE, channel="tasks")) == "Mail(aaaaaaaa -> broadcast, channel='tasks')"
+
+    def test_hash_is_by_id(self) -> None:
+        mail = Mail(sender=ALICE, content=[])
+        other = Mail(sender=BOB, id=mail.id)
+        assert hash(mail) == hash(other) == hash(mail.id)
+        assert mail == other
+        assert mail != Mail(sender=ALICE, content=[])
+        assert len({mail, other}) == 1
+
+    @given(MAILS)
+    def test_dict_and_json_round_trip(self, mail: Mail) -> None:
+        for copy in (Mail.from_dict(mail.to_dict()), Mail.from_json(mail.to_json())):
+            assert copy.model_dump() == mail.model_dump()
+            assert repr(copy.content) == repr(mail.content)
+        if "Infinity" not in mail.to_json():
+            assert Mail.from_dict(json.loads(json.dumps(mail.to_dict()))).model_dump() == mail.model_dump()
+
+    def test_created_at_is_read_in_utc(self) -> None:
+        there = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=5)))
+        mail = Mail(sender=ALICE, created_at=there)
+        assert (mail.created_at, mail.created_at.tzinfo) == (there, UTC)
+
+    @pytest.mark.parametrize("content", [object(), b"\xff", "\ud800"])
+    def test_what_json_cannot_hold_says_so(self, content: Any) -> None:
+        mail = Mail(sender=ALICE, content=content)
+        for write in (mail.to_json, mail.to_dict):
+            if content == "\ud800" and write == mail.to_dict:
+                continue  # its dictionary is one, but no text can be made of it
+            with pytest.raises(BadRequest, match="can't be written as JSON"):
+                write()
+
+    def test_what_is_no_mail_says_why(self) -> None:
+        with pytest.raises(BadRequest, match=r"(?s)this is no Mail.*sender: .*subject: "):
+            Mail.from_dict({"sender": "x", "subject": "y"})
+        with pytest.raises(BadRequest, match="this is no Mail"):
+            Mail.from_json("{")
+
+
+class TestCollections:
+    def test_a_pile_finds_by_id_and_keeps_the_order(self) -> None:
+        mails = [Mail(sender=ALICE) for _ in range(3)]
+        pile = Pile[Mail]()
+        for mail in mails:
+            pile.add(mail)
+        assert list(pile) == mails
+        assert len(pile) == 3
+        assert mails[1] in pile
+        assert mails[1].id in pile
+        assert uuid4() not in pile
+        assert pile[mails[2].id] is mails[2]
+        assert pile.get(uuid4()) is None
+        with pytest.raises(BadRequest, match="already"):
+            pile.add(mails[0])
+        assert pile.pop(mails[0].id) is mails[0]
+        assert pile.pop(mails[0].id) is None
+
+    def test_a_pile_may_be_changed_while_it_is_read(self) -> None:
+        pile = Pile[Mail].model_validate({"elements": [Mail(sender=ALICE) for _ in range(3)]})
+        for mail in pile:
+            pile.pop(mail.id)
+        assert len(pile) == 0
+
+    def test_a_progression_is_an_order_of_ids(self) -> None:
+        ids = [uuid4() for _ in range(4)]
+        progression = Progression(name="x")
+        for id_ in ids:
+            progression.append(id_)
+        with pytest.raises(BadRequest, match="already"):
+            progression.append(ids[0])
+        assert progression.first() == ids[0]
+        assert progression.popleft() == ids[0]
+        assert progression.remove(ids[2])
+        assert not progression.remove(ids[2])
+        assert list(progression) == [ids[1], ids[3]]
+        assert ids[3] in progression
+        assert len(progression) == 2
+        assert [progression.popleft() for _ in range(3)] == [ids[1], ids[3], None]
+        assert progression.first() is None
+
+    def test_a_flow_has_items_and_orders(self) -> None:
+        flow = Flow[Mail, Progression](name="x")
+        flow.add_progression(Progression(name="a"))
+        first, second = Mail(sender=ALICE), Mail(sender=ALICE)
+        flow.add_item(first, "a")
+        flow.add_item(second)
+        assert flow.list_items("a") == [first]
+        assert flow.list_items("b") == []
+        assert flow.take("b", first.id) is None
+        with pytest.raises(BadRequest, match="already"):
+            flow.add_progression(Progression(name="a"))
+        with pytest.raises(BadRequest, match="no such item"):
+            flow.add_progression(Progression.model_validate({"name": "b", "order": [uuid4()]}))
+        with pytest.raises(BadRequest, match="no progression"):
+            flow.add_item(Mail(sender=ALICE), "b")
+        assert flow.take_first("a") is first
+        assert flow.take_first("a") is None
+        assert list(flow.items) == [second]
+
+    def test_collections_round_trip(self) -> None:
+        flow = Flow[Mail, Progression](name="x", metadata={"k": 1})
+        flow.add_progression(Progression(name="a"))
+        for n in range(3):
+            flow.add_item(Mail(sender=ALICE, content=n), "a")
+        copy = Flow[Mail, Progression].from_json(flow.to_json())
+        assert copy.to_dict() == flow.to_dict()
+        assert [mail.content for mail in copy.list_items("a")] == [0, 1, 2]
+        assert isinstance(next(iter(copy.items)), Mail)
+
+    @pytest.mark.parametrize("kind", [Element, Mail, Exchange])
+    def test_everything_is_an_element(self, kind: type[Element]) -> None:
+        assert issubclass(kind, Element)
+
+
+# ------------------------------------------------------------------------------------------ a whole exchange
+
+
+@pytest.fixture
+async def written() -> dict[str, Any]:
+    """An exchange with delivered and unsent mail, as JSON values."""
+    exchange = Exchange()
+    for owner in (ALICE, BOB):
+        exchange.register(owner)
+    exchange.send(ALICE, BOB, "delivered")
+    exchange.send(BOB, BOB, "to himself")
+    await exchange.sync()
+    exchange.send(ALICE, None, "sent")
+    exchange.send(ALICE, BOB, "sent too")
+    return exchange.to_dict()
+
+
+def box(written: dict[str, Any], owner: UUID) -> Any:
+    return next(flow for flow in written["flows"]["elements"] if flow["name"] == str(owner))
+
+
+def order(written: dict[str, Any], owner: UUID, name: str) -> list[str]:
+    (found,) = [order for order in box(written, owner)["progressions"]["elements"] if order["name"] == name]
+    return found["order"]  # type: ignore[no-any-return]
+
+
+async def test_the_whole_exchange_round_trips_through_json(written: dict[str, Any]) -> None:
+    exchange = Exchange.from_json(json.dumps(written))
+    assert exchange.to_dict() == written
+    assert json.loads(exchange.to_json()) == written
+    assert exchange.owner_ids == [ALICE, BOB]
+    assert exchange.id == UUID(written["id"])
+    assert await exchange.sync() == 2
+    assert [mail.content for mail in exchange.receive(BOB, ALICE)] == ["delivered", "sent", "sent too"]
+    assert exchange.pop_mail(BOB, BOB) is not None
+
+
+def test_outbox_mail_whose_sender_is_not_the_owner_is_refused(written: dict[str, Any]) -> None:
+    for item in box(written, ALICE)["items"]["elements"]:
+        item["sender"] = str(BOB)
+    with pytest.raises(BadRequest, match="must be the owner's own"):
+        Exchange.from_dict(written)
+
+
+def test_order_entries_without_items_are_refused(written: dict[str, Any]) -> None:
+    order(written, ALICE, OUTBOX).append(str(uuid4()))
+    with pytest.raises(BadRequest, match="no such item"):
+        Exchange.from_dict(written)
+
+
+def test_an_entry_that_is_twice_in_an_order_is_refused(written: dict[str, Any]) -> None:
+    entries = order(written, ALICE, OUTBOX)
+    entries.append(entries[0])
+    with pytest.raises(BadRequest, match="twice in the order"):
+        Exchange.from_dict(written)
+
+
+def test_inbox_entries_under_the_wrong_sender_are_refused(written: dict[str, Any]) -> None:
+    order(written, BOB, f"inbox_{BOB}").append(order(written, BOB, f"inbox_{ALICE}").pop())
+    with pytest.raises(BadRequest, match="must be from that sender"):
+        Exchange.from_dict(written)
+
+
+def test_inbox_entries_for_somebody_else_are_refused(written: dict[str, Any]) -> None:
+    for item in box(written, BOB)["items"]["elements"]:
+        item["recipient"] = str(ALICE)
+    with pytest.raises(BadRequest, match="must be for the owner"):
+        Exchange.from_dict(written)
+
+
+def test_two_flows_of_one_owner_are_refused(written: dict[str, Any]) -> None:
+    flows = written["flows"]["elements"]
+    flows[1] = {"name": flows[0]["name"]}
+    with pytest.raises(BadRequest, match="two mailboxes"):
+        Exchange.from_dict(written)
+
+
+def test_two_elements_of_one_id_are_refused(written: dict[str, Any]) -> None:
+    items = box(written, BOB)["items"]["elements"]
+    items.append(items[0])
+    with pytest.raises(BadRequest, match="same id"):
+        Exchange.from_dict(written)
+
+
+def test_two_progressions_of_one_name_are_refused(written: dict[str, Any]) -> None:
+    box(written, BOB)["progressions"]["elements"].append({"name": OUTBOX})
+    with pytest.raises(BadRequest, match="same name"):
+        Exchange.from_dict(written)
+
+
+def test_mail_in_two_progressions_is_refused(written: dict[str, Any]) -> None:
+    order(written, BOB, OUTBOX).extend(order(written, BOB, f"inbox_{BOB}"))
+    with pytest.raises(BadRequest, match="in two progressions"):
+        Exchange.from_dict(written)
+
+
+@pytest.mark.parametrize("name", ["inbox", "inbox_x", f"inbox_{ALICE.hex}", "drafts", None])
+def test_progressions_of_other_names_are_refused(written: dict[str, Any], name: str | None) -> None:
+    box(written, BOB)["progressions"]["elements"].append({"name": name})
+    with pytest.raises(BadRequest, match="neither"):
+        Exchange.from_dict(written)
+
+
+@pytest.mark.parametrize("name", ["Bob", None, ALICE.hex])
+def test_mailboxes_of_nobody_are_refused(written: dict[str, Any], name: str | None) -> None:
+    box(written, BOB)["name"] = name
+    with pytest.raises(BadRequest, match="not named after its owner"):
+        Exchange.from_dict(written)
+
+
+def test_flows_may_be_given() -> None:
+    flows = Pile[Flow[Mail, Progression]]()
+    flows.add(Flow[Mail, Progression](name=str(ALICE)))
+    exchange = Exchange(flows=flows)
+    assert exchange.has(ALICE)
+    exchange.send(ALICE, None, "hello")
+    assert len(Exchange(flows=None)) == 0  # type: ignore[arg-type]

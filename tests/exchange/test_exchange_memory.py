@@ -1,0 +1,357 @@
+"""`Exchange` in memory: what only it has, how it behaves among threads, what it costs, and a model of it."""
+
+import asyncio
+import sys
+import threading
+from collections import Counter, defaultdict
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from mail.exchange import OUTBOX, Exchange, Mail
+
+ALICE, BOB, CAROL = uuid4(), uuid4(), uuid4()
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    exchange = Exchange()
+    for owner in (ALICE, BOB, CAROL):
+        exchange.register(owner)
+    return exchange
+
+
+def test_outbox_is_called_outbox() -> None:
+    assert OUTBOX == "outbox"
+
+
+def test_len_and_in(exchange: Exchange) -> None:
+    assert len(exchange) == 3
+    assert ALICE in exchange
+    assert uuid4() not in exchange
+    assert "alice" not in exchange
+    assert exchange.owner_ids == [ALICE, BOB, CAROL]
+    assert len(exchange.flows) == 3
+
+
+def test_register_returns_the_flow_that_get_returns(exchange: Exchange) -> None:
+    owner = uuid4()
+    assert exchange.register(owner) is exchange.get(owner)
+    assert exchange.unregister(owner) is not None
+    assert len(exchange.flows) == 3
+
+
+async def test_a_broadcast_is_deep_copied(exchange: Exchange) -> None:
+    sent = exchange.send(ALICE, None, {"list": [1]}, metadata={"k": []})
+    await exchange.sync()
+    (for_bob,), (for_carol,) = exchange.receive(BOB), exchange.receive(CAROL)
+    for_bob.content["list"].append(2)
+    for_bob.metadata["k"].append(3)
+    assert sent.content == for_carol.content == {"list": [1]}
+    assert sent.metadata == for_carol.metadata == {"k": []}
+    assert sent.id == for_bob.id == for_carol.id
+
+
+async def test_content_that_cannot_be_copied_is_shared(exchange: Exchange) -> None:
+    content = [threading.Lock()]
+    exchange.send(ALICE, None, content)
+    assert await exchange.sync() == 1
+    assert exchange.receive(BOB)[0].content is exchange.receive(CAROL)[0].content is content
+
+
+async def test_collect_all_skips_those_that_vanish_meanwhile(exchange: Exchange) -> None:
+    class Vanishing:
+        def __deepcopy__(self, _: Any) -> Any:
+            exchange.unregister(BOB)
+            return self
+
+    exchange.send(ALICE, None, Vanishing())
+    exchange.send(BOB, CAROL, "too late")
+    exchange.send(CAROL, ALICE, "hello")
+    assert await exchange.collect_all() == 2
+    assert [mail.content for mail in exchange.receive(ALICE)] == ["hello"]
+
+
+async def test_a_copy_that_fails_for_good_loses_nothing(exchange: Exchange) -> None:
+    class Interrupting:
+        def __deepcopy__(self, _: Any) -> Any:
+            raise KeyboardInterrupt
+
+    exchange.send(ALICE, BOB, "before")
+    exchange.send(ALICE, None, Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        await exchange.collect(ALICE)
+    box = exchange.get(ALICE)
+    assert box is not None
+    assert len(box.list_items(OUTBOX)) == 1
+    assert [mail.content for mail in exchange.receive(BOB)] == ["before"]
+    assert exchange.receive(CAROL) == []
+
+
+async def test_a_sync_that_is_cancelled_loses_nothing(exchange: Exchange) -> None:
+    for n in range(500):
+        exchange.send(ALICE, BOB, n)
+    syncing = asyncio.create_task(exchange.sync())
+    await asyncio.sleep(0)
+    syncing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await syncing
+    assert 0 < len(exchange.receive(BOB)) < 500
+    await exchange.sync()
+    assert [mail.content for mail in exchange.receive(BOB)] == list(range(500))
+
+
+async def test_mail_that_is_not_the_owners_is_dropped(exchange: Exchange) -> None:
+    """What `send` would never do can be done by hand."""
+    box = exchange.get(ALICE)
+    assert box is not None
+    box.add_item(Mail(sender=BOB, recipient=CAROL, content="forged"), OUTBOX)
+    assert await exchange.sync() == 0
+    assert exchange.receive(CAROL) == []
+
+
+async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
+    threads = [threading.Thread(target=lambda: asyncio.run(exchange.run(3600))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    async with asyncio.timeout(20):
+        while len(exchange._repeater._running) < 3:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(exchange.stop)
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 20)
+        assert not thread.is_alive()
+
+
+def test_threads_that_send_sync_and_pop_lose_and_double_nothing() -> None:
+    owners = [uuid4() for _ in range(4)]
+    exchange = Exchange()
+    for owner in owners:
+        exchange.register(owner)
+    counts: list[int] = []
+    popped: list[tuple[UUID, UUID, int]] = []
+    is_sending = threading.Event()
+    is_sending.set()
+
+    def send(sender: UUID) -> None:
+        for n in range(300):
+            exchange.send(sender, None if n % 10 == 0 else owners[n % 4], n)
+
+    def sync() -> None:
+        while is_sending.is_set():
+            counts.append(asyncio.run(exchange.sync()))
+
+    def pop(owner: UUID) -> None:
+        while is_sending.is_set():
+            popped.extend(pop_all(owner))
+
+    def pop_all(owner: UUID) -> list[tuple[UUID, UUID, int]]:
+        found = []
+        for sender in owners:
+            while (mail := exchange.pop_mail(owner, sender)) is not None:
+                found.append((owner, sender, mail.content))
+        return found
+
+    senders = [threading.Thread(target=send, args=(owner,)) for owner in owners]
+    others = [threading.Thread(target=sync) for _ in range(3)]
+    others += [threading.Thread(target=pop, args=(owner,)) for owner in owners]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in (*senders, *others):
+            thread.start()
+        for thread in senders:
+            thread.join()
+        is_sending.clear()
+        for thread in others:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    counts.append(asyncio.run(exchange.sync()))
+    for owner in owners:
+        popped += pop_all(owner)
+    assert sum(counts) == 4 * 300
+    expected = Counter(
+        (owner, sender, n)
+        for sender in owners
+        for n in range(300)
+        for place, owner in enumerate(owners)
+        if (owner != sender if n % 10 == 0 else n % 4 == place)
+    )
+    assert Counter(popped) == expected
+    for owner in owners:
+        for sender in owners:
+            got = [n for to, by, n in popped if (to, by) == (owner, sender)]
+            assert got == sorted(got)
+
+
+# ----------------------------------------------------------------------------------------------------- costs
+
+
+def lines_run(entities: int, mails: int, broadcasts: int = 0) -> int:
+    """How many lines of Python, and look-ups of ids, a sync and the reading of all mail take."""
+    owners = [uuid4() for _ in range(entities)]
+    exchange = Exchange()
+    for owner in owners:
+        exchange.register(owner)
+    for n in range(mails):
+        exchange.send(owners[n % entities], owners[n * 7 % entities], n)
+    for n in range(broadcasts):
+        exchange.send(owners[n % entities], None, n)
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    monitoring, tool = sys.monitoring, 4
+    monitoring.use_tool_id(tool, "lines")
+    monitoring.register_callback(tool, monitoring.events.LINE, note)
+    monitoring.set_events(tool, monitoring.events.LINE)
+    try:
+        routed = asyncio.run(exchange.sync())
+        for owner in owners:
+            for mail in exchange.receive(owner):
+                exchange.pop_mail(owner, mail.sender)
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+    assert routed == mails + broadcasts
+    return count
+
+
+def test_sync_is_linear_in_the_mail_routed() -> None:
+    """Lines of Python, those of UUID.__hash__ among them: so each look-up in a dictionary counts."""
+    few, many = lines_run(100, 2_000), lines_run(100, 20_000)
+    assert many < 11 * few
+
+
+def test_sync_is_linear_in_the_recipients_of_broadcasts() -> None:
+    few, many = lines_run(100, 0, 20), lines_run(400, 0, 20)
+    assert many < 4.4 * few
+
+
+def test_a_thousand_entities_and_a_hundred_thousand_mails() -> None:
+    per_mail = lines_run(1_000, 10_000) / 10_000
+    assert lines_run(1_000, 100_000) / 100_000 < 1.1 * per_mail
+
+
+async def test_a_sync_lets_others_have_the_loop(exchange: Exchange) -> None:
+    for n in range(1_000):
+        exchange.send(ALICE, BOB, n)
+    turns = 0
+    syncing = asyncio.create_task(exchange.sync())
+    while not syncing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 10
+
+
+# ----------------------------------------------------------------------------------------------------- a model
+
+PEOPLE = [UUID(int=n + 1) for n in range(4)]
+SOMEBODY = st.sampled_from(PEOPLE)
+
+
+class Machine(RuleBasedStateMachine):
+    """An exchange and a plain model of it, which see the same calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchange = Exchange()
+        self.outboxes: dict[UUID, list[tuple[UUID | None, int]]] = {}
+        self.inboxes: dict[UUID, defaultdict[UUID, list[int]]] = {}
+        self.number = 0
+
+    @rule(owner=SOMEBODY)
+    def register(self, owner: UUID) -> None:
+        if owner in self.outboxes:
+            with pytest.raises(ValueError, match="already registered"):
+                self.exchange.register(owner)
+            return
+        self.exchange.register(owner)
+        self.outboxes[owner], self.inboxes[owner] = [], defaultdict(list)
+
+    @rule(owner=SOMEBODY)
+    def unregister(self, owner: UUID) -> None:
+        box = self.exchange.unregister(owner)
+        assert (box is not None) == (owner in self.outboxes)
+        if box is not None:
+            assert [mail.content for mail in box.list_items(OUTBOX)] == [n for _, n in self.outboxes[owner]]
+            del self.outboxes[owner], self.inboxes[owner]
+
+    @rule(sender=SOMEBODY, recipient=st.none() | SOMEBODY)
+    def send(self, sender: UUID, recipient: UUID | None) -> None:
+        self.number += 1
+        if sender not in self.outboxes:
+            with pytest.raises(ValueError, match="not registered"):
+                self.exchange.send(sender, recipient, self.number)
+            return
+        self.exchange.send(sender, recipient, self.number)
+        self.outboxes[sender].append((recipient, self.number))
+
+    def _collect(self, owner: UUID) -> int:
+        routed = 0
+        for recipient, n in self.outboxes[owner]:
+            to = [
+                each
+                for each in self.inboxes
+                if (each == recipient if recipient is not None else each != owner)
+            ]
+            for each in to:
+                self.inboxes[each][owner].append(n)
+            routed += bool(to)
+        self.outboxes[owner] = []
+        return routed
+
+    @rule(owner=SOMEBODY)
+    def collect(self, owner: UUID) -> None:
+        if owner not in self.outboxes:
+            with pytest.raises(ValueError, match="not registered"):
+                asyncio.run(self.exchange.collect(owner))
+            return
+        assert asyncio.run(self.exchange.collect(owner)) == self._collect(owner)
+
+    @rule()
+    def sync(self) -> None:
+        assert asyncio.run(self.exchange.sync()) == sum(map(self._collect, list(self.outboxes)))
+
+    @rule(owner=SOMEBODY, sender=SOMEBODY)
+    def pop(self, owner: UUID, sender: UUID) -> None:
+        mail = self.exchange.pop_mail(owner, sender)
+        waiting = self.inboxes.get(owner, {}).get(sender, [])
+        assert (mail and mail.content) == (waiting.pop(0) if waiting else None)
+
+    @precondition(lambda self: self.inboxes)
+    @rule(owner=SOMEBODY, last=st.booleans())
+    def remove(self, owner: UUID, last: bool) -> None:
+        mails = self.exchange.receive(owner)
+        if mails:
+            mail = mails[-1 if last else 0]
+            assert self.exchange.remove_mail(owner, mail)
+            self.inboxes[owner][mail.sender].remove(mail.content)
+
+    @rule()
+    def save_and_load(self) -> None:
+        self.exchange = Exchange.from_json(self.exchange.to_json())
+
+    @invariant()
+    def agree(self) -> None:
+        assert self.exchange.owner_ids == list(self.outboxes)
+        for owner in PEOPLE:
+            for sender in PEOPLE:
+                got = [mail.content for mail in self.exchange.receive(owner, sender)]
+                assert got == self.inboxes.get(owner, {}).get(sender, [])
+            pending = sum(map(len, self.inboxes.get(owner, {}).values()))
+            assert len(self.exchange.receive(owner)) == pending
+            box = self.exchange.get(owner)
+            if box is not None:
+                assert len(box.items) == pending + len(self.outboxes[owner])
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

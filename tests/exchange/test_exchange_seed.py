@@ -1,0 +1,281 @@
+"""Every Python sample and signature of seed 003; of the samples, only the line that imports is changed."""
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from support.api import agent
+from support.llm_stub import LLMStub, call, reply
+from support.seeds import _read, text_of
+
+import mail.exchange
+from mail import MAILSwarmTemplate
+from mail.exchange import OUTBOX, Element, Exchange, Flow, Mail, Progression
+from mail.factories import LiteLLMSupervisorFunction
+from mail.factories.models import close_clients
+
+TEXT = text_of("003")
+SAMPLES = {block.number: block.code for block in _read("003", TEXT) if block.language == "python"}
+
+pytestmark = pytest.mark.skipif(not TEXT, reason="the seeds are not at hand")
+
+IMPORT = ("from lionpride.session.mail import", "from mail.exchange import")
+
+METHODS = {
+    4: "register",
+    6: "unregister",
+    7: "get",
+    8: "has",
+    9: "send",
+    11: "receive",
+    13: "pop_mail",
+    14: "sync",
+    16: "collect",
+    17: "collect_all",
+    18: "run",
+    19: "stop",
+}
+CLASSES = {1: Mail, 3: Exchange}
+RUN = (2, 5, 10, 12, 15, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29)
+
+ALICE, BOB = uuid4(), uuid4()
+
+
+def code(number: int) -> str:
+    return SAMPLES[number].replace(*IMPORT)
+
+
+async def run(text: str, space: dict[str, Any]) -> None:
+    compiled = compile(text, "seed 003", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if inspect.isawaitable(result := eval(compiled, space)):
+        await result
+
+
+@pytest.fixture
+def space() -> dict[str, Any]:
+    """What a reader of the fragments has by then."""
+    exchange = Exchange()
+    for owner in (ALICE, BOB):
+        exchange.register(owner)
+    return {
+        "__name__": "seed",
+        "asyncio": asyncio,
+        "uuid4": uuid4,
+        "Exchange": Exchange,
+        "exchange": exchange,
+        "alice": ALICE,
+        "bob": BOB,
+        "alice_id": uuid4(),
+    }
+
+
+def test_every_sample_is_run_or_is_a_signature() -> None:
+    assert sorted([*METHODS, *CLASSES, *RUN]) == list(SAMPLES)
+
+
+@pytest.mark.parametrize("number", METHODS)
+def test_every_method_has_the_documented_signature(number: int) -> None:
+    """Ours may take more, by keyword."""
+    text = SAMPLES[number].strip() + ": ..."
+    (wanted,) = ast.parse(text).body
+    assert isinstance(wanted, ast.FunctionDef | ast.AsyncFunctionDef)
+    method = getattr(Exchange, METHODS[number])
+    assert wanted.name == METHODS[number]
+    assert inspect.iscoroutinefunction(method) == isinstance(wanted, ast.AsyncFunctionDef)
+    space: dict[str, Any] = {"UUID": UUID, "Flow": Flow, "Mail": Mail, "Progression": Progression, "Any": Any}
+    exec(text, space)
+    documented = inspect.signature(space[wanted.name])
+    found = inspect.signature(method, eval_str=True)
+    for name, parameter in documented.parameters.items():
+        assert found.parameters[name].default == parameter.default
+        assert found.parameters[name].kind == parameter.kind
+        assert found.parameters[name].annotation == parameter.annotation
+    assert list(found.parameters)[: len(documented.parameters)] == list(documented.parameters)
+    for name in found.parameters.keys() - documented.parameters.keys():
+        assert found.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    assert found.return_annotation == documented.return_annotation
+
+
+@pytest.mark.parametrize("number", CLASSES)
+def test_every_class_takes_the_documented_fields(number: int) -> None:
+    cls = CLASSES[number]
+    assert issubclass(cls, Element)
+    (wanted,) = (
+        node
+        for node in ast.walk(ast.parse(SAMPLES[number].split("\nclass")[0]))
+        if isinstance(node, ast.ImportFrom)
+    )
+    assert {name.name for name in wanted.names} <= set(mail.exchange.__all__)
+    fields = re.findall(r"^        (\w+): .*?(?:= (\w+))?, *(?:#.*)?$", SAMPLES[number], re.MULTILINE)
+    assert fields
+    for name, default in fields:
+        field = cls.model_fields[name]
+        assert field.is_required() != (default == "None")
+    assert {"id", "created_at", "metadata"} <= set(cls.model_fields)
+
+
+def test_every_attribute_and_property_of_the_tables() -> None:
+    mail_part, exchange_part = TEXT.split("\n## Exchange\n")
+    for cls, part in ((Mail, mail_part), (Exchange, exchange_part)):
+        names = re.findall(r"^\| `(\w+)` +\|", part, re.MULTILINE)
+        assert len(names) > 5 or cls is Exchange
+        element = cls(sender=ALICE) if cls is Mail else cls()
+        for name in names:
+            assert hasattr(element, name), name
+
+
+async def test_usage_of_mail(space: dict[str, Any]) -> None:
+    await run(code(2), space)
+    assert space["dm"].is_direct
+    assert not space["dm"].is_broadcast
+    assert space["broadcast"].is_broadcast
+    assert (space["task_msg"].content, space["task_msg"].channel) == ({"task": "analyze"}, "tasks")
+
+
+async def typed(number: int, space: dict[str, Any]) -> Any:
+    """Type the lines behind the prompts; returns the value of the last one."""
+    lines = [line[4:].split("  #")[0] for line in code(number).splitlines() if line.startswith(">>> ")]
+    for line in lines[:-1]:
+        await run(line, space)
+    result = eval(compile(lines[-1], "seed", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), space)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def test_what_is_typed_behind_prompts(space: dict[str, Any]) -> None:
+    assert await typed(5, dict(space)) is True
+    mail = await typed(10, space)
+    assert repr(mail) == f"Mail({str(ALICE)[:8]} -> {str(BOB)[:8]})"
+    await space["exchange"].sync()
+    assert await typed(12, space) == "Hello!"
+    for n in range(3):
+        space["exchange"].send(ALICE, BOB, n)
+    assert await typed(15, space) == 3
+
+
+async def test_outbox_constant(space: dict[str, Any]) -> None:
+    await run(code(20), space)
+    assert space["OUTBOX"] == OUTBOX
+
+
+def test_two_entities(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(code(21), "seed", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == "Hello Bob!\n"
+
+
+@pytest.mark.parametrize(("number", "name"), [(22, "broadcast_example"), (23, "channel_example")])
+async def test_broadcast_and_channels(number: int, name: str, space: dict[str, Any]) -> None:
+    await run(code(number), space)
+    await space[name]()
+
+
+async def test_continuous_sync(space: dict[str, Any]) -> None:
+    worked = []
+
+    async def some_agent_workflow() -> None:
+        worked.append(True)
+        await asyncio.sleep(0.01)
+
+    space["some_agent_workflow"] = some_agent_workflow
+    await run(code(24), space)
+    await asyncio.wait_for(space["continuous_sync"](), 20)
+    assert worked
+
+
+class TestSessionAndBranch:
+    """The sample that asks a model: a session is one of our swarms."""
+
+    @pytest.fixture
+    async def stub(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LLMStub]:
+        with LLMStub() as stub:
+            for name, value in stub.environ.items():
+                monkeypatch.setenv(name, value)
+            yield stub
+            await close_clients()
+            await asyncio.sleep(0)
+
+    async def test_an_agent_sends_what_its_model_says_to_another(
+        self, stub: LLMStub, space: dict[str, Any]
+    ) -> None:
+        stub.script(reply(call("task_complete", finish_message="Analysis complete")))
+
+        def session(default_generate_model: str) -> Any:
+            analyst = agent(
+                "main",
+                factory=LiteLLMSupervisorFunction,
+                supervises=True,
+                agent_params={"llm": default_generate_model, "system": "You analyze."},
+                tool_format="responses",
+            )
+            swarm = MAILSwarmTemplate(name="session", version="1", agents=[analyst], entrypoint="main")
+            return swarm.instantiate({"user_token": "dummy"})
+
+        text = code(25).replace("from lionpride import Session, iModel\n", "")
+        text = text.replace("Session(", "session(").replace(
+            'iModel(provider="openai", model="gpt-4o-mini")', '"openai/gpt-4o-mini"'
+        )
+        text = re.sub(r"    branch_a = .*\n", "", text)
+        text = text.replace(
+            '    result = "Analysis complete"\n',
+            "    response, _ = await session_a.post_message_and_run('Analyze this.')\n"
+            "    result = response['message']['body']\n    await session_a.shutdown()\n",
+        )
+        text += "        return task, incoming\n"
+        space["session"] = session
+        await run(text, space)
+        task, incoming = await space["multi_agent_session"]()
+        assert task == "review"
+        assert incoming.content["result"] == "Analysis complete"
+        assert (len(stub.requests), stub.complaints) == (1, [])
+
+
+class TestPitfalls:
+    async def test_forgetting_to_sync(self, space: dict[str, Any]) -> None:
+        wrong, fix = code(26).split("# FIX")
+        await run(wrong, space)
+        assert space["messages"] == []
+        await run("# FIX" + fix, space)
+        assert len(space["messages"]) == 2
+
+    async def test_unregistered_entities(self, space: dict[str, Any]) -> None:
+        wrong, fix = code(27).split("# FIX")
+        space["exchange"] = Exchange()
+        await run(wrong, space)
+        assert space["exchange"].receive(BOB) == []
+        assert (await space["exchange"].sync(), len(space["exchange"])) == (0, 1)
+        space["exchange"] = Exchange()
+        await run("# FIX" + fix, space)
+        assert await space["exchange"].sync() == 1
+
+    async def test_content_that_is_changed(self, space: dict[str, Any]) -> None:
+        await run(code(28), space)
+        await space["exchange"].sync()
+        assert space["exchange"].receive(BOB)[0].content == {"msg": "Hello"}
+
+    async def test_receive_in_a_loop(self, space: dict[str, Any]) -> None:
+        class Endless(Exception):
+            pass
+
+        seen: list[Mail] = []
+
+        def process(mail: Mail) -> None:
+            seen.append(mail)
+            if len(seen) > 9:
+                raise Endless
+
+        space["process"] = process
+        exchange = space["exchange"]
+        for n in range(3):
+            exchange.send(ALICE, BOB, n)
+        await exchange.sync()
+        wrong, fix = code(29).split("# FIX")
+        with pytest.raises(Endless):
+            await run(wrong, space)
+        assert {mail.content for mail in seen} == {0}
+        seen.clear()
+        await run("# FIX" + fix, space)
+        assert [mail.content for mail in seen] == [0, 1, 2]
