@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("server")(server.server)
-app.command("client")(client.client)
+app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)
 app.command("ping")(ping.ping)
@@ -27,6 +27,10 @@ app.command("db-init")(database.db_init)
 app.command("register")(register.register)
 app.add_typer(task.app, name="task")
 app.add_typer(token.app, name="token")
+
+
+BROKEN_PIPE = 128 + 13
+"""The exit code where nobody reads the output any more: as shells tell it of tools that SIGPIPE has ended."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +42,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, ConfigurationError) else 1
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # of which typer makes a 1
+            return BROKEN_PIPE
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0
 
