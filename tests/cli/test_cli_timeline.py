@@ -51,15 +51,13 @@ def test_a_default_subject_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("kind", "description", "who", "text"),
     [
-        ("await_message", "agent 'a' is awaiting a new message: b", "a", "is awaiting a new message: b"),
         (
-            "action_call",
-            "agent w executing action tool: t with args: {}",
-            "w",
-            "executing action tool: t with args: {}",
+            "await_message",
+            "agent 'a' is awaiting a new message: b",
+            "a",
+            "agent 'a' is awaiting a new message: b",
         ),
-        ("action_complete", "action complete (caller = w):\n84", "w", "84"),
-        ("agent_error", "agent 'a' made an error: no", "a", "made an error: no"),
+        ("action_complete", "action complete (caller = w):\n84", "w", "action complete (caller = w): 84"),
         ("help_called", "something else", "", "something else"),
     ],
 )

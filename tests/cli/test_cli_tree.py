@@ -56,7 +56,7 @@ def test_what_was_done_is_below_who_asked_for_it() -> None:
     assert outline(roots) == [
         (
             "plan",
-            [("ask a", ["a says"]), ("ask b", ["executing action tool: t", "b says"]), "done"],
+            [("ask a", ["a says"]), ("ask b", ["agent b executing action tool: t", "b says"]), "done"],
         )
     ]
 
@@ -72,12 +72,15 @@ def test_every_message_from_outside_begins_a_tree() -> None:
             end("second"),
         ]
     )
-    assert outline(roots) == [("one", ["first"]), ("two", [("tell all", ["84"]), "second"])]
+    assert outline(roots) == [
+        ("one", ["first"]),
+        ("two", [("tell all", ["action complete (caller = b): 84"]), "second"]),
+    ]
 
 
 def test_events_of_nobody_and_an_end_without_a_start_are_shown() -> None:
     assert outline(read_tree([note("agent_error", "x", "agent 'x' failed: why"), end("so")])) == [
-        ("failed: why", ["so"])
+        ("agent 'x' failed: why", ["so"])
     ]
     assert outline(read_tree([end("so")])) == ["so"]
     assert read_tree([]) == []

@@ -1,6 +1,9 @@
 """Lines at the prompt: how they are cut, understood, completed and kept."""
 
 import json
+import random
+import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from mail.cli.repl.completion import candidates
 from mail.cli.repl.history import history_file, holds_secret, open_history
 from mail.cli.repl.session import Session, reveal
 from mail.cli.repl.shell import PlainLines
-from mail.cli.repl.words import scan, split
+from mail.cli.repl.words import Scanned, scan, split
 
 # --------------------------------------------------------------------------------------------------- words
 
@@ -42,6 +45,61 @@ def test_what_is_not_whole_goes_on(typed: str) -> None:
     assert not scan(typed).is_whole
     with pytest.raises(ValueError, match="No "):
         split(typed)
+
+
+def test_words_are_cut_as_the_standard_library_cuts_them() -> None:
+    """`shlex` takes quadratic time, and knows nothing of lines that go on; else they agree."""
+    chance = random.Random(0)
+    for _ in range(5_000):
+        typed = "".join(chance.choices("ab '\"\\\t", k=chance.randrange(12)))
+        try:
+            expected = shlex.split(typed)
+        except ValueError:
+            assert not scan(typed).is_whole, typed
+            continue
+        assert scan(typed).is_whole, typed
+        assert split(typed) == expected, typed
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["x", "message '{}'", 'message "{}"', "a 'b'\"c\" ", "\\x"],
+    ids=["a word", "single quotes", "double quotes", "many words", "backslashes"],
+)
+def test_words_are_cut_in_time_in_proportion_to_the_length(typed: str) -> None:
+    """Sixteen times the length takes sixteen times as long and not 256 times; the shortest of some runs is no accident."""
+
+    def seconds(length: int) -> float:
+        line = typed.format("x" * length) if "{}" in typed else typed * (length // len(typed))
+        runs = []
+        for _ in range(5):
+            begun = time.process_time()
+            split(line)
+            scan(line)
+            runs.append(time.process_time() - begun)
+        return min(runs)
+
+    seconds(1_000)  # compiled, and in the cache
+    assert seconds(320_000) < 64 * max(seconds(20_000), 1e-4)
+
+
+def test_lines_that_go_on_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = []
+
+    def count(typed: str, *rest: str) -> Scanned:
+        scanned.append(len(typed))
+        return scan(typed, *rest)
+
+    monkeypatch.setattr("mail.cli.repl.shell.scan", count)
+    lines = ["message 'begun\n", *(f"line {n}\n" for n in range(1_000)), "and ended'\n", "whoami"]
+    one, two = read_all(lines)
+    assert (split(one)[1].count("\n"), two) == (1_001, "whoami")
+    assert sum(scanned) <= sum(map(len, lines))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_command() -> None:
+    assert list(read_all(["\ufeff# a comment\n", "whoami\n"])) == ["whoami\n"]
+    assert list(read_all(["\ufeffwhoami"])) == ["whoami"]
 
 
 def read_all(lines: list[str]) -> Iterator[str]:

@@ -72,7 +72,12 @@ def test_a_message_and_its_task(piped: Piped) -> None:
         "task piped",
         "tasks --limit 1 --status completed",
     )
-    assert answer == {"response": "6*7 = 42.", "task_id": "piped", "events": None}
+    assert answer == {
+        "response": "6*7 = 42.",
+        "task_id": "piped",
+        "status": "completed",
+        "events": None,
+    }
     assert events["events"][0]["event"] == "new_message"
     assert (task["task_id"], task["generation"]) == ("piped", 2)
     assert list(listed) == ["piped"]
@@ -168,6 +173,97 @@ def test_responses_need_a_server_for_debugging(piped: Piped) -> None:
     assert "endpoint" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["message", "message-stream"])
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        ("1+1", "completed", 0),
+        ("1+1 --kwargs '{\"timeout\": 0.0001}'", "failed", 3),
+        ("'ask a human: may I?'", "paused", 4),
+    ],
+)
+def test_the_exit_code_tells_how_the_task_has_ended(
+    piped: Piped, command: str, text: str, status: str, code: int
+) -> None:
+    done = piped("whoami", flags=("--json", "-c", f"{command} {text}", "-c", "whoami"))
+    assert (done.returncode, done.stderr) == (code, "")
+    *_, answer, whoami = map(json.loads, done.stdout.splitlines())
+    assert whoami["id"] == "user", "the commands behind it are performed"
+    if command == "message":
+        assert (answer["status"], answer["events"]) == (status, None)
+
+
+def test_a_message_to_a_swarm_that_is_not_there_has_failed(piped: Piped) -> None:
+    done = piped("message-interswarm hi foo@nowhere", flags=("--json",))
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["status"]) == (3, "failed")
+    assert answer["response"]["message"]["subject"] == "::task_error::"
+    assert piped.server.task(answer["task_id"])["status"] == "failed"
+
+
+def test_a_task_that_was_paused_and_goes_on_is_not_paused_in_the_end(piped: Piped) -> None:
+    kwargs = '\'{"breakpoint_tool_call_result": "yes"}\''
+    done = piped(
+        "message 'ask a human: may I?' --task-id goes-on",
+        f"message '' --task-id goes-on --resume-from breakpoint_tool_call --kwargs {kwargs}",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "goes-on has failed" not in done.stdout
+
+
+def test_a_command_that_fails_counts_for_more_than_a_task_that_does(piped: Piped) -> None:
+    done = piped("message 1+1 --kwargs '{\"timeout\": 0.0001}' --task-id late", "nonsense")
+    assert done.returncode == 1
+    assert "task late has failed" in done.stdout
+
+
+def test_commands_as_flags_are_each_whole_by_themselves(piped: Piped) -> None:
+    done = piped(flags=("-c", "message don't", "-c", "whoami"))
+    assert (done.returncode, done.stdout) == (1, "user (user)\n")
+    assert done.stderr.count("not complete") == 1
+    done = piped(flags=("-c", "message don't", "-c", "message can't"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("not complete") == 2
+
+
+def test_a_task_s_id_is_quoted_where_that_is_needed(piped: Piped) -> None:
+    done = piped("message 'ask a human: may I?' --task-id \"it's mine\"")
+    advice = done.stdout.splitlines()[-1].strip()
+    assert piped(advice).stdout.splitlines()[-2:] == ["Answer: your answer", "task it's mine"]
+
+
+def test_times_are_those_since_the_task_began_wherever_they_are_shown(piped: Piped) -> None:
+    piped("message 1+1 --task-id timed")
+    for command in ("message-stream 2+2", "message 3+3 --show-events"):
+        shown = piped(f"{command} --task-id timed").stdout.splitlines()
+        lines = [line for line in shown if " ms  " in line or " s  " in line]
+        assert len(lines) > 5
+        assert lines == piped("task timed -e").stdout.splitlines()[-len(lines) :]
+    watched = piped("task-watch timed --after 3").stdout.splitlines()
+    assert watched[0] == next(
+        line for line in piped("task timed -e").stdout.splitlines() if line == watched[0]
+    )
+
+
+def test_a_refused_message_leaves_no_task_behind(piped: Piped) -> None:
+    done = piped("message 1+1 --task-id good", "message hi --entrypoint nobody", "task")
+    assert done.stderr.count("mail: ") == 1
+    assert "task        good" in done.stdout
+
+
+def test_bytes_that_are_no_text_are_an_error_of_ours(piped: Piped) -> None:
+    done = subprocess.run(
+        [*MAIL, "client", piped.server.url, "--api-key", piped.server.tokens["user"], "-c", b"message \xff"],
+        cwd=piped.folder,
+        env=environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"mail: POST /message can't be written")
+
+
 def test_commands_as_flags(piped: Piped) -> None:
     done = piped("ping", flags=("-c", "whoami", "--command", "health"))
     assert (done.returncode, done.stdout) == (0, "user (user)\nexample-no-proxy is healthy\n")
@@ -208,8 +304,8 @@ def test_a_reader_that_goes_away_ends_it(piped: Piped) -> None:
             process.stdin.close()
         except BrokenPipeError:
             pass
-        assert process.wait(PATIENCE) == 1
-        assert "Traceback" not in process.stderr.read()
+        assert process.wait(PATIENCE) == 141
+        assert process.stderr.read() == ""
 
 
 def test_output_holds_nothing_that_a_terminal_obeys(waiting: ServerProcess, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.server_process import ServerProcess
+from support.server_process import ServerProcess, eventually
 from support.terminal import Terminal
 
 PROMPT = "mail>"
@@ -84,9 +84,36 @@ def test_ctrl_c_returns_to_the_prompt_and_ctrl_d_leaves(
         terminal.expect(f"mail: stopped\n{PROMPT}")
         (waiting.folder / "go").touch()
         terminal.type("task-watch held\r")
-        terminal.expect(f"Answer: gone\n{PROMPT}")
+        terminal.expect(f"Answer: gone\ntask held\n{PROMPT}")
         terminal.type("\x04")
         assert terminal.end() == 0
+
+
+def test_a_message_that_nobody_waits_for_any_more_is_the_last_task(
+    waiting: ServerProcess, tmp_path: Path, state: dict[str, str]
+) -> None:
+    with open_client(waiting, tmp_path, state) as terminal:
+        terminal.expect(PROMPT)
+        terminal.type("message first --task-id one\r")
+        (waiting.folder / "go").touch()
+        terminal.expect(f"task one\n{PROMPT}")
+        (waiting.folder / "go").unlink()
+        terminal.type("message a second question\r")
+        eventually(lambda: len(list_tasks(waiting)) == 2, "the second message has arrived")
+        terminal.type("\x03")
+        terminal.expect(f"mail: stopped\n{PROMPT}")
+        terminal.type("task\r")
+        terminal.expect("user → waiter  a second question")
+        (waiting.folder / "go").touch()
+        terminal.type("task-watch\r")
+        assert "a second question" in terminal.expect("Answer: gone")
+        terminal.type("exit\r")
+        assert terminal.end() == 0
+
+
+def list_tasks(server: ServerProcess) -> dict[str, object]:
+    with server.client() as client:
+        return dict(client.get("/tasks").json())
 
 
 def test_ctrl_c_ends_a_client_that_nobody_types_to(

@@ -1,6 +1,7 @@
 """What programs read: JSON, exit codes, and the completion of shells."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,26 @@ def test_demo(tmp_path: Path) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["id"] for event in events] == [str(n + 1) for n in range(len(events))]
     assert events[-1]["data"]["response"] == "2**5 = 32."
+
+
+def test_the_demo_says_how_to_answer(tmp_path: Path) -> None:
+    done = run_mail("demo", "ask a human: isn't it?", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    (command,) = [line for line in done.stdout.splitlines() if "--resume-from" in line]
+    with ServerProcess(tmp_path) as server:
+        words = shlex.split(command.replace("TOKEN", server.tokens["user"]))
+        variable, _, key = words[0].partition("=")
+        words = [word.replace("http://localhost:8000", server.url) for word in words[2:]]
+        answered = run_mail(*words, cwd=tmp_path, env={variable: key})
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert "Answer: your answer" in answered.stdout
+
+
+def test_register(tmp_path: Path) -> None:
+    done = run_mail("register", "--steps", "macos", "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert (told["registered"], told["platform"]) == (False, "macos")
+    assert told["steps"] == run_mail("register", "--steps", "macos", cwd=tmp_path).stdout.rstrip("\n")
 
 
 def test_tables(tmp_path: Path) -> None:

@@ -128,11 +128,14 @@ def test_client_and_ping_without_a_url_say_what_is_missing(tmp_path: Path) -> No
         assert "MAIL_SERVER" in run_mail(command, "--help", cwd=tmp_path).stdout
 
 
-def test_client_responses_asks_for_the_url_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [["responses"], ["responses", "hi", "[]"], ["http://localhost", "--json", "responses", "hi"]]
+)
+def test_what_is_to_be_written_for_client_responses(tmp_path: Path, words: list[str]) -> None:
     """The documents write `mail client responses …` for the command `responses` at the client's prompt."""
-    done = run_mail("client", "responses", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "names no server; write http://host:port" in done.stderr
+    done = run_mail("client", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mail client URL -c 'responses …'" in done.stderr
 
 
 @pytest.mark.parametrize("command", [*lines("mail version"), *lines("mail db-init")])

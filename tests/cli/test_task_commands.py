@@ -1,6 +1,7 @@
 """`mail task`, against a server."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,31 @@ def test_watch_tells_how_it_stopped(
     assert [event["id"] for event in events] == [str(n + 1) for n in range(len(events))]
     as_text = run_task(tasks, tmp_path, "watch", task_id)
     assert as_text.returncode == code
+    assert ("Answer with" in as_text.stdout) == (code == 4)
     assert f"Answer: {events[-1]['data']['response']}\n" in as_text.stdout
+
+
+def test_watch_says_how_to_answer(tasks: ServerProcess, tmp_path: Path) -> None:
+    tasks.ask("ask a human: may I?", task_id="it's asked")
+    command = run_task(tasks, tmp_path, "watch", "it's asked").stdout.splitlines()[-1]
+    words = shlex.split(command)
+    assert words[:2] == ["mail", "client"]
+    done = run_mail(*words[1:], cwd=tmp_path, env={"MAIL_API_KEY": tasks.tokens["user"]})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Answer: your answer" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> None:
+    env = environment({"MAIL_SERVER": tasks.url, "MAIL_API_KEY": tasks.tokens["user"]})
+    command = [*MAIL, "task", "list"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.close()
+        assert run.wait(PATIENCE) == 141
+        assert run.stderr.read() == b""
 
 
 def test_watch_goes_on_from_an_event(tasks: ServerProcess, tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ class CutProxy:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._server.wait_closed()
 
+    def cut(self) -> None:
+        """Cut every connection that is open."""
+        for connection in self._running:
+            connection.cancel()
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.create_task(self._pass_on(reader, writer))
         self._running.add(connection)

@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from client_stage import CONFIG, CutProxy, Recorder, client_of
@@ -15,6 +17,7 @@ from support.swarms import build_swarm
 from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
 from mail.config import ClientConfig
 from mail.core.agents import SwarmCore
+from mail.core.message import MAILMessage
 
 IMPATIENT = 3.05
 """Seconds that a server has left for a request, all but a twentieth of one kept for its answer."""
@@ -119,6 +122,42 @@ async def test_202_is_followed_to_the_same_answer(show_events: bool) -> None:
     assert len(followed["events"] or []) == (5 if show_events else 0)
 
 
+@pytest.mark.parametrize("body", ["two", "fail"])
+async def test_202_for_a_message_to_other_swarms_is_followed_too(body: str) -> None:
+    """Agents of the server's own swarm may be the targets as well."""
+
+    async def supervise(view):
+        await asyncio.sleep(0.2)
+        if view.mail.body == "fail":
+            raise RuntimeError("no")
+        return [complete(f"you said: {view.mail.body}")]
+
+    swarm = build_swarm({"supervisor": supervise})
+    answers = []
+    async with HTTPServer(swarm, time_left=lambda _: IMPATIENT) as impatient, HTTPServer(swarm) as patient:
+        for server in (impatient, patient):
+            async with client_of(server) as client:
+                answers.append(await client.send_interswarm_message(body, ["supervisor"], task_id="t"))
+        accepted = {"body": body, "targets": ["supervisor"]}
+        assert (await impatient.client.post("/interswarm/message", json=accepted)).status_code == 202
+    for answer in answers:
+        assert MAILMessage.model_validate(answer["response"]).msg_type == "broadcast_complete"
+        for each in (answer["response"], answer["response"]["message"]):
+            for name in ("id", "timestamp", "broadcast_id"):
+                each.pop(name, None)
+    followed, waited = (_less_what_differs(answer) for answer in answers)
+    assert followed == waited
+    subject = followed["response"]["message"]["subject"]
+    assert subject == ("::task_error::" if body == "fail" else "::task_complete::")
+
+
+async def test_a_stream_in_place_of_an_answer_from_other_swarms() -> None:
+    async with HTTPServer(slow_swarm()) as server, client_of(server) as client:
+        answer = await client.send_interswarm_message("hi", ["supervisor"], stream=True)
+    assert answer["response"]["message"]["body"] == "you said: hi"
+    assert answer["events"][-1]["data"]["response"] == "you said: hi"
+
+
 def _less_what_differs(answer: dict) -> dict:
     """The answer without times and random ids."""
     for event in answer["events"] or ():
@@ -179,6 +218,103 @@ async def test_a_task_that_stopped_without_an_answer() -> None:
     ):
         with pytest.raises(ConnectionLost, match="stopped without an answer"):
             await client.post_message("hi")
+
+
+# ------------------------------------------------------------------------- where the connection breaks meanwhile
+
+
+@pytest.mark.usefixtures("no_delays")
+@pytest.mark.parametrize("before", [0, 1], ids=["a new task", "a known task"])
+@pytest.mark.parametrize("method", ["post_message", "post_message_stream", "send_interswarm_message"])
+async def test_a_message_that_has_arrived_is_found_in_the_task_it_names(method: str, before: int) -> None:
+    """The answer is lost after its first byte."""
+    async with HTTPServer(slow_swarm(0.05)) as server:
+        for _ in range(before):
+            await server.post(task_id="t", body="hi there")
+        async with CutProxy(server.port, [1]) as proxy, client_of(server, url=proxy.url) as client:
+            if method == "post_message":
+                answer = await client.post_message("hi", task_id="t", show_events=True)
+                text, ids = answer["response"], [event["id"] for event in answer["events"]]
+            elif method == "send_interswarm_message":
+                answer = await client.send_interswarm_message("hi", ["supervisor"], task_id="t")
+                text, ids = answer["response"]["message"]["body"], [event["id"] for event in answer["events"]]
+            else:
+                events = [event async for event in await client.post_message_stream("hi", task_id="t")]
+                text, ids = json.loads(events[-1].data)["response"], [event.id for event in events]
+        assert len((await server.task("t"))["events"]) == 5 * (before + 1), "it was not sent twice"
+    assert text == "you said: hi"
+    assert ids == [str(5 * before + n) for n in range(1, 6)]
+
+
+@pytest.mark.usefixtures("no_delays")
+async def test_results_of_a_breakpoint_that_have_arrived_are_found() -> None:
+    async with HTTPServer(asking_swarm()) as server:
+        waiting = json.loads((await server.ask(task_id="t"))["response"])
+        results = json.dumps([{"call_id": each["id"], "content": "yes"} for each in waiting])
+        async with CutProxy(server.port, [1]) as proxy, client_of(server, url=proxy.url) as client:
+            answer = await client.post_message(
+                "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result=results
+            )
+    assert "yes" in answer["response"]
+
+
+async def test_a_server_that_dies_with_the_request_and_restarts(tmp_path: Path) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def supervise(view):
+        begun.set()
+        await gate.wait()
+        return [complete(f"you said: {view.mail.body}")]
+
+    swarm, database = build_swarm({"supervisor": supervise}), tmp_path / "mail.db"
+    async with CutProxy(0) as proxy:
+        async with HTTPServer(swarm, path=database) as server:
+            proxy.port = server.port
+            client = client_of(server, url=proxy.url)
+            asked = asyncio.create_task(client.post_message("hi", task_id="t"))
+            await begun.wait()
+            proxy.cut()
+        gate.set()
+        async with client, HTTPServer(swarm, path=database) as server:
+            proxy.port = server.port
+            assert (await asked)["response"] == "you said: hi"
+
+
+@pytest.mark.usefixtures("no_delays")
+@pytest.mark.parametrize("events", ["other words", "older", "none"])
+async def test_a_message_that_is_not_in_the_task_is_not_taken_for_one_that_is(events: str) -> None:
+    """Somebody has written other words, or the same ones a year ago; or there is no such task."""
+    message = {"sender": {"address_type": "user", "address": "ann"}, "body": "hi"}
+    time = datetime.now(UTC)
+    if events == "other words":
+        message["body"] = "hi!"
+    else:
+        time -= timedelta(days=365)
+    data = {"timestamp": time.isoformat(), "extra_data": {"full_message": {"message": message}}}
+    record = {"events": [{"event": "new_message", "id": "1", "data": json.dumps(data)}]}
+
+    def answer(_request):
+        if events == "none":
+            return JSONResponse({"detail": "you have no task 't'"}, status_code=404)
+        return JSONResponse(record)
+
+    recorder = Recorder(answer)
+    async with (
+        recorder.serve() as url,
+        CutProxy(int(url.rpartition(":")[2]), [0]) as proxy,
+        MAILClient(proxy.url, config=CONFIG) as client,
+    ):
+        with pytest.raises(ConnectionLost, match=r"(?s)task 't'.*get_task.*mail task watch"):
+            await client.post_message("hi", task_id="t")
+    assert [request.method for request in recorder.requests].count("POST") <= 1, "it is not sent again"
+
+
+async def test_a_wait_that_is_over_names_the_task() -> None:
+    async with HTTPServer(slow_swarm(5)) as server:
+        config = ClientConfig(timeout=0.2, verbose=False)
+        async with MAILClient(server.uvicorn.url, server.keys["user"], config=config) as client:
+            with pytest.raises(RequestTimedOut, match=r"no answer in 0\.2 s; .*watch_task\('t'\)"):
+                await client.post_message("hi", task_id="t")
 
 
 @pytest.mark.parametrize("settings", [{}, {"time_left": lambda _: IMPATIENT}], ids=["waiting", "following"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import httpx
@@ -22,6 +23,7 @@ from mail.client import (
     BadAnswer,
     ConnectionLost,
     InvalidConnection,
+    InvalidRequest,
     MAILClient,
     MAILClientError,
     NotJSON,
@@ -180,11 +182,10 @@ async def test_all_ten_fields_of_mail_between_swarms_are_sent() -> None:
 
 
 async def test_messages_to_other_swarms() -> None:
-    assert await sent("send_interswarm_message", "hi", ["desk@b"]) == (
-        "POST",
-        "/interswarm/message",
-        {"user_token": "key", "body": "hi", "targets": ["desk@b"]},
-    )
+    verb, at, body = await sent("send_interswarm_message", "hi", ["desk@b"])
+    assert (verb, at) == ("POST", "/interswarm/message")
+    assert UUID(body.pop("task_id")), "a new task is named here"
+    assert body == {"user_token": "key", "body": "hi", "targets": ["desk@b"]}
     options = {
         "subject": "S",
         "msg_type": "broadcast",
@@ -234,7 +235,36 @@ async def test_options_of_responses() -> None:
     assert {name: body[name] for name in options} == options
 
 
+async def test_a_stream_of_a_response_is_refused_before_anything_is_sent() -> None:
+    recorder = Recorder()
+    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+        with pytest.raises(InvalidRequest, match="openai package"):
+            await client.debug_post_responses("hi", [], stream=True)
+    assert recorder.requests == []
+
+
 # ------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("post_message", {"message": "\ud800"}),
+        ("post_message", {"message": "hi", "max_steps": object()}),
+        ("post_message_stream", {"message": "\ud800"}),
+        ("watch_task", {"task_id": "\ud800"}),
+        ("get_task", {"task_id": "\ud800"}),
+        ("post_interswarm_message", {"message": {"payload": object()}}),
+    ],
+)
+async def test_what_no_request_can_hold(method: str, arguments: dict[str, Any]) -> None:
+    recorder = Recorder()
+    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+        with pytest.raises(InvalidRequest) as refused:
+            await getattr(client, method)(**arguments)
+    assert isinstance(refused.value, ValueError)
+    assert isinstance(refused.value.__cause__, ValueError)
+    assert recorder.requests == []
 
 
 async def failure(answer: Response) -> MAILClientError:

@@ -1,6 +1,7 @@
 """`POST /responses`, as the official SDK and MAIL's own client see it: answers, conversations, errors."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -236,6 +237,11 @@ async def test_an_answer_that_was_cut_short_is_incomplete() -> None:
         assert (response.status, response.output_text) == ("incomplete", "so far")
         assert response.incomplete_details is not None
         assert response.incomplete_details.reason == "max_output_tokens"
+        (task,) = (await server.client.get("/tasks")).json().values()
+        told = [json.loads(event["data"]).get("extra_data", {}) for event in task["events"]]
+        (notice,) = [extra for extra in told if "out_of_steps" in extra]
+        assert notice["out_of_steps"] is True
+        assert notice["full_message"]["message"]["recipient"]["address"] == "supervisor"
         assert response.metadata == {"a": "b"}
 
 

@@ -121,6 +121,79 @@ def test_a_follow_up_streams_on_and_survives_a_broken_stream(page: "Page", serve
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+def open_beside(page: "Page", server: ServerProcess) -> "Page":
+    """The same page in another tab, by a clock that can be turned forward."""
+    other = page.context.new_page()
+    other.clock.install()
+    other.goto(page.url)
+    other.get_by_label("Token").fill(server.tokens["user"])
+    other.get_by_role("button", name="Sign in").click()
+    return other
+
+
+def answer(page: "Page", result: str) -> None:
+    page.get_by_label("Result of ask_human").fill(result)
+    page.get_by_role("button", name="Send results").click()
+
+
+def test_what_happens_in_another_tab_is_seen_here(page: "Page", server: ServerProcess) -> None:
+    sign_in(page, server)
+    send(page, WAITING)
+    expect(page.locator("#task-status")).to_have_text("paused")
+    other = open_beside(page, server)
+    expect(other.locator("#task-status")).to_have_text("paused")
+    answer(page, "Yes, from the first tab.")
+    expect(page.locator("#task-status")).to_have_text("completed")
+    other.clock.fast_forward(10_000)
+    expect(other.locator("#task-status")).to_have_text("completed")
+    expect(other.get_by_label("Result of ask_human")).not_to_be_visible()
+    expect(other.locator("#timeline > li").last).to_contain_text("Yes, from the first tab.")
+
+    send(page, "40+2")
+    expect(page.locator("#timeline > li").last).to_contain_text("42")
+    other.get_by_role("button", name="Refresh").click()
+    expect(other.locator("#timeline > li").last).to_contain_text("42")
+    expect(other.locator("#task-facts")).to_contain_text("generation 3")
+
+
+def test_an_answer_that_comes_too_late_is_refused_and_the_task_shown_as_it_is(
+    page: "Page", server: ServerProcess
+) -> None:
+    sign_in(page, server)
+    send(page, WAITING)
+    expect(page.locator("#task-status")).to_have_text("paused")
+    other = open_beside(page, server)
+    expect(other.locator("#task-status")).to_have_text("paused")
+    other.get_by_label("Result of ask_human").fill("Yes, from the second tab.")
+    answer(page, "Yes, from the first tab.")
+    expect(page.locator("#task-status")).to_have_text("completed")
+    other.get_by_role("button", name="Send results").click()
+    expect(other.get_by_role("alert")).to_contain_text("waits for no tool result")
+    expect(other.locator("#task-status")).to_have_text("completed")
+    expect(other.get_by_label("Result of ask_human")).not_to_be_visible()
+    expect(other.locator("#timeline > li").last).to_contain_text("Yes, from the first tab.")
+
+
+@pytest.mark.parametrize("opens_task", [True, False])
+def test_a_server_that_is_away_is_said_in_our_words_until_it_is_back(
+    page: "Page", server: ServerProcess, opens_task: bool
+) -> None:
+    page.clock.install()
+    sign_in(page, server)
+    expect(page.get_by_role("heading", name="Your tasks")).to_be_visible()
+    if opens_task:
+        send(page, "1+1")
+        expect(page.locator("#task-status")).to_have_text("completed")
+    page.context.set_offline(True)
+    send(page, "1+2")
+    expect(page.get_by_role("alert")).to_have_text("The server can't be reached.")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("1+2")
+    page.context.set_offline(False)
+    page.clock.fast_forward(10_000)
+    expect(page.get_by_role("alert")).not_to_be_visible()
+    page.wrong.clear()  # Chromium reports each request that failed
+
+
 def test_text_stays_text(page: "Page", server: ServerProcess) -> None:
     sign_in(page, server)
     attack = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script><b>hi</b>"
@@ -186,13 +259,16 @@ def test_the_token_is_this_tabs_only(page: "Page", server: ServerProcess) -> Non
     assert page.evaluate("sessionStorage.length") == 0
 
 
-@pytest.mark.parametrize(("token", "says"), [("mail_wrong", "not valid"), ("agent", "role")])
+@pytest.mark.parametrize(
+    ("token", "says"), [("mail_wrong", "not valid"), ("agent", "role"), ("ké☃", "not valid")]
+)
 def test_a_token_that_won_t_do(page: "Page", server: ServerProcess, token: str, says: str) -> None:
     page.goto(f"{server.url}/ui")
     page.get_by_label("Token").fill(server.tokens.get(token, token))
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text(says)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0, "it is not kept"
     page.wrong[:] = [text for text in page.wrong if "40" not in text]
 
 

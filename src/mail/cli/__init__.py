@@ -1,7 +1,7 @@
 """The command line: `mail <command>`. One module per command or group; each only translates.
 
-Exit codes: 0 it worked; 1 it did not; 2 the command line or the configuration has to be changed; 130 Ctrl+C.
-`mail task watch` has two more.
+Exit codes: 0 it worked; 1 it did not; 2 the command line or the configuration has to be changed; 130 Ctrl+C; 141
+nobody reads the output. Where tasks are asked and watched: 3 the task has failed, 4 it is paused.
 """
 
 import sys

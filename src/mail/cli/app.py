@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("server")(server.server)
-app.command("client")(client.client)
+app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)
 app.command("ping")(ping.ping)
@@ -31,6 +31,10 @@ app.add_typer(task.app, name="task")
 app.add_typer(token.app, name="token")
 
 
+BROKEN_PIPE = 128 + 13
+"""The exit code where nobody reads the output any more: as shells tell it of tools that SIGPIPE has ended."""
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code (see the package's docstring)."""
     _replace_what_fits_no_encoding(sys.stdin, sys.stdout, sys.stderr)
@@ -40,6 +44,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
         return 2 if isinstance(error, ConfigurationError) else 1
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # of which typer makes a 1
+            return BROKEN_PIPE
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0
 

@@ -3,12 +3,14 @@
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl, Timeout
 from mail.cli.output import Output
+from mail.cli.status import exit_code
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,6 +18,27 @@ if TYPE_CHECKING:
     from mail.cli.repl.shell import Lines
 
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
+
+
+class ClientCommand(TyperCommand):
+    """A command line that knows how one of the client's commands is performed: not as `mail client responses …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises typer.BadParameter, and whatever else is wrong with a command line."""
+        from mail.cli.repl.commands import names
+
+        known = names()
+        valued = {
+            name for option in self.params if not getattr(option, "is_flag", False) for name in option.opts
+        }
+        for before, word in zip(["", *args], args, strict=False):
+            if word in known and before not in valued and not ctx.resilient_parsing:
+                raise typer.BadParameter(
+                    f"{word} is a command of the client: write mail client URL -c '{word} …', "
+                    "or type it at the prompt of mail client URL",
+                    ctx,
+                )
+        return super().parse_args(ctx, args)
 
 
 def client(
@@ -30,10 +53,13 @@ def client(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Talk to a server: type commands, or pipe them in. `help` lists them."""
+    """Talk to a server: type commands, or pipe them in. `help` lists them.
+
+    The exit code tells how tasks have ended: 3 failed, 4 paused.
+    """
     from mail.cli.connecting import connect
     from mail.cli.repl.session import Session
-    from mail.cli.repl.shell import PlainLines, Shell, is_attended
+    from mail.cli.repl.shell import GivenLines, PlainLines, Shell, is_attended
 
     mail_client = connect(url, api_key, timeout=timeout, verbose=verbose, config=config)
     _log(verbose=mail_client.config.verbose)
@@ -41,9 +67,10 @@ def client(
     if command is None and is_attended():
         Shell(session, _terminal(session), ask=_ask_key, errors=sys.stderr).run(greet=True)
         return
-    lines: Lines = PlainLines(sys.stdin if command is None else command)
-    if not Shell(session, lines, errors=sys.stderr).run():
-        raise typer.Exit(1)
+    lines: Lines = PlainLines(sys.stdin) if command is None else GivenLines(command)
+    worked = Shell(session, lines, errors=sys.stderr).run()
+    if code := exit_code(session.statuses.values()) if worked else 1:
+        raise typer.Exit(code)
 
 
 def _terminal(session: "Session") -> "Lines":

@@ -25,7 +25,7 @@ class CommandClient(MAILClient):
 
     async def post_responses(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """`debug_post_responses` with its fields by name; returns the JSON, and doesn't load the openai package."""
-        return await self._post("/responses", fields)
+        return await self._post_responses(fields)
 
     async def _send(self, *arguments: Any, **settings: Any) -> "httpx.Response":
         """Raises ServerUnreachable as people read it, who know the URL but no HTTP library."""

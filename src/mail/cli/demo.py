@@ -1,9 +1,9 @@
 """`mail demo`: a swarm answers a question, and one watches its mail."""
 
 import asyncio
+import shlex
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,8 @@ import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.watching import show_stream
+from mail.cli.status import Status
+from mail.cli.watching import answering_command, answering_line, show_answer, show_stream
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -57,14 +58,23 @@ async def _demo(message: str, database: str, output: Output) -> None:
         if not output.as_json:
             output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
             output.text(f"POST /message: {message}\n")
-        await client.get_health()  # connected beforehand, the times below are those of the message
-        sent = time.monotonic()
-        stream = await client.post_message_stream(message)
-        answer = await show_stream(stream, output, seconds=lambda _: time.monotonic() - sent)
-    if answer is None:
+        shown = await show_stream(client, await client.post_message_stream(message), output)
+    if shown.answer is None:
         raise MAILError("the stream ended without an answer")
     if not output.as_json:
-        output.text(f"\nAnswer: {answer}\n\n{HOW_TO_GO_ON}".rstrip("\n"))
+        show_answer(shown.answer, output)
+        if shown.status is Status.PAUSED:
+            output.text(_how_to_answer(message))
+        output.text(f"\n{HOW_TO_GO_ON}".rstrip("\n"))
+
+
+def _how_to_answer(message: str) -> str:
+    ask = shlex.join(["message", message, "--task-id", "asked"])
+    command = answering_command("http://localhost:8000", ask, answering_line("asked"))
+    return (
+        "It waits for the results of these calls. This server ends with the demo; on mail server, ask and answer with\n"
+        f"  MAIL_API_KEY=TOKEN {command}"
+    )
 
 
 def _config(database: str) -> "ServerConfig":

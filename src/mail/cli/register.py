@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from mail.cli.options import AsJson
+from mail.cli.output import Output
 from mail.cli.registering import MIME_TYPE, desktop_entry, macos_steps, windows_steps
 from mail.errors import MAILError
 
@@ -28,6 +30,7 @@ def register(
     steps: Annotated[
         Platform | None, typer.Option(help="Print the steps for this platform, and do nothing.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let the operating system open swarm:// links with `mail client`.
 
@@ -35,13 +38,20 @@ def register(
     """
     command = client_command()
     here = {"darwin": Platform.MACOS, "win32": Platform.WINDOWS}.get(sys.platform)
+    output = Output(sys.stdout, as_json)
+
+    def show_steps(platform: Platform, text: str) -> None:
+        output.result({"registered": False, "platform": platform, "steps": text}, lambda: output.write(text))
+
     match steps or here:
         case Platform.MACOS:
-            typer.echo(macos_steps(command))
+            show_steps(Platform.MACOS, macos_steps(command))
         case Platform.WINDOWS:
-            typer.echo(windows_steps(command))
+            show_steps(Platform.WINDOWS, windows_steps(command))
         case None:
-            typer.echo(_register_on_linux(command))
+            file = _register_on_linux(command)
+            told = f"swarm:// links open with mail client ({file})"
+            output.result({"registered": True, "file": str(file)}, lambda: output.write(told))
 
 
 def client_command() -> list[str]:
@@ -52,8 +62,8 @@ def client_command() -> list[str]:
     return [sys.executable, "-m", "mail.cli", "client"]
 
 
-def _register_on_linux(command: Sequence[str]) -> str:
-    """Raises MAILError where the desktop can't be told."""
+def _register_on_linux(command: Sequence[str]) -> Path:
+    """Returns the desktop file. Raises MAILError where the desktop can't be told."""
     folder = _data_home() / "applications"
     file = folder / DESKTOP_FILE
     try:
@@ -66,7 +76,7 @@ def _register_on_linux(command: Sequence[str]) -> str:
     _run("xdg-mime", "default", DESKTOP_FILE, MIME_TYPE)
     if shutil.which("update-desktop-database") is not None:
         _run("update-desktop-database", str(folder))
-    return f"swarm:// links open with mail client ({file})"
+    return file
 
 
 def _data_home() -> Path:

@@ -2,30 +2,18 @@
 
 import asyncio
 import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
+from mail.cli.status import Status, exit_code
 
 if TYPE_CHECKING:
     from mail.cli.connecting import CommandClient
 
-FAILED, PAUSED = 3, 4
-"""Exit codes of `mail task watch`: how the task has stopped, where it is not completed."""
-
 app = typer.Typer(help="Look at your tasks.", no_args_is_help=True, rich_markup_mode=None)
-
-
-class Status(StrEnum):
-    """Where a task is in its life; `mail.core.tasks.TaskStatus`, without what that imports."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    FAILED = "failed"
 
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
@@ -102,12 +90,13 @@ def watch(
 
 async def _watch(client: "CommandClient", task_id: str, after: int | None, output: Output) -> int:
     from mail.cli.records import read_task
-    from mail.cli.timeline import Stopwatch
-    from mail.cli.watching import show_answer, show_stream
+    from mail.cli.watching import answering_command, answering_line, show_answer, show_stream
 
     async with client:
         stream = await client.watch_task(task_id, after=after)
-        show_answer(await show_stream(stream, output, seconds=Stopwatch().read), output)
+        show_answer((await show_stream(client, stream, output)).answer, output)
         state = read_task(await client.get_task(task_id)).state
-    codes: dict[str, int] = {Status.FAILED: FAILED, Status.PAUSED: PAUSED}
-    return codes.get(state, 0)
+    if state == Status.PAUSED and not output.as_json:
+        command = answering_command(client.base_url, answering_line(task_id))
+        output.text(f"It waits for the results of these calls. Answer with\n  {command}")
+    return exit_code([state])

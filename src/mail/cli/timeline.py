@@ -32,7 +32,7 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event, `seconds` after the request was sent; `who` did it, to `whom` where it has a recipient."""
+    """One event, `seconds` after the task's first one; `who` did it, to `whom` where it has a recipient."""
 
     seconds: float
     kind: str
@@ -47,7 +47,7 @@ class Line:
 
 
 class Stopwatch:
-    """Seconds of a task's events since the first one that was seen, by their own timestamps."""
+    """Seconds of a task's events since the first one that is read, by their own timestamps."""
 
     def __init__(self) -> None:
         self._begun: datetime | None = None
@@ -90,14 +90,7 @@ def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
     if "tool_name" in extra:
         arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
         return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
-    return Line(seconds, kind, who, "", one_line(_without_name(description, who)))
-
-
-def _without_name(description: str, who: str) -> str:
-    """What an event says, less the words by which it names its agent, who has a column of its own."""
-    for opening in (f"agent {who} ", f"agent '{who}' "):
-        description = description.removeprefix(opening)
-    return description.partition(f" (caller = {who}):\n")[2] or description
+    return Line(seconds, kind, who, "", one_line(description))
 
 
 def printer(stream: TextIO) -> Callable[[Line], None]:

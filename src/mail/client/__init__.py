@@ -9,18 +9,22 @@ from mail.client.errors import (
     BadAnswer,
     ConnectionLost,
     InvalidConnection,
+    InvalidRequest,
     MAILClientError,
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
 )
 from mail.client.stream import EventStream
+from mail.config import ClientConfig
 
 __all__ = [
     "BadAnswer",
+    "ClientConfig",
     "ConnectionLost",
     "EventStream",
     "InvalidConnection",
+    "InvalidRequest",
     "MAILClient",
     "MAILClientError",
     "NotJSON",

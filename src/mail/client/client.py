@@ -10,7 +10,9 @@ from urllib.parse import quote
 from pydantic_core import to_json, to_jsonable_python
 
 from mail.client.connection import read_json
-from mail.client.messaging import Messaging
+from mail.client.errors import InvalidRequest
+from mail.client.following import Followed
+from mail.client.messaging import Messaging, outgoing
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -190,10 +192,11 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """Let the server send a message to agents of other swarms (`agent@swarm`), and wait for the answer.
 
+        Returns `{"response": …, "events": …}`, where `response` is a message, and waits as `post_message` does.
         `user_token` is the key that the message is sent for, by default the client's own. `stream` and
         `ignore_stream_pings` are told to the other swarm; the answer is no stream.
         """
-        return await self._post(
+        sent = outgoing(
             "/interswarm/message",
             {
                 "user_token": user_token or self.api_key or "",
@@ -207,6 +210,11 @@ class MAILClient(Messaging):
                 "ignore_stream_pings": ignore_stream_pings,
             },
         )
+        answer = await self._wait_for_answer(sent)
+        if isinstance(answer, Followed):
+            swarm = (await self.get_health())["swarm_name"]
+            return {"response": answer.message(swarm), "events": answer.events}
+        return answer
 
     # ------------------------------------------------------------------------------------------------ debug
 
@@ -223,10 +231,9 @@ class MAILClient(Messaging):
         """Ask the swarm in the way of OpenAI's Responses API. Only where the server runs with `--debug`.
 
         `kwargs` are handed on as they are. Returns the `Response` of the openai package where that is installed,
-        else an object with the same attributes.
+        else an object with the same attributes. For a stream, use the openai package; `stream` raises InvalidRequest.
         """
-        answer = await self._post(
-            "/responses",
+        answer = await self._post_responses(
             {
                 "input": input,
                 "tools": tools,
@@ -238,6 +245,11 @@ class MAILClient(Messaging):
             },
         )
         return _as_response(answer)
+
+    async def _post_responses(self, fields: Mapping[str, Any]) -> JSONObject:
+        if (fields.get("kwargs") or {}).get("stream"):
+            raise InvalidRequest("the response comes as a whole; for a stream use the openai package")
+        return await self._post("/responses", fields)
 
     async def _get(self, path: str) -> JSONObject:
         return dict(await self._ask("GET", path))
@@ -256,7 +268,10 @@ def _query(fields: Mapping[str, str | float | None]) -> dict[str, str]:
 
 def _wrapper(message: "MAILInterswarmMessage | Mapping[str, Any]") -> JSONObject:
     """The message as it travels: `auth_token` and `metadata` may be empty then, not absent."""
-    fields: JSONObject = to_jsonable_python(message)
+    try:
+        fields: JSONObject = to_jsonable_python(message)
+    except ValueError as error:
+        raise InvalidRequest(f"the message can't be written: {error}") from error
     for name, empty in (("auth_token", ""), ("metadata", {})):
         if fields.get(name) is None:
             fields[name] = empty

@@ -17,6 +17,7 @@ from mail.client.errors import (
     BadAnswer,
     ConnectionLost,
     InvalidConnection,
+    InvalidRequest,
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
@@ -117,7 +118,7 @@ class Connection:
         """An answer whose events are still to be read; None where there are none to come (204)."""
         async with self._deadline(f"{method} {url}"):
             response = await self._send(method, url, body=body, query=query, headers=headers, stream=True)
-            if response.is_success and _media_type(response) == CONTENT_TYPE:
+            if is_stream(response):
                 return response
             try:
                 with translated(f"{method} {url}"):
@@ -139,23 +140,27 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         stream: bool = False,
     ) -> httpx.Response:
-        """The answer, whatever it is. `url` is a path on the server, or a URL that it has given."""
+        """The answer, whatever it is. `url` is a path on the server, or a URL that it has given.
+
+        Raises InvalidRequest, InvalidConnection or, where there is no answer, another child of MAILClientError.
+        """
         all_headers = {**self._build_headers(), **(headers or {})}
-        content = None
         if body is not None:
-            content = to_json(body)
             all_headers["Content-Type"] = "application/json"
         begun = time.perf_counter()
         with translated(f"{method} {url}"):
             session = self._session()
-            request = session.build_request(
-                method,
-                self.base_url + url if url.startswith("/") else url,
-                params=query,
-                content=content,
-                headers=all_headers,
-                timeout=self._timeout(session, is_stream=stream),
-            )
+            try:
+                request = session.build_request(
+                    method,
+                    self.base_url + url if url.startswith("/") else url,
+                    params=query,
+                    content=None if body is None else to_json(body),
+                    headers=all_headers,
+                    timeout=self._timeout(session, is_stream=stream),
+                )
+            except ValueError as error:  # of JSON, or of an encoding
+                raise InvalidRequest(f"{method} {url} can't be written: {error}") from error
             response = await session.send(request, stream=stream, follow_redirects=False)
         self._trace("%s %s: %d in %.3f s", method, url, response.status_code, time.perf_counter() - begun)
         return response
@@ -205,6 +210,11 @@ def translated(what: str) -> Iterator[None]:
         raise RequestTimedOut(f"{what}: {_describe(error)}") from error
     except httpx.RequestError as error:
         raise ConnectionLost(f"{what}: {_describe(error)}") from error
+
+
+def is_stream(response: httpx.Response) -> bool:
+    """Whether the server answers with events."""
+    return response.is_success and _media_type(response) == CONTENT_TYPE
 
 
 def read_json(response: httpx.Response) -> Any:

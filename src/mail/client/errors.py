@@ -2,6 +2,7 @@
 
     MAILClientError (RuntimeError)       of MAILError's tree
     ├── InvalidConnection (ValueError)   nothing can be asked with this URL or key
+    ├── InvalidRequest (ValueError)      this can't be sent: no JSON can hold it, or it asks for what is not to be had
     ├── ServerUnreachable                the request was not sent
     ├── ConnectionLost                   it was sent; whether it arrived is not known
     ├── RequestTimedOut (TimeoutError)   likewise
@@ -23,6 +24,10 @@ class MAILClientError(MAILError, RuntimeError):
 
 class InvalidConnection(MAILClientError, ValueError):
     """The server's URL or the API key is not valid."""
+
+
+class InvalidRequest(MAILClientError, ValueError):
+    """The request can't be sent as it is; nothing was sent."""
 
 
 class ServerUnreachable(MAILClientError):

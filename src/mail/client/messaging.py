@@ -1,6 +1,5 @@
 """Sending messages, and following the tasks that they begin."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -8,9 +7,10 @@ from uuid import uuid4
 
 import httpx
 
-from mail.client.connection import Connection, read_json
-from mail.client.errors import BadAnswer, ConnectionLost
-from mail.client.stream import PING, TERMINAL, EventStream
+from mail.client.connection import Connection, is_stream, read_json
+from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut
+from mail.client.following import Followed, Sent, follow
+from mail.client.stream import BROKEN, EventStream, attempts, may_pass
 
 MessageKind = Literal["request", "response", "broadcast", "interrupt"]
 ResumePoint = Literal["user_response", "breakpoint_tool_call"]
@@ -52,23 +52,13 @@ class Messaging(Connection):
 
         Raises MAILClientError.
         """
-        body, is_new = _message(
+        sent = _message(
             message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, show_events=show_events
         )
-        async with self._deadline(f"POST {MESSAGE}"):
-            try:
-                response = await self._send("POST", MESSAGE, body=body)
-            except ConnectionLost as trouble:
-                if not is_new:
-                    raise
-                stream = self._watch(body["task_id"], is_new=True)
-                await stream.connect(trouble)
-            else:
-                answer = read_json(response)
-                if response.status_code != httpx.codes.ACCEPTED:
-                    return dict(answer)
-                stream = self._stream_of(response, answer, is_new=is_new)
-            return await _follow(stream, show_events=show_events)
+        answer = await self._wait_for_answer(sent)
+        if isinstance(answer, Followed):
+            return {"response": answer.response, "events": answer.events if show_events else None}
+        return answer
 
     async def post_message_stream(
         self,
@@ -85,23 +75,12 @@ class Messaging(Connection):
 
         The arguments are those of `post_message`. Raises MAILClientError, also while it is read.
         """
-        body, is_new = _message(
-            message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, stream=True
-        )
+        sent = _message(message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, stream=True)
         try:
-            response = await self._open("POST", MESSAGE, body=body)
+            response = await self._open("POST", MESSAGE, body=sent.body)
         except ConnectionLost as trouble:
-            if not is_new:
-                raise
-            stream = self._watch(body["task_id"], is_new=True)
-            await stream.connect(trouble)
-            return stream
-        headers = httpx.Headers() if response is None else response.headers
-        task_id = body.get("task_id") or unquote(headers.get("x-task-id", ""))
-        after = headers.get(PLACE_HEADER)
-        stream = self._watch(task_id, after=after, is_placed=is_new or after is not None, is_new=is_new)
-        stream.attach(response)
-        return stream
+            return await self._find(sent, trouble)
+        return self._stream_in(response, sent)
 
     async def watch_task(self, task_id: str, after: int | str | None = None) -> EventStream:
         """The events of a task past the one with the id `after` (default: all), until it has stopped.
@@ -110,6 +89,76 @@ class Messaging(Connection):
         """
         stream = self._watch(task_id, after=None if after is None else str(after))
         stream.attach(await self._reopen(TASK_STREAM, {"task_id": task_id}, stream.last_event_id))
+        return stream
+
+    async def _wait_for_answer(self, sent: Sent) -> dict[str, Any] | Followed:
+        """Send a message, and wait for its answer for as long as the configuration allows.
+
+        What the server answers is returned as it is. Where it answers 202 or with a stream, or the connection breaks,
+        the task is followed to its end.
+        """
+        try:
+            async with self._deadline(f"POST {sent.path}"):
+                answer = await self._exchange(sent)
+                return await follow(answer) if isinstance(answer, EventStream) else answer
+        except RequestTimedOut as late:
+            raise RequestTimedOut(f"{late.detail}; {sent.how_to_look}") from late.__cause__
+
+    async def _exchange(self, sent: Sent) -> dict[str, Any] | EventStream:
+        """The server's answer, or the stream that the answer will come in."""
+        try:
+            response = await self._send("POST", sent.path, body=sent.body)
+        except ConnectionLost as trouble:
+            return await self._find(sent, trouble)
+        if is_stream(response):
+            return self._stream_in(response, sent)
+        answer = dict(read_json(response))
+        if response.status_code == httpx.codes.ACCEPTED:
+            return self._stream_of(response, answer, is_new=sent.is_new)
+        return answer
+
+    async def _find(self, sent: Sent, trouble: ConnectionLost) -> EventStream:
+        """The events since a message of which nobody knows whether it has arrived: only its task can tell.
+
+        Raises ConnectionLost where it can't be seen there, as often as one looks; BadAnswer.
+        """
+        task_id = sent.task_id
+        if task_id is None:
+            raise ConnectionLost(f"{trouble.detail}; {sent.how_to_look}") from trouble.__cause__
+        if sent.is_new:
+            stream = self._watch(task_id, is_new=True)
+            await stream.connect(trouble)
+            return stream
+        why: MAILClientError = trouble
+        async for _ in attempts():
+            try:
+                named = {"task_id": task_id}
+                response = await self._send("GET", "/task", query=named, body=named)
+                record = read_json(response)
+            except BROKEN as failure:
+                why = failure
+                continue
+            except BadAnswer as refusal:
+                if refusal.status != httpx.codes.NOT_FOUND and not may_pass(refusal):
+                    raise
+                why = refusal
+                continue
+            place = sent.find(record, sent.sent_by_clock_of(response.headers.get("date")))
+            if place is not None:
+                return self._watch(task_id, after=record["events"][place - 1]["id"] if place else None)
+        raise ConnectionLost(
+            f"{trouble.detail}; whether task {task_id!r} will have this message is not known "
+            f"({why}): {sent.how_to_look}"
+        ) from trouble.__cause__
+
+    def _stream_in(self, response: httpx.Response | None, sent: Sent) -> EventStream:
+        """The stream that is the answer to a message."""
+        headers = httpx.Headers() if response is None else response.headers
+        task_id = sent.task_id or unquote(headers.get("x-task-id", ""))
+        after = headers.get(PLACE_HEADER)
+        is_placed = sent.is_new or after is not None
+        stream = self._watch(task_id, after=after, is_placed=is_placed, is_new=sent.is_new)
+        stream.attach(response)
         return stream
 
     def _watch(
@@ -148,40 +197,29 @@ def _message(
     resume_from: ResumePoint | None,
     kwargs: Mapping[str, Any],
     **flags: bool,
-) -> tuple[dict[str, Any], bool]:
-    """The body of `POST /message`, and whether the task is one that nobody has used before.
-
-    A new task gets its id here and not by the server, so that it can be found again when the connection breaks
-    before the server has said anything.
-    """
-    is_new = task_id is None and resume_from is None
+) -> Sent:
+    """A message for `POST /message`."""
     given = {
         "body": message,
         "subject": subject,
         "msg_type": msg_type,
         "entrypoint": entrypoint,
-        "task_id": str(uuid4()) if is_new else task_id,
+        "task_id": task_id,
         "resume_from": resume_from,
         "kwargs": kwargs or None,
         **flags,
     }
-    return {name: value for name, value in given.items() if value is not None}, is_new
+    return outgoing(MESSAGE, given)
 
 
-async def _follow(stream: EventStream, *, show_events: bool) -> dict[str, Any]:
-    """What `POST /message` would have answered, had it waited."""
-    answer: str | None = None
-    events = []
-    async with stream:
-        async for event in stream:
-            if event.event == PING:
-                continue
-            data = json.loads(event.data or "{}")
-            events.append(
-                {"event": event.event, "id": event.id, "data": data, "retry": event.retry, "comment": None}
-            )
-            if event.event in TERMINAL:
-                answer = data["response"]
-    if answer is None:
-        raise ConnectionLost(f"the task {stream.task_id!r} has stopped without an answer to this message")
-    return {"response": answer, "events": events if show_events else None}
+def outgoing(path: str, given: Mapping[str, Any]) -> Sent:
+    """A message with the fields that are given.
+
+    A new task gets its id here and not by the server, so that it can be found again when the connection breaks
+    before the server has said anything.
+    """
+    body = {name: value for name, value in given.items() if value is not None}
+    is_new = "task_id" not in body and "resume_from" not in body
+    if is_new:
+        body["task_id"] = str(uuid4())
+    return Sent(path, body, is_new)

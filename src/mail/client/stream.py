@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
@@ -29,9 +29,29 @@ TERMINAL = frozenset({"task_complete", "task_error"})
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
 """Seconds before each attempt to reconnect, less up to a half by chance; a server restarts in their sum."""
 
-_BROKEN = (ServerUnreachable, ConnectionLost, RequestTimedOut)
+BROKEN = (ServerUnreachable, ConnectionLost, RequestTimedOut)
+"""What may be otherwise at the next attempt."""
+
 _PASSING = frozenset({408, 425, 429})
 """Statuses, besides those from 500 on, of refusals that a later attempt may not meet."""
+
+
+def may_pass(refusal: BadAnswer) -> bool:
+    """Whether the server may answer otherwise later."""
+    return refusal.status >= 500 or refusal.status in _PASSING
+
+
+async def pause_before(attempt: int) -> None:
+    """Wait before an attempt, counted from 0."""
+    await asyncio.sleep(DELAYS[attempt] * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+async def attempts() -> AsyncIterator[int]:
+    """As many attempts as there are `DELAYS`, each when it is due."""
+    for attempt in range(len(DELAYS)):
+        await pause_before(attempt)
+        yield attempt
+
 
 Reopen = Callable[[str | None], Awaitable[httpx.Response | None]]
 """Asks for the events past the one with this id; None when there are none and won't be any."""
@@ -132,14 +152,16 @@ class EventStream:
                 raise ConnectionLost(
                     f"the stream of task {self.task_id!r} broke off and could not be taken up again: {self._why}"
                 ) from self._trouble
-            await asyncio.sleep(DELAYS[self._failures] * random.uniform(0.5, 1.0))  # noqa: S311
+            await pause_before(self._failures)
             self._failures += 1
             try:
                 self.attach(await self._reopen(self.last_event_id))
-            except _BROKEN as failure:
+            except BROKEN as failure:
                 self._trouble = failure
             except BadAnswer as refusal:
-                if not self._has_answer and not self._may_pass(refusal):
+                # A task that was just sent may not be stored yet.
+                is_on_its_way = refusal.status == httpx.codes.NOT_FOUND and not self._was_open
+                if not (self._has_answer or is_on_its_way or may_pass(refusal)):
                     raise
                 self._trouble = refusal
             if self._response is None and self._has_answer:
@@ -149,7 +171,7 @@ class EventStream:
         try:
             with translated(f"GET {response.request.url.path}"):
                 chunk = await anext(self._chunks, None)
-        except _BROKEN as trouble:
+        except BROKEN as trouble:
             self._trouble, chunk = trouble, None
         else:
             self._trouble = None
@@ -176,11 +198,6 @@ class EventStream:
         if response is not None:
             await self._chunks.aclose()
             await response.aclose()
-
-    def _may_pass(self, refusal: BadAnswer) -> bool:
-        """Whether the server may answer otherwise later. A task that was just sent may not be stored yet."""
-        is_on_its_way = refusal.status == 404 and not self._was_open
-        return is_on_its_way or refusal.status >= 500 or refusal.status in _PASSING
 
     @property
     def _why(self) -> str:

@@ -67,7 +67,7 @@ class Draft:
         self._pending = dict(task.pending)
         self._histories = dict(task.histories)
         self._events: list[Event] = []
-        self._outgoing: list[tuple[MAILMessage, Sequence[str]]] = []
+        self._outgoing: list[tuple[MAILMessage, Sequence[str], dict[str, Any]]] = []
         self._deliveries: list[InboxEntry] = []
         self._record: HistoryRecord | None = None
         self._ending: tuple[MAILMessage, EventKind] | None = None
@@ -97,7 +97,7 @@ class Draft:
 
     def wakes(self, mailbox: str) -> bool:
         """Whether this commit puts mail into a mailbox."""
-        return any(mailbox in mailboxes for _, mailboxes in self._outgoing)
+        return any(mailbox in mailboxes for _, mailboxes, _ in self._outgoing)
 
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
         """This commit ends `turn`; its message leaves the mailbox where it has been processed."""
@@ -118,12 +118,12 @@ class Draft:
         """Add an event; `agent` is the agent of this swarm that it is about, where it is about one."""
         self._append_event(kind, text, {"agent": agent, **extra} if agent else extra, None)
 
-    def send(self, message: MAILMessage, mailboxes: Sequence[str]) -> None:
-        """Put a message into mailboxes, with one event for all of them."""
-        self._outgoing.append((message, mailboxes))
+    def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
+        """Put a message into mailboxes, with one event for all of them; `extra` is told in the event alone."""
+        self._outgoing.append((message, mailboxes, extra))
 
-    def tell(self, agent: str, subject: Subject, body: str) -> None:
-        """Send an agent a message from the system."""
+    def tell(self, agent: str, subject: Subject, body: str, **extra: Any) -> None:
+        """Send an agent a message from the system; `extra` is told in its event alone."""
         payload = MAILResponse(
             task_id=self.task_id,
             request_id=self.stamp.new_id(),
@@ -132,7 +132,7 @@ class Draft:
             subject=subject.value,
             body=body,
         )
-        self.send(self.envelope("response", payload), (agent,))
+        self.send(self.envelope("response", payload), (agent,), **extra)
 
     def announce(self, agent: str, subject: Subject, body: str) -> None:
         """Send an agent a broadcast from the system: news that it did not ask for by a request."""
@@ -300,8 +300,8 @@ class Draft:
 
     def seal(self) -> TaskChange:
         """The change, complete."""
-        for message, mailboxes in self._outgoing:
-            self._deliver(message, mailboxes)
+        for message, mailboxes, extra in self._outgoing:
+            self._deliver(message, mailboxes, extra)
         response = None
         if self._ending is not None:
             response, kind = self._ending
@@ -351,8 +351,8 @@ class Draft:
         if self.before.is_overdue(self.stamp.now().timestamp()):
             self.updates["limits"] = self.before.limits.model_copy(update={"deadline": None})
 
-    def _deliver(self, message: MAILMessage, mailboxes: Iterable[str]) -> None:
-        self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, message)
+    def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
+        self._append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
             # what goes to another swarm arrives in the order in which it was sent, and is sorted there

@@ -41,6 +41,10 @@ UNREAD_FROM = "unread_from"
 """In a terminal event: the seq of the first message of a person that was not read before this answer."""
 
 
+OUT_OF_STEPS = "out_of_steps"
+"""In the event of the notice that the steps are used up: true."""
+
+
 class Event(NamedTuple):
     """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
 
@@ -61,6 +65,11 @@ class Event(NamedTuple):
     def is_terminal(self) -> bool:
         """Whether a generation of the task ends here."""
         return self.kind in TERMINAL
+
+    @property
+    def is_out_of_steps(self) -> bool:
+        """Whether the supervisor is told here that the steps are used up (SPEC, TASK-14)."""
+        return OUT_OF_STEPS in self.extra
 
     def answers(self, seq: int) -> bool:
         """Whether this ends the task's work on the message with this seq."""

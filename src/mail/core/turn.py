@@ -17,7 +17,7 @@ from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.cancelling import discard, is_discarded
 from mail.core.change import TaskChange, Turn
 from mail.core.draft import Draft
-from mail.core.events import Event, EventKind
+from mail.core.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.forms import Appeal, Desk, Writing
 from mail.core.limits import FAULTS_IN_A_ROW
 from mail.core.mail_tools import read_call
@@ -86,6 +86,7 @@ def exhaust(
         Subject.MAXIMUM_STEPS_REACHED,
         f"This task has used up its {used_up}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
+        **{OUT_OF_STEPS: True},
     )
     draft.updates |= {"exhausted": task.seq + 1, "used_up": used_up}
     return draft.seal()
@@ -94,12 +95,8 @@ def exhaust(
 def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
     """What was sent so far, less earlier notices like this one: each holds all that came before it."""
     for event in events:
-        message = event.message
-        if message is not None and not (
-            message.sender.address_type == "system"
-            and message.message.subject == Subject.MAXIMUM_STEPS_REACHED
-        ):
-            yield message
+        if event.message is not None and not event.is_out_of_steps:
+            yield event.message
 
 
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:

@@ -36,6 +36,12 @@ test("a tool call, with what can be opened", () => {
   assert.deepEqual(line.parts.map(([title]) => title), ["Said", "Reasoning", "Tool call"]);
 });
 
+test("any other event, as it says it itself", () => {
+  const event = { event: "action_complete", id: "3", data: { description: "action complete (caller = w):\n84", extra_data: { agent: "w" } } };
+  const line = readEvent(event);
+  assert.deepEqual([line.who, line.text], ["w", "action complete (caller = w):\n84"]);
+});
+
 test("the end", () => {
   const line = readEvent({ event: "task_error", id: "9", data: { response: "out of steps" } });
   assert.equal(line.terminal, true);

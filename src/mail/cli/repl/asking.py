@@ -1,17 +1,16 @@
 """What the commands do: ask the server, and print what it says."""
 
 import asyncio
-import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from mail.cli.output import one_line
 from mail.cli.repl.arguments import Namespace, UsageError
 from mail.cli.repl.session import Session, reveal
-from mail.cli.timeline import Stopwatch, printer, read_line
+from mail.cli.status import Status, status_after
+from mail.cli.timeline import printer, read_line
+from mail.cli.watching import answering_line, show_answer, show_stream, stopwatch_for
 from mail.errors import MAILError
-
-BREAKPOINT = "breakpoint_tool_call"
 
 _OWN_FLAGS = frozenset(
     {"message", "entrypoint", "show_events", "subject", "msg_type", "task_id", "resume_from"}
@@ -104,70 +103,78 @@ def _forget(session: Session) -> None:
 
 
 async def message(session: Session, given: Namespace) -> None:
-    """`POST /message`. The events are always asked for, as only they tell a new task's id."""
-    answer = await session.client.post_message(
-        " ".join(given.body), given.entrypoint, True, **_message_settings(given)
-    )
-    events = answer.get("events") or []
-    for event in events:
-        session.learn(event["event"], event["data"])
-    task_id = given.task_id or (session.last_task if events else None)
+    """`POST /message`. The events are always asked for, as only they tell how the task stands."""
+    with session.writing(given) as task_id:
+        answer = await session.client.post_message(
+            " ".join(given.body), given.entrypoint, True, **_message_settings(given, task_id)
+        )
+    events, status = _learn(session, task_id, answer)
     shown = {
         "response": answer["response"],
         "task_id": task_id,
+        "status": status,
         "events": events if given.show_events else None,
     }
+    if session.output.as_json:
+        session.output.result(shown)
+        return
+    if given.show_events and events:
+        first = events[0]["id"]
+        stopwatch = await stopwatch_for(session.client, str(task_id), first, session.output)
+        show_line = printer(session.output.stream)
+        for event in events:
+            show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
+        session.output.text("")
+    session.output.text(answer["response"])
+    _show_end(session, task_id, status)
 
-    def show() -> None:
-        if given.show_events:
-            stopwatch, show_line = Stopwatch(), printer(session.output.stream)
-            for event in events:
-                show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
-            session.output.text("")
-        session.output.text(answer["response"])
-        _show_end(session, task_id, (event["event"] for event in events))
 
-    session.output.result(shown, show)
+def _learn(
+    session: Session, task_id: str | None, answer: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], Status | None]:
+    """The events of an answer, and how it has left the task."""
+    events = answer.get("events") or []
+    for event in events:
+        session.learn(event["event"], event["data"])
+    status = status_after(event["event"] for event in events)
+    session.note(task_id, status)
+    return events, status
 
 
 async def message_stream(session: Session, given: Namespace) -> None:
     """`POST /message` with `stream`."""
-    from mail.cli.watching import show_answer, show_stream
-
-    begun = time.monotonic()
-    kinds: list[str] = []
-
-    def learn(kind: str, data: Any) -> None:
-        kinds.append(kind)
-        session.learn(kind, data)
-
-    stream = await session.client.post_message_stream(
-        " ".join(given.body), given.entrypoint, **_message_settings(given)
-    )
-    session.meet_task(stream.task_id)
-    answer = await show_stream(
-        stream, session.output, seconds=lambda _: time.monotonic() - begun, learn=learn
-    )
-    show_answer(answer, session.output)
+    with session.writing(given) as task_id:
+        stream = await session.client.post_message_stream(
+            " ".join(given.body), given.entrypoint, **_message_settings(given, task_id)
+        )
+    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    if shown.answer is None:
+        raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
+    session.note(stream.task_id, shown.status)
+    show_answer(shown.answer, session.output)
     if not session.output.as_json:
-        _show_end(session, stream.task_id, kinds)
+        _show_end(session, stream.task_id, shown.status)
 
 
 async def message_interswarm(session: Session, given: Namespace) -> None:
     """`POST /interswarm/message`."""
-    answer = await session.client.send_interswarm_message(
-        given.body,
-        given.targets,
-        reveal(given.token),
-        subject=given.subject,
-        msg_type=given.msg_type,
-        task_id=given.task_id,
-        routing_info=given.routing_info,
+    with session.writing(given) as task_id:
+        answer = await session.client.send_interswarm_message(
+            given.body,
+            given.targets,
+            reveal(given.token),
+            subject=given.subject,
+            msg_type=given.msg_type,
+            task_id=task_id,
+            routing_info=given.routing_info,
+        )
+    events, status = _learn(session, task_id, answer)
+    session.output.result(
+        {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
     )
-    session.output.result(answer)
 
 
-def _message_settings(given: Namespace) -> dict[str, Any]:
+def _message_settings(given: Namespace, task_id: str | None) -> dict[str, Any]:
     """What both kinds of message are sent with. Raises UsageError."""
     further: dict[str, Any] = given.kwargs or {}
     if twice := sorted(_OWN_FLAGS & further.keys()):
@@ -175,22 +182,21 @@ def _message_settings(given: Namespace) -> dict[str, Any]:
     return {
         "subject": given.subject,
         "msg_type": given.msg_type or "request",
-        "task_id": given.task_id,
+        "task_id": task_id,
         "resume_from": given.resume_from,
         **further,
     }
 
 
-def _show_end(session: Session, task_id: str | None, kinds: Iterable[str]) -> None:
+def _show_end(session: Session, task_id: str | None, status: Status | None) -> None:
     """Say which task that was, and how to go on where it waits for somebody."""
     if task_id is None:
         return
-    session.output.text(f"task {task_id}", style="dim")
-    if BREAKPOINT in kinds:
-        result = '{"breakpoint_tool_call_result": "your answer"}'
+    failed = " has failed" if status is Status.FAILED else ""
+    session.output.text(f"task {task_id}{failed}", style="dim")
+    if status is Status.PAUSED:
         session.output.text(
-            "It waits for the results of these calls. Go on with\n"
-            f"  message-stream '' --task-id {task_id} --resume-from {BREAKPOINT} --kwargs '{result}'"
+            f"It waits for the results of these calls. Go on with\n  {answering_line(task_id)}"
         )
 
 
@@ -221,11 +227,12 @@ async def task(session: Session, given: Namespace) -> None:
 
 async def watch(session: Session, given: Namespace) -> None:
     """`GET /task/stream`."""
-    from mail.cli.watching import show_answer, show_stream
-
     stream = await session.client.watch_task(_which_task(session, given), after=given.after)
-    answer = await show_stream(stream, session.output, seconds=Stopwatch().read, learn=session.learn)
-    show_answer(answer, session.output)
+    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    session.note(stream.task_id, shown.status)
+    show_answer(shown.answer, session.output)
+    if not session.output.as_json:
+        _show_end(session, stream.task_id, shown.status)
 
 
 def _which_task(session: Session, given: Namespace) -> str:

@@ -19,7 +19,7 @@ from mail.cli.repl.arguments import (
     texts,
 )
 from mail.cli.repl.session import Session
-from mail.cli.task import Status
+from mail.cli.status import Status
 
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 

@@ -2,11 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from mail.cli.output import Output
-from mail.cli.repl.arguments import UsageError
+from mail.cli.repl.arguments import Namespace, UsageError
+from mail.cli.status import Status
 
 if TYPE_CHECKING:
     from mail.cli.connecting import CommandClient
@@ -21,6 +24,7 @@ class Session:
     Attributes:
         tasks: the ids of tasks that were seen, the last one last.
         agents: those that were seen; one of another swarm is `agent@swarm`.
+        statuses: how the last answers have left the tasks that were written to or watched.
         is_over: whether somebody has said so.
     """
 
@@ -29,6 +33,7 @@ class Session:
         self.output = output
         self.tasks: dict[str, None] = {}
         self.agents: set[str] = set()
+        self.statuses: dict[str, Status] = {}
         self.is_over = False
 
     @property
@@ -40,6 +45,31 @@ class Session:
         """Remember a task as the last one."""
         self.tasks.pop(task_id, None)
         self.tasks[task_id] = None
+
+    @contextmanager
+    def writing(self, given: Namespace) -> Iterator[str | None]:
+        """The task of a message that is sent meanwhile; a new one gets its id here.
+
+        It is the last one before there is an answer, as it goes on when nobody waits for that. One whose message was
+        refused, or not sent, is not remembered.
+        """
+        from mail.client.errors import BadAnswer, InvalidRequest, ServerUnreachable
+
+        resumes = getattr(given, "resume_from", None) is not None
+        task_id: str | None = given.task_id or (None if resumes else str(uuid4()))
+        before = dict(self.tasks)
+        if task_id is not None:
+            self.meet_task(task_id)
+        try:
+            yield task_id
+        except (BadAnswer, InvalidRequest, ServerUnreachable):
+            self.tasks = before
+            raise
+
+    def note(self, task_id: str | None, status: Status | None) -> None:
+        """Remember how an answer has left a task."""
+        if task_id is not None and status is not None:
+            self.statuses[task_id] = status
 
     def learn(self, kind: str, data: Mapping[str, Any]) -> None:
         """Remember whom and what an event is about."""

@@ -14,6 +14,9 @@ from mail.cli.repl.session import Session
 from mail.cli.repl.words import scan, split
 from mail.errors import MAILError
 
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors and shells write before the first line."""
+
 
 class Lines(Protocol):
     """Where commands come from."""
@@ -24,19 +27,35 @@ class Lines(Protocol):
 
 
 class PlainLines:
-    """Commands from a pipe or a list, without a prompt. Lines that begin with `#` are comments."""
+    """Commands from a pipe, without a prompt. Lines that begin with `#` are comments."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines: Iterator[str] = iter(lines)
+        self._mark = BYTE_ORDER_MARK
+
+    def read(self) -> str | None:
+        typed: list[str] = []
+        quote = ""
+        for given in self._lines:
+            line, self._mark = given.removeprefix(self._mark), ""
+            if not typed and line.lstrip().startswith("#"):
+                continue
+            typed.append(line)
+            scanned = scan(line.removesuffix("\n"), quote)
+            if scanned.is_whole:
+                break
+            quote = scanned.quote
+        return "".join(typed) or None
+
+
+class GivenLines:
+    """Commands of which each is whole by itself."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: Iterator[str] = iter(lines)
 
     def read(self) -> str | None:
-        typed = ""
-        for line in self._lines:
-            if typed or not line.lstrip().startswith("#"):
-                typed += line
-            if scan(typed.removesuffix("\n")).is_whole and typed:
-                return typed
-        return typed or None
+        return next(self._lines, None)
 
 
 class Shell:

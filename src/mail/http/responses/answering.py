@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 from mail.core.events import Event, EventKind
 from mail.core.toolbox import CallerTool, Toolbox
 from mail.core.usage import NO_USAGE, Usage
-from mail.errors import Subject
 from mail.http.responses.asking import ResponseId
 
 JSONObject = dict[str, Any]
@@ -86,7 +85,7 @@ class Work(NamedTuple):
                 return "in_progress"
             case Event(kind=EventKind.TASK_ERROR):
                 return "failed"
-        return "incomplete" if any(_says_steps_are_used_up(event) for event in self.events) else "completed"
+        return "incomplete" if any(event.is_out_of_steps for event in self.events) else "completed"
 
     @property
     def usage(self) -> Usage:
@@ -150,15 +149,6 @@ def describe(response_id: ResponseId, echo: Echo, work: Work) -> JSONObject:
         "truncation": "disabled",
         **echo.fields(),
     }
-
-
-def _says_steps_are_used_up(event: Event) -> bool:
-    message = event.message
-    return (
-        message is not None
-        and message.sender.address_type == "system"  # nobody but the engine writes as the system
-        and message.message.subject == Subject.MAXIMUM_STEPS_REACHED
-    )
 
 
 def _seconds(timestamp: str) -> int:

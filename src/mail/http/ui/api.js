@@ -2,31 +2,46 @@
 
 const TOKEN = "mail-token";
 
+/** What an HTTP header can carry. */
+const SENDABLE = /^[\x21-\x7e]+$/;
+
+/** The status of a request that the server has not answered. */
+export const UNREACHABLE = 0;
+
 /** What the server has against a request; `permanent` where sending it again won't help. */
 export class Problem extends Error {
   constructor(status, detail) {
     super(detail);
     this.status = status;
-    this.permanent = status < 500 && status !== 408 && status !== 429;
+    this.permanent = status !== UNREACHABLE && status < 500 && status !== 408 && status !== 429;
   }
 }
 
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
-  set: (value) => sessionStorage.setItem(TOKEN, value),
   forget: () => sessionStorage.removeItem(TOKEN),
 };
 
-async function request(method, path, { query = {}, body, headers = {}, signal } = {}) {
+/** A fetch whose failure is a Problem, in words that don't depend on the browser. */
+async function attempt(path, init) {
+  try {
+    return await fetch(path, init);
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new Problem(UNREACHABLE, "The server can't be reached.");
+  }
+}
+
+async function request(method, path, { query = {}, body, headers = {}, signal, bearer = token.get() } = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const search = new URLSearchParams(given).toString();
-  const response = await fetch(search ? `${path}?${search}` : path, {
+  const response = await attempt(search ? `${path}?${search}` : path, {
     method,
     signal,
     cache: "no-store",
     credentials: "omit",
     headers: {
-      ...(token.get() ? { Authorization: `Bearer ${token.get()}` } : {}),
+      ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}),
       ...(body ? { "Content-Type": "application/json" } : {}),
       ...headers,
     },
@@ -41,7 +56,14 @@ async function request(method, path, { query = {}, body, headers = {}, signal } 
 
 const read = async (path, query) => (await request("GET", path, { query })).json();
 
-export const whoami = () => read("whoami");
+/** Who the bearer of a token is. A token that the server takes is kept, for as long as the tab is open. */
+export async function signIn(bearer) {
+  if (!SENDABLE.test(bearer)) throw new Problem(401, "A token has no spaces in it, and no letters but A to Z.");
+  const caller = await (await request("GET", "whoami", { bearer })).json();
+  sessionStorage.setItem(TOKEN, bearer);
+  return caller;
+}
+
 export const health = () => read("health");
 export const swarm = () => read("swarm");
 export const otherSwarms = async () => (await read("swarms")).swarms;

@@ -6,12 +6,16 @@ import { drawGraph } from "./graph.js";
 import { TaskView } from "./task.js";
 import { startTheme } from "./theme.js";
 
+/** Milliseconds after which the page looks again whether a task that has stopped goes on. */
+const LOOK = 10_000;
+
 let view = null;
 let begun = null; // the task that a message from here has begun last
 let cursor = null;
 let aimed = null; // the task whose entrypoint was put into the form
 let home = ""; // the swarm's entrypoint
 let graph = { flash() {} };
+let isAway = false; // whether the problem that is shown is that the server can't be reached
 
 // ------------------------------------------------------------------------------------------------ problems
 
@@ -20,9 +24,16 @@ function complain(error) {
   if (!(error instanceof api.Problem)) console.error(error);
   $("problem").textContent = error.message;
   $("problem").hidden = false;
+  isAway = error.status === api.UNREACHABLE;
 }
 
 const settle = () => ($("problem").hidden = true);
+
+/** The server answers: where that was the problem, it is none any more. */
+function onReached() {
+  if (isAway) settle();
+  isAway = false;
+}
 
 /** A listener that tells what goes wrong, and keeps its form from being sent twice. */
 function guarded(work) {
@@ -53,12 +64,13 @@ function signOut(why = "") {
   $("graph").replaceChildren();
   $("problem").textContent = why;
   $("problem").hidden = !why;
+  isAway = false;
   $("token").focus();
 }
 
-async function signIn() {
+async function signIn(token) {
   $("sign-in").hidden = false;
-  const caller = await api.whoami();
+  const caller = await api.signIn(token);
   $("whoami").textContent = `${caller.role} ${caller.id}`;
   const [swarm] = await Promise.all([api.swarm(), showHealth(), showOthers(), listTasks()]);
   showSwarm(swarm);
@@ -178,7 +190,8 @@ async function openNamed() {
   if (id === (view?.id ?? null)) return;
   closeTask();
   if (!id || !api.token.get()) return;
-  view = new TaskView(id, { onLine: (line) => graph.flash(line.who, ...line.whom), onRecord, onProblem: complain });
+  const onLine = (line) => graph.flash(line.who, ...line.whom);
+  view = new TaskView(id, { onLine, onRecord, onProblem: complain, onReached });
   $("compose-title").textContent = "Follow up";
   markOpen();
   const opened = view;
@@ -208,18 +221,28 @@ async function compose() {
   location.hash = new URLSearchParams({ task: id });
 }
 
+/** Somebody else may have gone on with the task that is open; or the server is there again. */
+function look() {
+  if (document.visibilityState !== "visible") return;
+  if (view) void view.look();
+  else if (isAway) showHealth().then(onReached, () => {});
+}
+
 function start() {
   startTheme();
   $("sign-in-form").addEventListener(
     "submit",
     guarded(async () => {
-      api.token.set($("token").value.trim());
+      const token = $("token").value.trim();
       $("token").value = "";
-      await signIn();
+      await signIn(token);
     }),
   );
   $("sign-out").addEventListener("click", () => signOut());
-  $("refresh").addEventListener("click", guarded(() => Promise.all([listTasks(), showHealth(), showOthers()])));
+  $("refresh").addEventListener(
+    "click",
+    guarded(() => Promise.all([listTasks(), showHealth(), showOthers(), view?.refresh()])),
+  );
   $("status-filter").addEventListener("change", guarded(() => listTasks()));
   $("more").addEventListener("click", guarded(() => listTasks({ more: true })));
   $("new-task").addEventListener("click", () => {
@@ -232,7 +255,9 @@ function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("compose").requestSubmit();
   });
   window.addEventListener("hashchange", guarded(openNamed));
-  if (api.token.get()) guarded(signIn)();
+  for (const sign of ["focus", "visibilitychange"]) window.addEventListener(sign, look);
+  setInterval(look, LOOK);
+  if (api.token.get()) guarded(() => signIn(api.token.get()))();
   else signOut();
 }
 

@@ -31,9 +31,8 @@ export function readEvent({ event: kind, id, data }) {
     line.parts.push(["Message", message]);
     return line;
   }
-  const description = data.description ?? "";
   line.who = extra.agent ?? "";
-  line.text = withoutName(description, line.who).trim();
+  line.text = (data.description ?? "").trim();
   if (extra.preamble) line.parts.push(["Said", extra.preamble]);
   if (extra.reasoning) line.parts.push(["Reasoning", extra.reasoning]);
   if (extra.reasoning_ref) line.reasoningRef = extra.reasoning_ref;
@@ -43,15 +42,6 @@ export function readEvent({ event: kind, id, data }) {
     line.parts.push(["Tool call", { id: extra.tool_call_id, arguments: extra.tool_args }]);
   }
   return line;
-}
-
-/** What an event says, less the words by which it names its agent, who is shown beside it. */
-function withoutName(description, who) {
-  const mark = ` (caller = ${who}):\n`;
-  const at = description.indexOf(mark);
-  if (at >= 0) return description.slice(at + mark.length);
-  const opening = [`agent ${who} `, `agent '${who}' `].find((words) => description.startsWith(words)) ?? "";
-  return description.slice(opening.length);
 }
 
 /** Seconds between two ISO times, for people. */

@@ -39,10 +39,14 @@ function question(call, index) {
 
 export class TaskView {
   #stop = new AbortController();
+  #isFollowing = false;
   #asked = "";
   #readAt = 0;
 
-  /** `hooks`: `onLine` for a new line, `onRecord` for each record that was read, `onProblem` for what goes wrong. */
+  /**
+   * `hooks`: `onLine` for a new line, `onRecord` for each record that was read, `onProblem` for what goes wrong,
+   * `onReached` whenever the server answers.
+   */
   constructor(id, hooks) {
     this.id = id;
     this.hooks = hooks;
@@ -68,20 +72,43 @@ export class TaskView {
   async watch() {
     this.#stop.abort();
     const stop = (this.#stop = new AbortController());
-    const open = (after, signal) => api.stream(this.id, after, signal);
+    const open = async (after, signal) => {
+      const response = await api.stream(this.id, after, signal);
+      this.hooks.onReached();
+      return response;
+    };
     const onState = (state) => this.connection(state === "live" ? "● live" : "reconnecting…");
+    let isUpToDate = Boolean(this.record);
+    this.#isFollowing = true;
     try {
       for await (const event of follow(open, { after: this.timeline.last, signal: stop.signal, onState })) {
         if (stop.signal.aborted) return;
         if (event.event === "ping") continue;
+        isUpToDate = false;
         const line = this.timeline.add({ ...event, data: JSON.parse(event.data) }, { isNew: true });
-        if (line.terminal || Date.now() - this.#readAt > REFRESH) await this.#read({ isNew: true });
+        if (line.terminal || Date.now() - this.#readAt > REFRESH) {
+          await this.#read({ isNew: true });
+          isUpToDate = line.terminal;
+        }
       }
-      if (!stop.signal.aborted) await this.#read({ isNew: true });
+      if (!stop.signal.aborted && !isUpToDate) await this.#read({ isNew: true });
     } catch (error) {
       if (!stop.signal.aborted) this.hooks.onProblem(error);
     }
-    if (!stop.signal.aborted) this.connection("");
+    if (stop.signal.aborted) return;
+    this.#isFollowing = false;
+    this.connection("");
+  }
+
+  /** Follows the task again, where somebody has gone on with it since it stopped. */
+  async look() {
+    if (this.record && !this.#isFollowing) await this.watch();
+  }
+
+  /** Reads the record anew, and follows the task where it goes on. */
+  async refresh() {
+    await this.#read({ isNew: true });
+    void this.look();
   }
 
   async #read({ isNew }) {
@@ -130,12 +157,17 @@ export class TaskView {
   async answer() {
     const fields = [...$("calls").querySelectorAll("textarea")];
     const results = fields.map((field) => ({ call_id: field.dataset.call, content: field.value }));
-    await api.send({
-      body: "",
-      task_id: this.id,
-      resume_from: "breakpoint_tool_call",
-      kwargs: { breakpoint_tool_call_result: results },
-    });
+    try {
+      await api.send({
+        body: "",
+        task_id: this.id,
+        resume_from: "breakpoint_tool_call",
+        kwargs: { breakpoint_tool_call_result: results },
+      });
+    } catch (problem) {
+      if (problem.permanent) await this.refresh(); // somebody else may have been faster
+      throw problem;
+    }
     void this.watch();
   }
 }
