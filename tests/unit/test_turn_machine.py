@@ -397,7 +397,7 @@ class TaskMachine(RuleBasedStateMachine):
                 assert any(
                     (entry.mailbox, entry.seq) == (finisher, task.exhausted) for entry in self.inbox
                 ), "nobody would end this task"
-        text = task.model_dump_json()
+        text = task.stored()
         assert Task.model_validate_json(text) == task
         assert len(task.requests) <= OPEN_REQUESTS
         variable = len(json.dumps([each.model_dump() for each in task.requests])) + len(

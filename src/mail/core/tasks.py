@@ -10,7 +10,7 @@ Mail that is still in a mailbox when a task stops stays there: that is the stash
 makes it deliverable again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -305,6 +305,10 @@ class Task(Record):
     manual: bool = False
     cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
+
+    def stored(self, exclude: Set[str] | None = None) -> str:
+        """The task as stores keep it, in JSON: what is as it is at first is left out, as every commit writes it."""
+        return self.model_dump_json(exclude_defaults=True, exclude=exclude)  # type: ignore[arg-type]
 
     def next_generation(self) -> dict[str, Any]:
         """What changes when the task goes on after it has stopped; limits may change besides."""

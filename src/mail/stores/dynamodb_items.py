@@ -195,7 +195,7 @@ _APART = {"instance", "task_id", "status", "started", "seq", "version", "pending
 
 def encode_state(task: Task) -> str:
     """The part of a task that only we read."""
-    return task.model_dump_json(exclude=_APART)
+    return task.stored(exclude=_APART)
 
 
 def encode_counts(task: Task) -> Item:

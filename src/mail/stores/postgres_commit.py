@@ -79,7 +79,7 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "seq": task.seq,
         "version": task.version,
         "expected": change.expected_version,
-        "state": task.model_dump_json(),
+        "state": task.stored(),
         "leased": turn and turn.mailbox,
         "token": turn and turn.lease.token,
         "read_mailbox": change.consumed and change.consumed.mailbox,

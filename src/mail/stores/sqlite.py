@@ -308,7 +308,7 @@ class SQLiteStore:
                 to_json(delivered) if delivered else None,
                 gone and gone.mailbox,
                 read_seq,
-                change.task.model_dump_json(),
+                change.task.stored(),
                 encode_events(change.events),
                 new and encode_history(new.entries),
                 response and response.model_dump_json(),
