@@ -199,3 +199,16 @@ def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
             assert "Traceback" not in done.stderr
         finally:
             strange.kill()
+
+
+def test_a_task_is_cancelled(waiting: ServerProcess, tmp_path: Path) -> None:
+    waiting.post("hello", task_id="unwanted", headers={"Prefer": "respond-async"})
+    done = run_task(waiting, tmp_path, "cancel", "unwanted", "--reason", "no need", "--wait", "20")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "task unwanted is cancelled\n", "")
+    again = run_task(waiting, tmp_path, "cancel", "unwanted", "--json")
+    assert json.loads(again.stdout).items() >= {"reason": "no need", "stopped": True}.items()
+    watched = run_task(waiting, tmp_path, "watch", "unwanted")
+    assert watched.returncode == 3
+    assert "The task was cancelled by user: no need" in watched.stdout
+    gone = run_task(waiting, tmp_path, "cancel", "nobody's")
+    assert (gone.returncode, gone.stderr) == (1, 'mail: there is no task "nobody\'s"\n')

@@ -368,3 +368,45 @@ async def test_the_server_itself(server: HTTPServer) -> None:
         with pytest.raises(BadAnswer) as refused:
             await client.update_health("fine")
     assert refused.value.status in (401, 403)
+
+
+async def test_a_message_under_a_key_is_sent_again_when_the_connection_breaks(server: HTTPServer) -> None:
+    class Breaks(MAILClient):
+        broken = 0
+
+        async def _send(self, method, url, **request):
+            response = await super()._send(method, url, **request)
+            if method == "POST" and self.broken < 2:
+                self.broken += 1
+                raise ConnectionLost("the answer is lost")
+            return response
+
+    async with Breaks(server.uvicorn.url, server.keys["user"], config=CONFIG) as client:
+        answer = await client.post_message("hi", idempotency_key="k")
+        assert client.broken == 2
+        assert answer == await client.post_message("hi", idempotency_key="k")
+        assert len(await client.get_tasks()) == 1
+        with pytest.raises(BadAnswer) as refused:
+            await client.post_message("other", idempotency_key="k")
+    assert refused.value.status == 422
+
+
+async def test_a_message_for_one_generation(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("hi", task_id="t")
+        task = await client.get_task("t")
+        await client.post_message("more", task_id="t", generation=task["generation"])
+        with pytest.raises(BadAnswer) as refused:
+            await client.post_message("late", task_id="t", generation=task["generation"])
+        assert refused.value.status == 412
+
+
+async def test_a_task_is_cancelled(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("hi", task_id="t")
+        with pytest.raises(BadAnswer) as refused:
+            await client.cancel_task("t", "no need", wait=1)
+    assert (refused.value.status, refused.value.detail) == (
+        400,
+        "task 't' is completed; there is nothing to cancel",
+    )

@@ -93,6 +93,17 @@ def test_a_breakpoint_is_answered(page: "Page", server: ServerProcess, shoot: Sh
     expect(page.locator("#timeline > li").last).to_contain_text("Yes, you may.")
 
 
+def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
+    sign_in(page, server)
+    send(page, WAITING)
+    expect(page.locator("#task-status")).to_have_text("paused")
+    page.get_by_role("button", name="Cancel task").click()
+    expect(page.locator("#task-status")).to_have_text("cancelled")
+    expect(page.get_by_role("button", name="Cancel task")).not_to_be_visible()
+    expect(page.get_by_role("form", name="The task waits for you")).not_to_be_visible()
+    expect(page.locator("#timeline > li").last).to_contain_text("The task was cancelled by user")
+
+
 def test_a_follow_up_streams_on_and_survives_a_broken_stream(page: "Page", server: ServerProcess) -> None:
     sign_in(page, server)
     send(page, "1+1")

@@ -107,3 +107,10 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
         yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
     for call in view.pending_tool_calls:
         yield "waits for", f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}: {call.call_id}"
+
+
+def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
+    """Say that a task is cancelled, and what of it still has to end."""
+    left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
+    left += [f"swarm {swarm} has not taken the word yet" for swarm in answer["waiting_swarms"]]
+    output.text(one_line(f"task {answer['task_id']} is cancelled{'; ' if left else ''}{'; '.join(left)}"))

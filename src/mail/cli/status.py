@@ -11,9 +11,10 @@ class Status(StrEnum):
     PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
-EXIT_CODES = {Status.FAILED: 3, Status.PAUSED: 4}
+EXIT_CODES = {Status.FAILED: 3, Status.CANCELLED: 3, Status.PAUSED: 4}
 """Exit codes where a task was not completed, the most important first."""
 
 

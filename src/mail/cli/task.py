@@ -100,3 +100,29 @@ async def _watch(client: "CommandClient", task_id: str, after: int | None, outpu
         command = answering_command(client.base_url, answering_line(task_id))
         output.text(f"It waits for the results of these calls. Answer with\n  {command}")
     return exit_code([state])
+
+
+@app.command("cancel")
+def cancel(
+    task_id: TaskId,
+    server: ServerOption,
+    api_key: ApiKey = None,
+    reason: Annotated[str, typer.Option(help="Why; the task's timeline and other swarms are told.")] = "",
+    wait: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait until nothing of it is left; ten otherwise.")
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a task that runs or is paused. Its mail stays; a message to it resumes it."""
+    from mail.cli.connecting import connect
+    from mail.cli.records import show_cancelled
+
+    async def run(client: "CommandClient") -> None:
+        async with client:
+            answer = await client.cancel_task(task_id, reason, wait=wait)
+        output.result(answer, lambda: show_cancelled(answer, output))
+
+    output = Output(sys.stdout, as_json)
+    asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))

@@ -95,6 +95,17 @@ class MAILClient(Messaging):
         named = {"task_id": task_id}  # servers in use read it from the body, which proxies drop
         return dict(await self._ask("GET", "/task", query=named, body=named))
 
+    async def cancel_task(self, task_id: str, reason: str = "", *, wait: float | None = None) -> JSONObject:
+        """Cancel a task that runs or is paused; a message resumes it.
+
+        The answer's `stopped` says whether nothing of it is left, or what is. The server waits for that for `wait`
+        seconds (None: ten).
+        """
+        headers = {} if wait is None else {"Prefer": f"wait={wait:.0f}"}
+        async with self._deadline("POST /task/cancel"):
+            given = {"task_id": task_id, "reason": reason}
+            return dict(read_json(await self._send("POST", "/task/cancel", body=given, headers=headers)))
+
     # ---------------------------------------------------------------------------------------------- threads
 
     async def get_threads(

@@ -3,10 +3,10 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from mail.client.errors import ConnectionLost
@@ -16,6 +16,8 @@ JSONObject = dict[str, Any]
 
 PEOPLE = frozenset({"user", "admin"})
 """Whose messages come from outside, by the type of their address."""
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
 
 CLOCK_TOLERANCE = timedelta(seconds=1)
 """How far the clocks of one server's machines may be apart."""
@@ -29,18 +31,38 @@ class Sent:
         path: the endpoint it is sent to.
         body: that of the request.
         is_new: whether it begins a task that nobody has used before.
+        headers: what the request says besides.
         at: when it was sent, by the clock of `time.monotonic`.
     """
 
     path: str
     body: Mapping[str, Any]
     is_new: bool
+    headers: Mapping[str, str] = field(default_factory=dict)
     at: float = field(default_factory=time.monotonic)
 
     @property
     def task_id(self) -> str | None:
         """The task; None where only the server knows it."""
         return self.body.get("task_id")
+
+    def under(self, key: str | None, generation: int | None) -> Self:
+        """The same, under an idempotency key, or only where the task is at a generation.
+
+        With a key it is the server that chooses a new task's id: the same each time.
+        """
+        headers = {IDEMPOTENCY_KEY: key} if key is not None else {}
+        if generation is not None:
+            headers["If-Match"] = f'"{generation}"'
+        if key is None or not self.is_new:
+            return replace(self, headers=headers)
+        body = {name: value for name, value in self.body.items() if name != "task_id"}
+        return replace(self, headers=headers, body=body, is_new=False)
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether the server accepts it once, however often it is sent."""
+        return IDEMPOTENCY_KEY in self.headers
 
     @property
     def how_to_look(self) -> str:

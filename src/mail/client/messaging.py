@@ -1,6 +1,6 @@
 """Sending messages, and following the tasks that they begin."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
 from uuid import uuid4
@@ -35,6 +35,8 @@ class Messaging(Connection):
         msg_type: MessageKind = "request",
         task_id: str | None = None,
         resume_from: ResumePoint | None = None,
+        idempotency_key: str | None = None,
+        generation: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Send a message and wait for the answer: `{"response": …, "events": … or None}`.
@@ -48,13 +50,16 @@ class Messaging(Connection):
             show_events: whether the answer holds the task's events.
             task_id: the task to go on with, or a new one's id; else the task is new.
             resume_from: from where to go on with a task that has stopped.
+            idempotency_key: within a day, a message with this key is accepted once and always answered with the same
+                answer; so it is sent again by itself where the connection breaks.
+            generation: the `generation` of the task's record as it was looked at; refused where it has gone on since.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
         """
         sent = _message(
             message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, show_events=show_events
-        )
+        ).under(idempotency_key, generation)
         answer = await self._wait_for_answer(sent)
         if isinstance(answer, Followed):
             return {"response": answer.response, "events": answer.events if show_events else None}
@@ -69,15 +74,19 @@ class Messaging(Connection):
         msg_type: MessageKind = "request",
         task_id: str | None = None,
         resume_from: ResumePoint | None = None,
+        idempotency_key: str | None = None,
+        generation: int | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and watch what happens, up to `task_complete` or `task_error`.
 
         The arguments are those of `post_message`. Raises MAILClientError, also while it is read.
         """
-        sent = _message(message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, stream=True)
+        sent = _message(
+            message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, stream=True
+        ).under(idempotency_key, generation)
         try:
-            response = await self._open("POST", MESSAGE, body=sent.body)
+            response = await self._repeated(sent, self._open)
         except ConnectionLost as trouble:
             return await self._find(sent, trouble)
         return self._stream_in(response, sent)
@@ -107,7 +116,7 @@ class Messaging(Connection):
     async def _exchange(self, sent: Sent) -> dict[str, Any] | EventStream:
         """The server's answer, or the stream that the answer will come in."""
         try:
-            response = await self._send("POST", sent.path, body=sent.body)
+            response = await self._repeated(sent, self._send)
         except ConnectionLost as trouble:
             return await self._find(sent, trouble)
         if is_stream(response):
@@ -116,6 +125,22 @@ class Messaging(Connection):
         if response.status_code == httpx.codes.ACCEPTED:
             return self._stream_of(response, answer, is_new=sent.is_new)
         return answer
+
+    async def _repeated[Answer](self, sent: Sent, send: Callable[..., Awaitable[Answer]]) -> Answer:
+        """What `send` brings; a message that may be repeated is sent again where the connection breaks."""
+        try:
+            return await send("POST", sent.path, body=sent.body, headers=sent.headers)
+        except ConnectionLost:
+            if not sent.may_be_repeated:
+                raise
+        why: ConnectionLost | None = None
+        async for _ in attempts():
+            try:
+                return await send("POST", sent.path, body=sent.body, headers=sent.headers)
+            except ConnectionLost as trouble:
+                why = trouble
+        assert why is not None
+        raise why
 
     async def _find(self, sent: Sent, trouble: ConnectionLost) -> EventStream:
         """The events since a message of which nobody knows whether it has arrived: only its task can tell.

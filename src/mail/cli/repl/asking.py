@@ -225,6 +225,14 @@ async def task(session: Session, given: Namespace) -> None:
     session.output.result(record, lambda: show_task(view, session.output, events=given.events))
 
 
+async def cancel(session: Session, given: Namespace) -> None:
+    """`POST /task/cancel`."""
+    from mail.cli.records import show_cancelled
+
+    answer = await session.client.cancel_task(_which_task(session, given), given.reason)
+    session.output.result(answer, lambda: show_cancelled(answer, session.output))
+
+
 async def watch(session: Session, given: Namespace) -> None:
     """`GET /task/stream`."""
     stream = await session.client.watch_task(_which_task(session, given), after=given.after)

@@ -146,6 +146,12 @@ COMMANDS: tuple[Command, ...] = (
         ("task-get",),
     ),
     Command(
+        "task-cancel",
+        "cancel a task that runs or is paused",
+        asking.cancel,
+        (_WHICH_TASK, flag("--reason", help="why", default="")),
+    ),
+    Command(
         "task-watch",
         "show a task's events as they happen",
         asking.watch,

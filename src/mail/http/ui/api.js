@@ -85,6 +85,9 @@ export async function send(message) {
   return (await response.json()).task_id ?? decodeURIComponent(response.headers.get("X-Task-ID"));
 }
 
+/** Cancel a task, without waiting for what still runs to end. */
+export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
+
 /** The stream of a task's events past `after`. */
 export const stream = (id, after, signal) =>
   request("GET", "task/stream", {

@@ -251,6 +251,7 @@ function start() {
   });
   $("compose").addEventListener("submit", guarded(compose));
   $("breakpoint").addEventListener("submit", guarded(() => view.answer()));
+  $("cancel").addEventListener("click", guarded(() => view.cancel()));
   $("body").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("compose").requestSubmit();
   });

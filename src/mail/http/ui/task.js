@@ -111,6 +111,12 @@ export class TaskView {
     void this.look();
   }
 
+  /** Cancels the task; the timeline tells what becomes of it. */
+  async cancel() {
+    await api.cancel(this.id);
+    await this.refresh();
+  }
+
   async #read({ isNew }) {
     const stop = this.#stop;
     this.#readAt = Date.now();
@@ -141,6 +147,7 @@ export class TaskView {
         h("li", {}, h("span", { class: `tier tier-${priority}` }, `${priority} ${TIERS[priority]}`), ` ${message.message.sender.address} → ${mailbox || recipientsOf(message).join(", ")}: ${message.message.subject}`),
       ),
     );
+    $("cancel").hidden = !["running", "paused"].includes(record.status);
     this.#ask(record.status === "paused" ? record.pending_tool_calls : []);
   }
 
