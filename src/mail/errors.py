@@ -7,6 +7,7 @@
     │   ├── BadBreakpointResult
     │   ├── BadToolbox              tools that a caller lends
     │   ├── TaskMovedOn
+    │   ├── AlreadyRegistered, NotRegistered  of `mail.exchange`
     │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
     ├── Forbidden                   403
