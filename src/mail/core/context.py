@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from mail.core.toolbox import NO_OFFER, Offer
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
-"""The id of the task that is being worked on; empty where there is none. 
+"""The id of the task that is being worked on; empty where there is none.
 
 Never read to decide what becomes of the task; actions may look up by it what they know of the task they work for.
 """
