@@ -46,9 +46,16 @@ class Refused(Exception):
 
 
 class Aws:
-    """The account and region that the environment names, as botocore reads it (AWS_ENDPOINT_URL included)."""
+    """The account that the environment names, as botocore reads it.
 
-    def __init__(self) -> None:
+    Args:
+        region: the default is that of the environment.
+        endpoint_url: where the services are reached; the default is AWS_ENDPOINT_URL, or AWS itself.
+    """
+
+    def __init__(self, region: str = "", endpoint_url: str = "") -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
         self._session: Any = None
         self._lock = threading.Lock()
 
@@ -71,8 +78,13 @@ class Aws:
         with self._lock:
             if self._session is None:
                 self._session = botocore.session.Session()
-            region = os.environ.get("AWS_REGION")  # which botocore does not read, but everybody sets
-            return self._session.create_client(service, region_name=region, config=config)
+            return self._session.create_client(
+                service,
+                # AWS_REGION: which botocore does not read, but everybody sets
+                region_name=self._region or os.environ.get("AWS_REGION"),
+                endpoint_url=self._endpoint_url or None,
+                config=config,
+            )
 
 
 class AwsClient:

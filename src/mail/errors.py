@@ -8,6 +8,7 @@
     │   ├── NotCancellable          the task has ended already
     │   ├── BadToolbox              tools that a caller lends
     │   ├── TaskMovedOn
+    │   ├── AlreadyRegistered, NotRegistered  of `mail.exchange`
     │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
     ├── Forbidden                   403

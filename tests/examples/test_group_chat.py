@@ -18,7 +18,7 @@ async def test_a_broadcast_is_heard_by_all_and_an_answer_by_one() -> None:
         ]
         host, me = chat.people[HOST], chat.people[PERSON]
         events = {
-            name: await chat.bridge.swarm._runtime.read_events(chat.bridge.task_id(name, host, CHANNEL))
+            name: await chat.bridge.swarm.runtime.read_events(chat.bridge.task_id(name, host, CHANNEL))
             for name in DISHES
         }
         for name, dish in DISHES.items():

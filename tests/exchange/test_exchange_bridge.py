@@ -16,9 +16,11 @@ from support.api import agent, template
 
 from mail import MAILSwarm
 from mail.core.tasks import TaskKey
-from mail.errors import BadRequest
-from mail.exchange import ExchangeBridge, Mail, exchange_actions
+from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
+from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id
+from mail.exchange.chains import replies_to
+from mail.exchange.either import settled
 
 ANN, LIZ = uuid4(), uuid4()
 
@@ -94,7 +96,7 @@ def echo_id(bridge: ExchangeBridge) -> UUID:
 
 async def messages(bridge: ExchangeBridge, task_id: str) -> list[Any]:
     """What was submitted to a task."""
-    runtime = bridge.swarm._runtime
+    runtime = bridge.swarm.runtime
     events = await runtime._workers.engine.store.read_events(TaskKey(str(runtime.principal), task_id))
     return [
         event.message
@@ -289,6 +291,193 @@ class TestSafety:
             assert echo.turns == n + 1
         await swarm.shutdown()
 
+    async def test_what_was_read_before_it_was_answered_is_not_answered_again(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        """One agent's inbox is read; while another's is, the first one answers."""
+        gate, is_reading = asyncio.Event(), asyncio.Event()
+        first = Echo()
+        swarm = build(stack, agent("first", first, supervises=True), agent("second", Echo(), supervises=True))
+        bridge = ExchangeBridge(plain(exchange), swarm)
+        await bridge.register()
+        await exchange.register(ANN)
+        waiting = bridge._waiting
+
+        async def read_slowly() -> Any:
+            found = await waiting()
+            is_reading.set()
+            await gate.wait()
+            return found
+
+        await exchange.send(ANN, bridge.agent_ids["first"], "Hello!")
+        await exchange.sync()
+        bridge._waiting = read_slowly  # type: ignore[method-assign]
+        one = asyncio.create_task(bridge.step())
+        other = asyncio.create_task(bridge.step())
+        await is_reading.wait()
+        gate.set()
+        assert await asyncio.wait_for(asyncio.gather(one, other), 20) == [1, 0]
+        gate.clear()
+        is_reading.clear()
+        await exchange.send(ANN, bridge.agent_ids["first"], "Hello again!")
+        await exchange.sync()
+        bridge._waiting = waiting  # type: ignore[method-assign]
+        (work,) = await bridge._begin()
+        bridge._waiting = read_slowly  # type: ignore[method-assign]
+        late = asyncio.create_task(bridge.step())
+        await is_reading.wait()
+        assert await work == 1
+        gate.set()
+        assert await late == 0
+        assert first.turns == 2
+        assert len(await exchange.receive(ANN)) == 2
+
+    async def test_a_step_that_is_cancelled_strands_no_mail(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await exchange.sync()
+        (work,) = await bridge._begin()
+        work.cancel()  # before it has run
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        for n in range(5):
+            await exchange.send(ANN, echo_id(bridge), "Hello!", str(n))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(bridge.step(), 0)
+        while await bridge.step():
+            pass
+        assert await exchange.receive(echo_id(bridge)) == []
+        assert len(await exchange.receive(ANN)) == 6
+
+    async def test_a_slow_agent_keeps_nobody_elses_answer_back(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        gate = asyncio.Event()
+        agents = (
+            agent("echo", Echo(), supervises=True),
+            agent("slow", slow(gate, "at last"), supervises=True),
+        )
+        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), timeout=0.3)
+        await bridge.register()
+        await exchange.register(ANN)
+        await exchange.send(ANN, None, "Hello!")
+        with pytest.raises(TimeoutError):
+            await bridge.step()
+        assert len(await exchange.receive(ANN, bridge.agent_ids["echo"])) == 1
+        gate.set()
+
+
+class Stubborn:
+    """Something that can't even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+UNREADABLE = {
+    "a key": {(1, 2): 3},
+    "a cycle": CYCLE,
+    "deep": DEEP,
+    "half a character": "\ud800",
+    "half a character inside": ["\ud800"],
+    "stubborn": Stubborn(),
+}
+
+
+class TestMailThatNobodyCanAnswer:
+    @pytest.fixture
+    async def memory(self, echo: Echo, stack: AsyncExitStack) -> ExchangeBridge:
+        bridge = ExchangeBridge(Exchange(), build(stack, agent("echo", echo, supervises=True)))
+        await bridge.register()
+        for owner in (ANN, LIZ):
+            await settled(bridge.exchange.register(owner))
+        return bridge
+
+    @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+    async def test_its_sender_is_told_why_and_others_are_answered(
+        self, memory: ExchangeBridge, content: Any
+    ) -> None:
+        exchange: Any = memory.exchange
+        mail = exchange.send(ANN, echo_id(memory), content, "x")
+        exchange.send(ANN, echo_id(memory), "good", "x")
+        exchange.send(LIZ, echo_id(memory), "good")
+        assert await memory.step() == 3
+        failed, answer = exchange.receive(ANN)
+        assert failed.metadata == {"in_reply_to": str(mail.id), "replies": 1, "failed": True}
+        assert failed.content.startswith("echo can't answer: ")
+        assert (failed.channel, answer.channel) == ("x", "x")
+        assert "failed" not in answer.metadata
+        assert len(exchange.receive(LIZ)) == 1
+        assert exchange.receive(echo_id(memory)) == []
+        assert await memory.step() == 0
+
+    async def test_a_channel_that_is_no_text(self, memory: ExchangeBridge) -> None:
+        exchange: Any = memory.exchange
+        exchange.send(ANN, echo_id(memory), "hello", "\ud800")
+        assert await memory.step() == 1
+        (failed,) = exchange.receive(ANN)
+        assert failed.metadata["failed"] is True
+
+    async def test_run_answers_it_too(self, memory: ExchangeBridge) -> None:
+        exchange: Any = memory.exchange
+        exchange.send(ANN, echo_id(memory), CYCLE)
+        running = asyncio.create_task(memory.run(0.01))
+        await arrives(Awaited(exchange), ANN)
+        memory.stop()
+        await asyncio.wait_for(running, 20)
+        assert exchange.receive(echo_id(memory)) == []
+
+    @pytest.mark.parametrize("refused", [1, 2])
+    async def test_an_answer_that_the_exchange_refuses(
+        self, exchange: Any, bridge: ExchangeBridge, monkeypatch: pytest.MonkeyPatch, refused: int
+    ) -> None:
+        """It is too large; where not even the reason can be sent the mail is taken all the same."""
+        send, tried = bridge.exchange.send, []
+
+        def refuse(owner: UUID, *args: Any, **kwargs: Any) -> Any:
+            if owner == echo_id(bridge):
+                tried.append(args[1])
+                if len(tried) <= refused:
+                    raise PayloadTooLarge("a mail may have 350000 bytes")
+            return send(owner, *args, **kwargs)
+
+        monkeypatch.setattr(type(bridge.exchange), "send", lambda _, *args, **kwargs: refuse(*args, **kwargs))
+        mail = await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await exchange.send(ANN, echo_id(bridge), "Hello again!")
+        assert await bridge.step() == 2
+        got = [
+            (answer.metadata["in_reply_to"] == str(mail.id), answer.content)
+            for answer in await exchange.receive(ANN)
+        ]
+        told = [(True, "echo can't answer: a mail may have 350000 bytes")]
+        assert got[:-1] == (told if refused == 1 else [])
+        assert "Hello again!" in got[-1][1]
+        assert await exchange.receive(echo_id(bridge)) == []
+
+    async def test_what_the_exchange_itself_fails_at_is_tried_again(
+        self, exchange: Any, bridge: ExchangeBridge, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise StoreUnavailable
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(bridge.exchange), "send", fail)
+            with pytest.raises(StoreUnavailable):
+                await bridge.step()
+        assert len(await exchange.receive(echo_id(bridge))) == 1
+        assert await bridge.step() == 1
+        assert len(await exchange.receive(ANN)) == 1
+
 
 class TestRunning:
     async def test_run_answers_until_stop(self, exchange: Any, bridge: ExchangeBridge) -> None:
@@ -323,7 +512,7 @@ class TestRunning:
     async def test_what_fails_is_logged_and_tried_again(
         self, exchange: Any, bridge: ExchangeBridge, caplog: pytest.LogCaptureFixture
     ) -> None:
-        wait, fails = bridge.swarm._runtime.wait, [True]
+        wait, fails = bridge.swarm.runtime.wait, [True]
 
         async def fail_once(*args: Any) -> Any:
             if fails:
@@ -331,7 +520,7 @@ class TestRunning:
                 raise TimeoutError("too slow")
             return await wait(*args)
 
-        bridge.swarm._runtime.wait = fail_once  # type: ignore[method-assign]
+        bridge.swarm.runtime.wait = fail_once  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "mail.exchange"):
             running = asyncio.create_task(bridge.run(0.01))
             await exchange.send(ANN, echo_id(bridge), "Hello!")
@@ -399,14 +588,49 @@ class TestActions:
             {"name": str(stranger), "id": str(stranger)},
         ]
 
-    def test_a_prefix_tells_the_actions_of_agents_apart(self) -> None:
-        from mail.exchange import Exchange
+    async def test_agents_that_thank_each_other_by_actions_come_to_an_end(
+        self, exchange: Any, stack: AsyncExitStack
+    ) -> None:
+        ids = {name: agent_id("team", name) for name in "ab"}
+        sent: list[str] = []
 
+        def thank(name: str, other: str) -> Policy:
+            def policy(view: View) -> Any:
+                if view.mail.body not in ("Hello!", "Thank you!"):
+                    return [complete("")]
+                sent.append(name)
+                return [call(f"{name}_send_group_mail", to=other, content="Thank you!")]
+
+            return policy
+
+        agents = [
+            agent(
+                name,
+                thank(name, other),
+                supervises=True,
+                actions=exchange_actions(plain(exchange), ids[name], people=ids, prefix=f"{name}_"),
+            )
+            for name, other in ("ab", "ba")
+        ]
+        bridge = ExchangeBridge(plain(exchange), build(stack, *agents), max_replies=3)
+        await bridge.register()
+        await exchange.register(ANN)
+        await exchange.send(ANN, ids["a"], "Hello!")
+        for _ in range(20):
+            if not await bridge.step():
+                break
+        assert sent == ["a", "b", "a", "b"]  # the last of them is not sent
+        assert await exchange.receive(ids["a"]) == await exchange.receive(ids["b"]) == []
+
+    async def test_nobody_can_be_called_all(self, exchange: Any) -> None:
+        with pytest.raises(BadRequest, match="nobody can be called 'all'"):
+            exchange_actions(plain(exchange), ANN, people={"all": LIZ})
+
+    def test_a_prefix_tells_the_actions_of_agents_apart(self) -> None:
         names = [action.name for action in exchange_actions(Exchange(), ANN, prefix="ann_")]
         assert names == ["ann_send_group_mail", "ann_list_group"]
 
 
 def test_replies_of_foreign_mail_may_be_anything() -> None:
-    from mail.exchange.bridge import _replies
-
-    assert [_replies(Mail(sender=ANN, metadata={"replies": value})) for value in (2, "x", None)] == [2, 0, 0]
+    found = [replies_to(Mail(sender=ANN, metadata={"replies": value})) for value in (2, "x", None, -9)]
+    assert found == [2, 0, 0, 0]

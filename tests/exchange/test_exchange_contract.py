@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from exchange_worlds import World, arrives
 
-from mail.errors import MAILError
+from mail.errors import BadRequest, MAILError
 from mail.exchange import OUTBOX, AlreadyRegistered, Mail, NotRegistered
 
 ALICE, BOB, CAROL = (UUID(int=n) for n in (0xA << 100, 0xB << 100, 0xC << 100))
@@ -94,6 +94,56 @@ class TestRegistering:
         assert await three.sync() == 2
         assert contents(await three.receive(ALICE)) == ["new"]
         assert contents(await three.receive(BOB)) == ["after all"]
+
+
+class TestIds:
+    """Ids are read as `Mail` reads them, at each door."""
+
+    @pytest.mark.parametrize("text", [str(ALICE), str(ALICE).upper(), ALICE.hex])
+    async def test_the_text_of_an_id_is_the_id(self, exchange: Any, text: str) -> None:
+        box = await exchange.register(text)
+        assert box.name == str(ALICE)
+        assert await exchange.owner_ids() == [ALICE]
+        assert await exchange.has(ALICE)
+        assert await exchange.has(text)
+        with pytest.raises(AlreadyRegistered):
+            await exchange.register(ALICE)
+        for content in ("first", "second"):
+            await exchange.send(text, text, content)
+        assert await exchange.collect(text) == 2
+        (_, second) = await exchange.receive(text, text)
+        assert await exchange.remove_mail(text, second)
+        assert (await exchange.pop_mail(text, text)).content == "first"
+        assert (await exchange.get(text)).name == str(ALICE)
+        assert (await exchange.unregister(text)).name == str(ALICE)
+        assert not await exchange.has(ALICE)
+
+    @pytest.mark.parametrize("wrong", ["alice", "", None, 5, [], f"{ALICE}#"])
+    async def test_what_is_no_id_raises_bad_request(self, three: Any, wrong: Any) -> None:
+        mail = await three.send(ALICE, BOB, "hello")
+        calls = [
+            (three.register, wrong),
+            (three.unregister, wrong),
+            (three.get, wrong),
+            (three.has, wrong),
+            (three.send, wrong, BOB, "hello"),
+            (three.receive, wrong),
+            (three.pop_mail, wrong, BOB),
+            (three.pop_mail, BOB, wrong),
+            (three.remove_mail, wrong, mail),
+            (three.collect, wrong),
+        ]
+        if wrong is not None:
+            calls += [(three.send, ALICE, wrong, "hello"), (three.receive, BOB, wrong)]
+        for call, *arguments in calls:
+            with pytest.raises(BadRequest):
+                await call(*arguments)
+        assert set(await three.owner_ids()) == {ALICE, BOB, CAROL}
+        assert await three.sync() == 1
+
+    async def test_a_channel_that_is_no_text_raises_bad_request(self, three: Any) -> None:
+        with pytest.raises(BadRequest, match="channel"):
+            await three.send(ALICE, BOB, "hello", 5)
 
 
 class TestSending:
@@ -264,6 +314,26 @@ class TestRunning:
         await asyncio.sleep(0.05)
         three.stop()
         await asyncio.wait_for(running, 20)
+
+    async def test_a_stop_while_another_run_ends_holds_for_the_next(self, three: Any) -> None:
+        first = asyncio.create_task(three.run(interval=3600))
+        await asyncio.sleep(0.05)
+        three.stop()
+        second = asyncio.create_task(three.run(interval=3600))
+        three.stop()
+        await asyncio.wait_for(asyncio.gather(first, second), 20)
+
+    async def test_a_run_whose_loop_was_closed_keeps_no_stop_from_the_next(self, three: Any) -> None:
+        def leave() -> None:
+            loop = asyncio.new_event_loop()
+            left = loop.create_task(three.run(interval=3600))
+            loop.run_until_complete(asyncio.sleep(0.2))
+            loop.close()
+            left._log_destroy_pending = False  # type: ignore[attr-defined]
+
+        await asyncio.to_thread(leave)
+        three.stop()
+        await asyncio.wait_for(three.run(interval=3600), 20)
 
     async def test_run_may_be_called_again_after_stop(self, three: Any) -> None:
         three.stop()

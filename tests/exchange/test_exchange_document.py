@@ -12,6 +12,7 @@ from support.server_process import PATIENCE, environment
 import mail.exchange
 from mail.exchange import DurableExchange, Exchange
 from mail.stores.exchange_dynamodb import MAIL_BYTES
+from mail.stores.exchange_sqlite import BATCH
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "exchange.md"
@@ -82,3 +83,7 @@ def test_a_durable_exchange_has_the_same_methods() -> None:
 
 def test_the_largest_mail() -> None:
     assert f"{MAIL_BYTES:,} bytes" in TEXT
+
+
+def test_the_number_of_deliveries_at_a_time() -> None:
+    assert f"more than {BATCH}, which is how many deliveries" in TEXT

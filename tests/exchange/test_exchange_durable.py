@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import threading
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,7 @@ from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLar
 from mail.exchange import Flow, open_exchange
 from mail.exchange.durable import _write
 from mail.exchange.mail import Mail
+from mail.stores import exchange_sqlite
 from mail.stores.exchange_dynamodb import MAIL_BYTES
 from mail.stores.sqlite_database import SQLiteDatabase
 
@@ -117,6 +119,12 @@ async def test_more_mail_than_a_batch_keeps_its_order(two: Any) -> None:
         await two.send(ALICE, BOB, n)
     assert await two.sync() == 230
     assert [mail.content for mail in await two.receive(BOB)] == list(range(230))
+
+
+async def test_an_entity_that_is_no_id_is_in_nobodys_way(two: Any) -> None:
+    with pytest.raises(BadRequest, match="an id is a UUID, and 'alice' is none"):
+        await two.register("alice")
+    assert set(await two.owner_ids()) == {ALICE, BOB}
 
 
 async def test_exchanges_in_one_database_are_apart(durable: World) -> None:
@@ -245,7 +253,122 @@ async def test_a_sync_does_not_read_what_was_delivered(kind: str, tmp_path: Path
         assert counted[1][1] == 300 * counted[0][1]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in DURABLE if kind != "sqlite"])
+async def test_a_broadcast_is_not_put_into_a_mailbox_that_was_just_left(kind: str, tmp_path: Path) -> None:
+    """Bob goes, and comes back, between the moment at which he is seen and that at which he would get it."""
+    world = World(kind, tmp_path)
+    await world.prepare()
+    async with world.open() as exchange:
+        store: Any = exchange._store
+        await exchange.register(ALICE)
+        await exchange.register(BOB)
+        everyone, left = store._everyone, str(await store._box(str(BOB)))
+
+        async def and_then_bob_goes() -> dict[str, str]:
+            seen: dict[str, str] = await everyone()
+            await exchange.unregister(BOB)
+            await exchange.register(BOB)
+            return seen
+
+        store._everyone = and_then_bob_goes
+        await exchange.send(ALICE, None, "hello")
+        assert await exchange.sync() == 0
+        assert await exchange.receive(BOB) == []
+        assert await store._items(store._partition(left), "I#", "I~") == []
+
+
 # ---------------------------------------------------------------------------------------------------- SQLite
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> Any:
+    """Alice and a few others, and the connection that holds their mailboxes."""
+    async with open_exchange(f"sqlite:///{tmp_path}/x.db") as exchange:
+        for owner in (ALICE, BOB, *(UUID(int=n) for n in range(8))):
+            await exchange.register(owner)
+        yield exchange
+
+
+async def count(exchange: Any, table: str) -> int:
+    (number,) = await exchange._store._run(exchange._store._row, f"SELECT count(*) FROM {table}")
+    return int(number)
+
+
+async def test_what_is_sent_during_a_sync_in_sqlite_waits_for_the_next(
+    sqlite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
+    store, arguments = sqlite._store, (str(ALICE), str(BOB), str(uuid4()), _write(Mail(sender=ALICE)))
+    collect_some = store._collect_some
+
+    def collect_and_send(*args: Any) -> Any:
+        result = collect_some(*args)
+        assert store._send(*arguments)
+        return result
+
+    store._collect_some = collect_and_send
+    for _ in range(20):
+        await sqlite.send(ALICE, BOB, "hello")
+    assert await sqlite.sync() == 20
+
+
+async def test_a_transaction_in_sqlite_makes_a_bounded_number_of_deliveries(
+    sqlite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broadcasts to nine, among letters, five deliveries at a time."""
+    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
+    store, made = sqlite._store, [0]
+    collect_some = store._collect_some
+
+    def collect_and_count(*args: Any) -> Any:
+        result = collect_some(*args)
+        (number,) = store._row("SELECT count(*) FROM exchange_inbox")
+        made.append(number)
+        return result
+
+    store._collect_some = collect_and_count
+    for n in range(12):
+        await sqlite.send(ALICE, None if n % 2 else BOB, n)
+    assert await sqlite.sync() == 12
+    assert made[-1] == 6 * 9 + 6
+    assert all(after - before <= 5 for before, after in pairwise(made))
+    for owner in (BOB, UUID(int=0), UUID(int=7)):
+        got = [mail.content for mail in await sqlite.receive(owner)]
+        assert got == [n for n in range(12) if n % 2 or owner == BOB]
+
+
+async def test_two_that_sync_share_a_broadcast_in_sqlite(
+    sqlite: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One begins, the other ends it; who ends it counts it, and nobody gets it twice."""
+    monkeypatch.setattr(exchange_sqlite, "BATCH", 5)
+    await sqlite.send(ALICE, None, "hello")
+    assert await sqlite._store._run(sqlite._store._collect_some, None, 10) == (True, 0)
+    async with open_exchange(f"sqlite:///{tmp_path}/x.db") as other:
+        assert await other.sync() == 1
+    assert await sqlite.sync() == 0
+    for owner in (BOB, *(UUID(int=n) for n in range(8))):
+        assert len(await sqlite.receive(owner)) == 1
+    assert await sqlite.receive(ALICE) == []
+
+
+async def test_a_broadcast_is_stored_once_and_goes_with_its_last_delivery(sqlite: Any) -> None:
+    await sqlite.send(ALICE, None, "hello")
+    await sqlite.send(ALICE, uuid4(), "for nobody")
+    await sqlite.send(BOB, UUID(int=0), "unsent")
+    await sqlite.collect(ALICE)
+    assert await count(sqlite, "exchange_inbox") == 9
+    assert await count(sqlite, "exchange_mail") == 2
+    for owner in (UUID(int=n) for n in range(7)):
+        assert (await sqlite.pop_mail(owner, ALICE)).content == "hello"
+    (mail,) = await sqlite.receive(UUID(int=7))
+    assert await sqlite.remove_mail(UUID(int=7), mail)
+    await sqlite.unregister(ALICE)
+    assert await count(sqlite, "exchange_mail") == 2
+    box = await sqlite.unregister(BOB)
+    assert [mail.content for mail in box.list_items("outbox")] == ["unsent"]
+    assert [mail.content for mail in box.list_items(f"inbox_{ALICE}")] == ["hello"]
+    assert await count(sqlite, "exchange_mail") == 0
 
 
 async def test_a_sync_in_sqlite_scans_no_table(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from pydantic import BaseModel, model_serializer
 
 from mail.exchange import OUTBOX, Exchange, Mail
 
@@ -114,12 +115,92 @@ async def test_mail_that_is_not_the_owners_is_dropped(exchange: Exchange) -> Non
     assert exchange.receive(CAROL) == []
 
 
+@pytest.mark.parametrize("recipient", [BOB, None])
+async def test_mail_that_has_arrived_does_not_come_again(exchange: Exchange, recipient: UUID | None) -> None:
+    """An exchange that was put together of two copies may have a mail in an outbox and in inboxes."""
+    mail = exchange.send(ALICE, recipient, "once")
+    before = exchange.to_dict()
+    await exchange.sync()
+    if recipient is None:
+        assert exchange.pop_mail(CAROL, ALICE) is not None
+    after = exchange.to_dict()
+    boxes = [
+        next(box for box in written["flows"]["elements"] if box["name"] == str(owner))
+        for written, owner in ((before, ALICE), (after, BOB), (after, CAROL))
+    ]
+    mixed = Exchange.from_dict({**after, "flows": {**after["flows"], "elements": boxes}})
+    assert await mixed.sync() == (1 if recipient is None else 0)
+    assert [got.id for got in mixed.receive(BOB)] == [mail.id]
+    assert [got.id for got in mixed.receive(CAROL)] == ([mail.id] if recipient is None else [])
+    assert mixed.receive(ALICE) == []
+
+
+async def test_what_is_sent_while_mail_is_collected_waits_for_the_next_time(exchange: Exchange) -> None:
+    class Answering:
+        """Each time that it is copied another one is sent."""
+
+        copies = 0
+
+        def __deepcopy__(self, _: Any) -> Any:
+            Answering.copies += 1
+            if Answering.copies < 500:
+                exchange.send(ALICE, None, Answering())
+            return self
+
+    exchange.send(ALICE, None, Answering())
+    assert await exchange.collect(ALICE) == 1
+    assert len(exchange.receive(BOB)) == 1
+
+
+@pytest.mark.parametrize("write", ["to_json", "to_dict"])
+def test_an_exchange_is_written_as_of_one_moment(exchange: Exchange, write: str) -> None:
+    has_sent = threading.Event()
+    seen: list[bool] = []
+
+    def send() -> None:
+        exchange.send(CAROL, ALICE, "meanwhile")
+        has_sent.set()
+
+    class Slow(BaseModel):
+        @model_serializer
+        def slowly(self) -> str:
+            thread.start()
+            seen.append(has_sent.wait(0.2))
+            return "slow"
+
+    thread = threading.Thread(target=send)
+    exchange.send(ALICE, BOB, Slow())
+    written = getattr(exchange, write)()
+    thread.join()
+    assert seen == [False]
+    assert "meanwhile" not in str(written)
+    assert has_sent.is_set()
+
+
+async def test_inboxes_that_are_emptied_are_gone(exchange: Exchange) -> None:
+    for n in range(20):
+        stranger = uuid4()
+        exchange.register(stranger)
+        exchange.send(stranger, ALICE, n)
+        exchange.send(stranger, ALICE, n)
+        await exchange.sync()
+        exchange.unregister(stranger)
+        (first, _) = exchange.receive(ALICE, stranger)
+        exchange.remove_mail(ALICE, first)
+        assert [mail.content for mail in exchange.receive(ALICE)] == [n]
+        exchange.pop_mail(ALICE, stranger)
+    box = exchange.get(ALICE)
+    assert box is not None
+    assert [order.name for order in box.progressions] == [OUTBOX]
+    assert str(ALICE) in exchange
+
+
 async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
     threads = [threading.Thread(target=lambda: asyncio.run(exchange.run(3600))) for _ in range(3)]
     for thread in threads:
         thread.start()
     async with asyncio.timeout(20):
-        while len(exchange._repeater._running) < 3:  # noqa: ASYNC110 - nobody tells us
+        while len(exchange._repeater._untold) < 3:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
     await asyncio.to_thread(exchange.stop)
     for thread in threads:
@@ -240,15 +321,41 @@ def test_a_thousand_entities_and_a_hundred_thousand_mails() -> None:
     assert lines_run(1_000, 100_000) / 100_000 < 1.1 * per_mail
 
 
-async def test_a_sync_lets_others_have_the_loop(exchange: Exchange) -> None:
-    for n in range(1_000):
-        exchange.send(ALICE, BOB, n)
+async def turns_of_others(exchange: Exchange) -> int:
+    """How often others have the event loop during a sync."""
     turns = 0
     syncing = asyncio.create_task(exchange.sync())
     while not syncing.done():
         turns += 1
         await asyncio.sleep(0)
-    assert turns > 10
+    return turns
+
+
+async def test_a_sync_of_much_mail_lets_others_have_the_loop(exchange: Exchange) -> None:
+    for n in range(1_000):
+        exchange.send(ALICE, BOB, n)
+    assert await turns_of_others(exchange) > 10
+
+
+@pytest.mark.parametrize("mails", [0, 1])
+async def test_a_sync_of_many_entities_lets_others_have_the_loop(mails: int) -> None:
+    exchange, owners = Exchange(), [uuid4() for _ in range(1_000)]
+    for owner in owners:
+        exchange.register(owner)
+        for _ in range(mails):
+            exchange.send(owner, owners[0], "hello")
+    assert await turns_of_others(exchange) > 10
+
+
+@pytest.mark.parametrize("senders", [1, 40])
+async def test_a_sync_of_broadcasts_lets_others_have_the_loop(senders: int) -> None:
+    """After each that goes to many."""
+    exchange, owners = Exchange(), [uuid4() for _ in range(100)]
+    for owner in owners:
+        exchange.register(owner)
+    for n in range(40):
+        exchange.send(owners[n % senders], None, "hello")
+    assert await turns_of_others(exchange) >= 40
 
 
 # ----------------------------------------------------------------------------------------------------- a model

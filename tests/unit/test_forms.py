@@ -15,7 +15,7 @@ from mail.core.intake import ANSWERED, ResumeFrom
 from mail.core.mail_tools import SendRequest, SendResponse
 from mail.core.message import MAILRequest, MAILResponse
 from mail.core.tasks import TaskStatus
-from mail.errors import BadBreakpointResult, ToolCallFault
+from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
 
 
 async def never(_arguments: dict[str, Any]) -> str:
@@ -35,7 +35,7 @@ def report(arguments: dict[str, Any], _desk: Desk) -> Writing:
 
 def plead(arguments: dict[str, Any], _desk: Desk) -> Writing:
     letter = SendRequest(target="user", subject="PLEA", body=arguments["body"])
-    return Appeal(letter, {"thread_id": "t-1"}, answer_subject="GRACE")
+    return Appeal(letter, {"thread_id": "t-1"}, answer_subjects=("GRACE", "[t-1] GRACE"))
 
 
 PLEA = a_form(plead, name="plead")
@@ -221,7 +221,7 @@ async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
     assert letter.routing_info == {"thread_id": "t-1"}
 
 
-@pytest.mark.parametrize("subject", ["GRACE", "[t-1] GRACE"])
+@pytest.mark.parametrize("subject", ["GRACE", "[t-1] GRACE", " [T-1]  Grace\t"])
 async def test_a_message_with_the_answering_subject_resumes_it(subject: str) -> None:
     async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
         paused = await rig.ask()
@@ -248,11 +248,35 @@ async def test_the_result_of_a_breakpoint_tool_resumes_it_too() -> None:
     assert outcome.answer == "GRACE: Well."
 
 
-async def test_another_message_abandons_the_appeal() -> None:
+@pytest.mark.parametrize("subject", ["Other", "[t-2] GRACE", "more GRACE", "GRACE!"])
+async def test_another_message_abandons_the_appeal(subject: str) -> None:
     async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
         paused = await rig.ask()
-        outcome = await rig.ask("forget it", subject="Other", task_id=paused.key.task_id)
-    assert outcome.answer == "Other: forget it"
+        outcome = await rig.ask("forget it", subject=subject, task_id=paused.key.task_id)
+        history = await rig.history("chief", outcome.key)
+    assert outcome.answer == f"{subject}: forget it"
+    assert tool_results(history)[0].startswith("ERROR: the user sent a new message")
+
+
+@pytest.mark.parametrize("words", ["", " \n"])
+async def test_an_answer_without_words_is_refused(words: str) -> None:
+    """However it comes; and the question waits as before."""
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        before = await rig.store.load(paused.key)
+        for subject, settings in (
+            ("GRACE", {}),
+            (
+                "Any",
+                {
+                    "resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL,
+                    "breakpoint_tool_call_result": {"content": words},
+                },
+            ),
+        ):
+            with pytest.raises(BadRequest, match="body must not be empty: it is the answer to a question"):
+                await rig.submit(words, subject=subject, task_id=paused.key.task_id, **settings)
+        assert await rig.store.load(paused.key) == before
 
 
 async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:

@@ -195,6 +195,10 @@ class MAILRuntime:
         self._unanswered.append(submitted)
         return submitted
 
+    async def find(self, task_id: str, message_id: str) -> Submitted | None:
+        """What became of a message that was submitted to a task, by whichever process; None if it never was."""
+        return await self._workers.engine.find(TaskKey(str(self.principal), task_id), message_id)
+
     async def submit_and_wait(
         self,
         message: MAILMessage,

@@ -110,6 +110,11 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         )
 
     @property
+    def runtime(self) -> MAILRuntime:
+        """What runs the swarm's tasks."""
+        return self._runtime
+
+    @property
     def swarm_registry(self) -> "SwarmRegistry | None":
         """The other swarms that agents may write to."""
         return self._runtime.swarm_registry

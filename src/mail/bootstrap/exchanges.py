@@ -1,6 +1,6 @@
 """Which database an exchange is kept in, by its URL."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mail.aws import Aws
@@ -53,7 +53,7 @@ async def _open_dynamodb(
 
     if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
         raise ConfigurationError(f"{DYNAMODB}{table}: endpoint_url is no http(s) URL")
-    mailboxes = DynamoDBMailboxes(Account(region, endpoint_url).client("dynamodb"), table, exchange)
+    mailboxes = DynamoDBMailboxes(Aws(region, endpoint_url).client("dynamodb"), table, exchange)
     try:
         await mailboxes.open()
     except StoreUnavailable as error:
@@ -63,23 +63,3 @@ async def _open_dynamodb(
         await mailboxes.close()
         raise ConfigurationError(f"{DYNAMODB}{table} needs {error.name}: pip install 'mail[aws]'") from error
     return mailboxes
-
-
-class Account(Aws):
-    """The account that the environment names, in a region or at an endpoint of one's own."""
-
-    def __init__(self, region: str = "", endpoint_url: str = "") -> None:
-        super().__init__()
-        there = {"region_name": region, "endpoint_url": endpoint_url}
-        self._there = {name: value for name, value in there.items() if value}
-
-    def make(self, service: str, connections: int) -> Any:
-        """A client of botocore there."""
-        import botocore.session  # type: ignore[import-untyped]
-
-        with self._lock:
-            if self._session is None:
-                self._session = session = botocore.session.Session()
-                create_client = session.create_client
-                session.create_client = lambda name, **given: create_client(name, **given | self._there)
-        return super().make(service, connections)

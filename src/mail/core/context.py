@@ -5,7 +5,10 @@ from contextvars import ContextVar
 from mail.core.toolbox import NO_OFFER, Offer
 
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
-"""The id of the task that is being worked on; empty where there is none. Never read to decide anything."""
+"""The id of the task that is being worked on; empty where there is none.
+
+Never read to decide what becomes of the task; actions may look up by it what they know of the task they work for.
+"""
 
 TURN_DEADLINE: ContextVar[float | None] = ContextVar("TURN_DEADLINE", default=None)
 """When the turn that is being run will be cut off, by the event loop's clock; None outside of turns.

@@ -38,6 +38,17 @@ class Watching:
         self.store = store
         self.stamp = stamp
 
+    async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
+        """What became of a message that was submitted to a task, by whichever process; None if it never was."""
+        if await self.store.load(key) is None:
+            return None
+        generation = 1
+        for event in await self.store.read_events(key):
+            if event.message is not None and event.message.id == message_id:
+                return Submitted(key, generation, event.seq - 1, event.seq)
+            generation += event.is_terminal
+        return None
+
     async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
         """The finishing message that answers a submission; None when the time is up."""
         until = None if seconds is None else self._now() + seconds

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
 from mail.errors import BadRequest
+from mail.exchange.chains import present_chain
 from mail.exchange.either import AnyExchange, owners_of, settled
 
 EVERYONE = "all"
@@ -40,12 +41,26 @@ def exchange_actions(
         owner_id: the entity that the agent is.
         people: names of entities, by which the agent may call them.
         prefix: begins the actions' names, which must differ where several agents of a swarm have them.
+
+    What an agent writes while it works on mail that an `ExchangeBridge` has brought counts as an answer to it: past the
+    bridge's `max_replies` nothing is sent.
+
+    Raises BadRequest for somebody called `all`.
     """
     names = dict(people or {})
+    if EVERYONE in names:
+        raise BadRequest(
+            f"nobody can be called {EVERYONE!r}: what agents write to {EVERYONE!r} is for everyone"
+        )
 
     async def send(letter: Letter) -> str:
         recipient = None if letter.to == EVERYONE else _find(letter.to, names)
-        await settled(exchange.send(owner_id, recipient, letter.content, letter.channel))
+        chain = present_chain()
+        if chain is not None and chain.is_at_its_end:
+            # no error, which agents try to avoid the next time: there is nothing that they could do
+            return f"not sent to {letter.to}: {chain.replies} answers in a row have led to it, and no more may follow"
+        metadata = None if chain is None else chain.metadata
+        await settled(exchange.send(owner_id, recipient, letter.content, letter.channel, metadata=metadata))
         return f"sent to {letter.to}"
 
     async def look(_: Nothing) -> str:

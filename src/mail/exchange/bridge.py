@@ -1,8 +1,8 @@
 """`ExchangeBridge`: agents of a swarm take part in an exchange.
 
 A mail that reaches an agent becomes a message in a task of the swarm: the one of this agent, this sender and this
-channel. The task's answer goes back as a mail. Only then is the mail taken from the inbox; so nothing is lost where
-the process dies. What was submitted before is found again in its task, by its id, and not submitted twice. Between
+channel. The task's answer goes back as a mail, or one that says why there is none. Only then is the mail taken from the
+inbox; so nothing is lost where the process dies. What was submitted before is found again in its task, by its id, and not submitted twice. Between
 sending an answer and taking the mail there is a moment at which a death makes the answer come a second time.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -20,9 +21,9 @@ from mail.core.hints import did_you_mean
 from mail.core.letters import write_letter
 from mail.core.message import MAILMessage
 from mail.core.stamp import SYSTEM_STAMP
-from mail.core.tasks import TaskKey
 from mail.core.watching import Submitted
-from mail.errors import BadRequest, MAILError
+from mail.errors import BadRequest, PayloadTooLarge
+from mail.exchange.chains import Chain, remember, replies_to
 from mail.exchange.either import AnyExchange, settled
 from mail.exchange.errors import AlreadyRegistered
 from mail.exchange.mail import Mail
@@ -34,8 +35,10 @@ AGENTS = UUID("5d6f0c1e-7d1c-5a54-9a2e-3a5b7a1f6c11")
 MAX_REPLIES = 8
 
 IN_REPLY_TO = "in_reply_to"
-REPLIES = "replies"
 FAILED = "failed"
+
+REASON = 500
+"""How many characters a mail may have that says why there is no answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +61,11 @@ class ExchangeBridge:
             from those of the swarm and the agent. The default is all that users may write to.
         people: names of entities, by which agents are told who writes; others are told of by their ids.
         timeout: seconds that an agent may take for an answer, before the mail is tried again.
-        max_replies: how many answers may follow one upon another, so that two agents don't thank each other forever.
+        max_replies: how many answers may follow one upon another, so that two agents don't thank each other forever;
+            what they send by `exchange_actions` counts.
 
     Answers have `in_reply_to`, the id of the mail, in their metadata, `replies`, how many answers led to it, and
-    `failed` where the swarm only says why there is none. An empty answer is not sent.
+    `failed` where they only say why there is none. An empty answer is not sent.
 
     Raises BadRequest for agents that users can't write to.
     """
@@ -93,7 +97,9 @@ class ExchangeBridge:
         self._timeout = timeout
         self._max_replies = max_replies
         self._at_work: dict[Conversation, asyncio.Task[int]] = {}
-        self._seen: set[Conversation] = set()
+        self._beginning = asyncio.Lock()
+        self._settled: set[Conversation] = set()
+        self._chains: dict[Conversation, Chain] = {}
         self._repeater = Repeater()
 
     async def register(self) -> None:
@@ -105,10 +111,19 @@ class ExchangeBridge:
                 continue
 
     async def step(self) -> int:
-        """Sync, let the agents answer all that has reached them, and sync; returns how many mails were worked on."""
+        """Sync, let the agents answer all that has reached them, and sync; returns how many mails were worked on.
+
+        Raises TimeoutError for an agent that was too slow, or what else has kept it from answering; its mail stays in
+        the inbox, and others' answers are delivered.
+        """
         await self.exchange.sync()
-        answered = sum(await asyncio.gather(*await self._begin()))
+        ended = await asyncio.gather(*await self._begin(), return_exceptions=True)
         await self.exchange.sync()
+        answered = 0
+        for result in ended:
+            if isinstance(result, BaseException):
+                raise result
+            answered += result
         return answered
 
     async def run(self, interval: float = 1.0) -> None:
@@ -141,12 +156,20 @@ class ExchangeBridge:
     async def _begin(self, *, logged: bool = False) -> list[asyncio.Task[int]]:
         """Begin to work on the mail that nobody works on."""
         begun: list[asyncio.Task[int]] = []
-        for conversation, mails in (await self._waiting()).items():
-            if conversation not in self._at_work:
-                work = asyncio.create_task(self._work(conversation, mails, logged))
-                self._at_work[conversation] = work
-                begun.append(work)
+        async with self._beginning:
+            # what was at work before the inboxes are read may have ended when they are, and its mail was read too early
+            busy = set(self._at_work)
+            for conversation, mails in (await self._waiting()).items():
+                if conversation not in busy:
+                    work = asyncio.create_task(self._work(conversation, mails, logged))
+                    self._at_work[conversation] = work
+                    # not by `_work` itself, which never runs where it is cancelled at once
+                    work.add_done_callback(partial(self._end, conversation))
+                    begun.append(work)
         return begun
+
+    def _end(self, conversation: Conversation, _: asyncio.Task[int]) -> None:
+        del self._at_work[conversation]
 
     async def _waiting(self) -> dict[Conversation, list[Mail]]:
         found: dict[Conversation, list[Mail]] = {}
@@ -157,58 +180,64 @@ class ExchangeBridge:
 
     async def _work(self, conversation: Conversation, mails: list[Mail], logged: bool) -> int:
         """Answer the mails of a conversation, one after the other; what is not done at an error stays in the inbox."""
-        answered = 0
         try:
             for mail in mails:
-                await self._answer(conversation, mail)
-                answered += 1
-        except (MAILError, TimeoutError):
+                try:
+                    await self._answer(conversation, mail)
+                except (BadRequest, PayloadTooLarge) as error:  # it would be the same the next time
+                    logger.warning("%s can't answer %r: %s", conversation.agent, mail, error)
+                    await self._give_up(conversation, mail, error)
+        except Exception:
             if not logged:
                 raise
             logger.exception("%s could not answer %r; it is tried again", conversation.agent, mail)
-        finally:
-            if answered < len(mails):
-                self._seen.discard(conversation)  # the mail may have been submitted all the same
-            del self._at_work[conversation]
-        return answered
+            return mails.index(mail)
+        return len(mails)
 
     async def _answer(self, conversation: Conversation, mail: Mail) -> None:
-        owner_id = self.agent_ids[conversation.agent]
+        chain = self._chains[conversation] = Chain(replies_to(mail), self._max_replies)
+        remember(self.task_id(*conversation), chain)
         submitted = await self._submit(conversation, mail)
-        answer = await self.swarm._runtime.wait(submitted, self._timeout)
-        text, replies = answer.message.body, _replies(mail)
-        if text.strip() and replies < self._max_replies:
-            metadata: dict[str, Any] = {IN_REPLY_TO: str(mail.id), REPLIES: replies + 1}
-            if answer.sender.address_type == "system":
+        answer = await self.swarm.runtime.wait(submitted, self._timeout)
+        await self._reply(conversation, mail, answer.message.body, answer.sender.address_type == "system")
+        self._settled.add(conversation)
+
+    async def _give_up(
+        self, conversation: Conversation, mail: Mail, error: BadRequest | PayloadTooLarge
+    ) -> None:
+        """Tell the sender that there will be no answer, and why."""
+        reason = f"{conversation.agent} can't answer: {error}"[:REASON]
+        try:
+            await self._reply(conversation, mail, reason.encode(errors="replace").decode(), is_failed=True)
+        except (BadRequest, PayloadTooLarge):  # not even that
+            await settled(self.exchange.remove_mail(self.agent_ids[conversation.agent], mail))
+
+    async def _reply(self, conversation: Conversation, mail: Mail, text: str, is_failed: bool) -> None:
+        """Send an answer, if there is one, and take the mail."""
+        owner_id, chain = self.agent_ids[conversation.agent], self._chains[conversation]
+        if text.strip() and not chain.is_at_its_end:
+            metadata: dict[str, Any] = {IN_REPLY_TO: str(mail.id), **chain.metadata}
+            if is_failed:
                 metadata[FAILED] = True
             await settled(self.exchange.send(owner_id, mail.sender, text, mail.channel, metadata=metadata))
         await settled(self.exchange.remove_mail(owner_id, mail))
 
     async def _submit(self, conversation: Conversation, mail: Mail) -> Submitted:
-        """Put the mail into its task, unless it is there from before."""
-        runtime, task_id = self.swarm._runtime, self.task_id(*conversation)
-        if conversation not in self._seen:
-            found = await self._find(task_id, str(mail.id))
+        """Put the mail into its task, unless it is there from before.
+
+        That is looked up for the first mail of a conversation, and wherever the one before it did not come to its end.
+        """
+        runtime, task_id = self.swarm.runtime, self.task_id(*conversation)
+        message = self._message(conversation, mail, task_id)
+        if conversation not in self._settled:
+            found = await runtime.find(task_id, message.id)
             if found is not None:
                 return found
-        submitted = await runtime.submit(self._message(conversation, mail, task_id))
-        self._seen.add(conversation)
-        return submitted
-
-    async def _find(self, task_id: str, message_id: str) -> Submitted | None:
-        """A message that was submitted before, perhaps by a process that has died since."""
-        runtime = self.swarm._runtime
-        store, key = runtime._workers.engine.store, TaskKey(str(runtime.principal), task_id)
-        if await store.load(key) is None:
-            return None
-        generation = 1
-        for event in await store.read_events(key):
-            if event.message is not None and event.message.id == message_id:
-                return Submitted(key, generation, event.seq - 1, event.seq)
-            generation += event.is_terminal
-        return None
+        self._settled.discard(conversation)
+        return await runtime.submit(message)
 
     def _message(self, conversation: Conversation, mail: Mail, task_id: str) -> MAILMessage:
+        _require_characters(mail.channel or "")
         message = write_letter(
             "request",
             task_id=task_id,
@@ -226,13 +255,23 @@ def agent_id(swarm: str, agent: str) -> UUID:
     return uuid5(AGENTS, json.dumps([swarm, agent]))
 
 
-def _replies(mail: Mail) -> int:
-    found = mail.metadata.get(REPLIES, 0)
-    return found if isinstance(found, int) else 0
-
-
 def _body(content: Any) -> str:
-    """The content as an agent reads it: text as it is, all else as JSON."""
+    """The content as an agent reads it: text as it is, all else as JSON. Raises BadRequest where it can't be."""
     if isinstance(content, str) and content.strip():
-        return content
-    return json.dumps(content, ensure_ascii=False, default=str)
+        text = content
+    else:
+        try:
+            text = json.dumps(content, ensure_ascii=False, default=str)
+        except Exception as error:
+            # whatever a foreign __str__ raises
+            raise BadRequest(f"an agent can't read this content: {error}") from error
+    _require_characters(text)
+    return text
+
+
+def _require_characters(text: str) -> None:
+    """Raise BadRequest for text that no database and no model takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"this text has half a character in it: {error}") from error

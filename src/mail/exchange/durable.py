@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from mail.errors import BadRequest
+from mail.exchange.elements import as_id
 from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Progression
 from mail.exchange.mail import Mail
@@ -33,21 +34,22 @@ class DurableExchange:
 
     async def register(self, owner_id: UUID) -> Flow[Mail, Progression]:
         """Give an entity a mailbox. Raises AlreadyRegistered, a ValueError."""
+        owner_id = as_id(owner_id)
         if not await self._store.register(str(owner_id)):
             raise AlreadyRegistered(f"{owner_id} is already registered")
         return new_mailbox(owner_id)
 
     async def unregister(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
         """Take an entity's mailbox away; returns it as it was, or None where there was none."""
-        return _mailbox(owner_id, await self._store.unregister(str(owner_id)))
+        return _mailbox(owner_id, await self._store.unregister(_text(owner_id)))
 
     async def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
         """The mailbox of an entity, as it is now."""
-        return _mailbox(owner_id, await self._store.contents(str(owner_id)))
+        return _mailbox(owner_id, await self._store.contents(_text(owner_id)))
 
     async def has(self, owner_id: UUID) -> bool:
         """Whether an entity is registered."""
-        return await self._store.has(str(owner_id))
+        return await self._store.has(_text(owner_id))
 
     # ----------------------------------------------------------------------------------- to send and to read
 
@@ -65,20 +67,16 @@ class DurableExchange:
         Raises NotRegistered for the sender, BadRequest for content that isn't JSON, and PayloadTooLarge; all but the
         last are ValueErrors. Then nothing is stored.
         """
-        mail = Mail(
-            sender=sender,
-            recipient=recipient,
-            content=content,
-            channel=channel,
-            metadata=dict(metadata or {}),
-        )
-        if not await self._store.send(str(mail.sender), _text(mail.recipient), str(mail.id), _write(mail)):
+        mail = Mail.of(sender, recipient, content, channel, metadata)
+        to = None if mail.recipient is None else str(mail.recipient)
+        if not await self._store.send(str(mail.sender), to, str(mail.id), _write(mail)):
             raise NotRegistered(f"{sender} is not registered")
         return mail
 
     async def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
         """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
-        return _read(await self._store.receive(str(owner_id), _text(sender)))
+        by = None if sender is None else _text(sender)
+        return _read(await self._store.receive(_text(owner_id), by))
 
     async def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
         """Take the oldest mail from a sender; None where there is none.
@@ -86,12 +84,12 @@ class DurableExchange:
         Of several processes that take, one gets it. It is gone even where that one dies, or the call is cancelled,
         before anything is done with it; where that must not be, `receive` it first, and `remove_mail` it at the end.
         """
-        mail = await self._store.pop(str(owner_id), str(sender))
+        mail = await self._store.pop(_text(owner_id), _text(sender))
         return None if mail is None else Mail.from_json(mail)
 
     async def remove_mail(self, owner_id: UUID, mail: Mail) -> bool:
         """Take a mail that was received, wherever in the inbox it is; returns whether it was still there."""
-        return await self._store.remove(str(owner_id), str(mail.sender), str(mail.id))
+        return await self._store.remove(_text(owner_id), str(mail.sender), str(mail.id))
 
     # ------------------------------------------------------------------------------------- to move the mail
 
@@ -101,7 +99,7 @@ class DurableExchange:
 
     async def collect(self, owner_id: UUID) -> int:
         """Move an entity's mail to its recipients. Raises NotRegistered, a ValueError."""
-        routed = await self._store.collect(str(owner_id))
+        routed = await self._store.collect(_text(owner_id))
         if routed is None:
             raise NotRegistered(f"{owner_id} is not registered")
         return routed
@@ -119,8 +117,8 @@ class DurableExchange:
         self._repeater.stop()
 
 
-def _text(owner: UUID | None) -> str | None:
-    return None if owner is None else str(owner)
+def _text(owner: UUID) -> str:
+    return str(as_id(owner))
 
 
 def _write(mail: Mail) -> str:
@@ -146,7 +144,7 @@ def _mailbox(owner_id: UUID, contents: Contents | None) -> Mailbox | None:
     if contents is None:
         return None
     outbox, inbox = contents
-    box = new_mailbox(owner_id)
+    box = new_mailbox(as_id(owner_id))
     for mail in _read(outbox):
         box.add_item(mail, OUTBOX)
     for mail in _read(inbox):

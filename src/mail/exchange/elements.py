@@ -4,10 +4,22 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 from uuid import UUID, uuid4
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from mail.errors import BadRequest
+
+_ID = TypeAdapter(UUID)
+
+
+def as_id(value: UUID | str) -> UUID:
+    """An id, which may be given as text. Raises BadRequest for what is none."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return _ID.validate_python(value)
+    except ValidationError as error:
+        raise BadRequest(f"an id is a UUID, and {value!r:.100} is none") from error
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -31,18 +43,23 @@ class Element(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The element as JSON values. Raises BadRequest for what JSON can't hold."""
+        """The element as JSON values. Raises BadRequest for what can't be made into one.
+
+        What can is one of them from then on: tuples and sets are lists; bytes, times, UUIDs, and all keys are text.
+        """
         try:
             return self.model_dump(mode="json")
-        except (PydanticSerializationError, UnicodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise _unwritable(self, error) from error
 
     def to_json(self) -> str:
-        """The element as JSON text. Raises BadRequest for what JSON can't hold."""
+        """The element as JSON text; see `to_dict`."""
         try:
-            return self.model_dump_json()
-        except (PydanticSerializationError, UnicodeError, RecursionError) as error:
+            text = self.model_dump_json()
+            from_json(text)  # some numbers and depths are written that nobody could read again
+        except (ValueError, RecursionError) as error:
             raise _unwritable(self, error) from error
+        return text
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -50,7 +67,7 @@ class Element(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise _unreadable(cls, error) from error
+            raise unreadable(cls, error) from error
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -58,7 +75,7 @@ class Element(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise _unreadable(cls, error) from error
+            raise unreadable(cls, error) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Element) and self.id == other.id
@@ -71,7 +88,8 @@ def _unwritable(element: Element, error: Exception) -> BadRequest:
     return BadRequest(f"{type(element).__name__} {element.id} can't be written as JSON: {error}")
 
 
-def _unreadable(cls: type[Element], error: ValidationError) -> BadRequest:
+def unreadable(cls: type[Element], error: ValidationError) -> BadRequest:
+    """What pydantic has found wrong, as an error of ours."""
     lines = {
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(
             ": "

@@ -1,4 +1,4 @@
-"""What can be wrong with a call of an exchange. All are ValueErrors, and in the tree of `mail.errors`."""
+"""What can be wrong with who is meant. Like every BadRequest they are ValueErrors, and in the tree of `mail.errors`."""
 
 from mail.errors import BadRequest
 

@@ -10,15 +10,25 @@ from uuid import UUID
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from mail.exchange.elements import Element
+from mail.errors import BadRequest
+from mail.exchange.elements import Element, as_id
 from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Pile, Progression
 from mail.exchange.mail import Mail
-from mail.exchange.mailboxes import INBOX, OUTBOX, Mailbox, check_mailbox, deliver, inbox_of, new_mailbox
+from mail.exchange.mailboxes import (
+    INBOX,
+    OUTBOX,
+    Mailbox,
+    check_mailbox,
+    deliver,
+    inbox_of,
+    new_mailbox,
+    take,
+)
 from mail.exchange.repeating import Repeater
 
 BATCH = 64
-"""How much mail is collected before others get their turn."""
+"""How many deliveries are made before others get their turn, but that a broadcast is delivered as a whole."""
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +37,8 @@ class Exchange(Element):
     """Moves mail from the outboxes of entities to the inboxes of others.
 
     Several threads and event loops may use one exchange. A lock is held while a batch of mail is moved, so each mail
-    is either where it was or where it goes, and that of one sender stays in its order.
+    is either where it was or where it goes, and that of one sender stays in its order. Ids may be given as text;
+    all methods raise BadRequest, a ValueError, for what is no id.
 
     Attributes:
         flows: the mailboxes; use `register` and `unregister` to change which there are.
@@ -62,6 +73,7 @@ class Exchange(Element):
 
     def register(self, owner_id: UUID) -> Flow[Mail, Progression]:
         """Give an entity a mailbox, which is returned. Raises AlreadyRegistered, a ValueError."""
+        owner_id = as_id(owner_id)
         with self._lock:
             if owner_id in self._boxes:
                 raise AlreadyRegistered(f"{owner_id} is already registered")
@@ -76,21 +88,24 @@ class Exchange(Element):
         Returns the mailbox, or None where there was none.
         """
         with self._lock:
-            box = self._boxes.pop(owner_id, None)
+            box = self._boxes.pop(as_id(owner_id), None)
             if box is not None:
                 self.flows.pop(box.id)
             return box
 
     def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
         """The mailbox of an entity."""
-        return self._boxes.get(owner_id)
+        return self._boxes.get(as_id(owner_id))
 
     def has(self, owner_id: UUID) -> bool:
         """Whether an entity is registered."""
-        return owner_id in self._boxes
+        return as_id(owner_id) in self._boxes
 
     def __contains__(self, owner_id: object) -> bool:
-        return owner_id in self._boxes
+        try:
+            return self.has(owner_id)  # type: ignore[arg-type]  # which is what is asked
+        except BadRequest:
+            return False
 
     def __len__(self) -> int:
         return len(self._boxes)
@@ -114,39 +129,36 @@ class Exchange(Element):
 
         Raises NotRegistered, a ValueError, for the sender.
         """
-        mail = Mail(
-            sender=sender,
-            recipient=recipient,
-            content=content,
-            channel=channel,
-            metadata=dict(metadata or {}),
-        )
+        mail = Mail.of(sender, recipient, content, channel, metadata)
         with self._lock:
             self._box(mail.sender).add_item(mail, OUTBOX)
         return mail
 
     def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
         """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        owner_id, by = as_id(owner_id), None if sender is None else as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
             if box is None:
                 return []
-            if sender is not None:
-                return box.list_items(inbox_of(sender))
+            if by is not None:
+                return box.list_items(inbox_of(by))
             inboxes = [str(order.name) for order in box.progressions if str(order.name).startswith(INBOX)]
             return [mail for name in inboxes for mail in box.list_items(name)]
 
     def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
         """Take the oldest mail from a sender; None where there is none."""
+        owner_id, sender = as_id(owner_id), as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
-            return None if box is None else box.take_first(inbox_of(sender))
+            return None if box is None else take(box, sender)
 
     def remove_mail(self, owner_id: UUID, mail: Mail) -> bool:
         """Take a mail that was received, wherever in the inbox it is; returns whether it was still there."""
+        owner_id = as_id(owner_id)
         with self._lock:
             box = self._boxes.get(owner_id)
-            return box is not None and box.take(inbox_of(mail.sender), mail.id) is not None
+            return box is not None and take(box, mail.sender, mail.id) is not None
 
     # ------------------------------------------------------------------------------------- to move the mail
 
@@ -161,27 +173,17 @@ class Exchange(Element):
 
         Raises NotRegistered, a ValueError.
         """
-        with self._lock:
-            order = self._box(owner_id).get_progression(OUTBOX)
-            left = 0 if order is None else len(order)
-        routed = 0
-        while left > 0:  # what is sent meanwhile is left to the next time
-            routed += self._move(owner_id, min(left, BATCH))
-            left -= BATCH
-            if left > 0:
-                await asyncio.sleep(0)
-        return routed
+        return await self._collect(as_id(owner_id), _Pace())
 
     async def collect_all(self) -> int:
         """`collect` of all who are registered, but for those that leave meanwhile."""
-        routed = 0
-        for n, owner_id in enumerate(self.owner_ids, 1):
+        routed, pace = 0, _Pace()
+        for owner_id in self.owner_ids:
+            await pace.worked(1)
             try:
-                routed += await self.collect(owner_id)
+                routed += await self._collect(owner_id, pace)
             except NotRegistered:
                 continue
-            if n % BATCH == 0:
-                await asyncio.sleep(0)
         return routed
 
     async def run(self, interval: float = 1.0) -> None:
@@ -200,18 +202,37 @@ class Exchange(Element):
             raise NotRegistered(f"{owner_id} is not registered")
         return box
 
-    def _move(self, owner_id: UUID, most: int) -> int:
-        """Move mail of an outbox, `most` of it; returns how many mails have reached somebody."""
+    async def _collect(self, owner_id: UUID, pace: "_Pace") -> int:
+        with self._lock:
+            order = self._box(owner_id).get_progression(OUTBOX)
+            left = 0 if order is None else len(order)
         routed = 0
+        while left > 0:  # what is sent meanwhile is left to the next time
+            moved, arrived, work = self._move(owner_id, left)
+            left = left - moved if moved else 0
+            routed += arrived
+            await pace.worked(work)
+        return routed
+
+    def _move(self, owner_id: UUID, most: int) -> tuple[int, int, int]:
+        """Move some mail of an outbox, `most` of it.
+
+        Returns how many mails have left, how many have reached somebody, and how much work that was.
+        """
+        moved = arrived = work = 0
         with self._lock:
             box = self._boxes.get(owner_id)
-            for mail in [] if box is None else _first(box, most):
+            for mail in [] if box is None else _first(box, min(most, BATCH)):
                 deliveries = self._deliveries(owner_id, mail)
                 if box is not None and box.take(OUTBOX, mail.id) is not None:
                     for to, its in deliveries:
                         deliver(to, its)
-                    routed += bool(deliveries)
-        return routed
+                    arrived += bool(deliveries)
+                moved += 1
+                work += max(1, len(deliveries))
+                if work >= BATCH:
+                    break
+        return moved, arrived, work
 
     def _deliveries(self, owner_id: UUID, mail: Mail) -> list[tuple[Mailbox, Mail]]:
         """Where a mail goes, and what is put there."""
@@ -219,8 +240,8 @@ class Exchange(Element):
             logger.warning("%r was dropped: it was in the outbox of %s", mail, owner_id)
             return []
         if mail.recipient is None:
-            others = [box for owner, box in self._boxes.items() if owner != owner_id]
-            return [(box, _copy(mail)) for box in others if mail.id not in box.items]
+            # not to whoever has it: the sender, and those that got it before the exchange was written as JSON
+            return [(box, _copy(mail)) for box in list(self._boxes.values()) if mail.id not in box.items]
         to = self._boxes.get(mail.recipient)
         is_new = to is not None and (mail.recipient == owner_id or mail.id not in to.items)
         return [(to, mail)] if to is not None and is_new else []
@@ -239,6 +260,20 @@ class Exchange(Element):
         return f"Exchange({str(self.id)[:8]}, {len(self)} registered)"
 
     __str__ = __repr__
+
+
+class _Pace:
+    """Lets others have the event loop every now and then."""
+
+    def __init__(self) -> None:
+        self._work = 0
+
+    async def worked(self, work: int) -> None:
+        """So many deliveries were made."""
+        self._work += work
+        if self._work >= BATCH:
+            self._work = 0
+            await asyncio.sleep(0)
 
 
 def _first(box: Mailbox, most: int) -> list[Mail]:

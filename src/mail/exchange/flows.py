@@ -88,10 +88,6 @@ class Progression(Element):
             raise BadRequest(f"{id} is in {self.name!r} already")
         self.order[id] = None
 
-    def first(self) -> UUID | None:
-        """The id at the front."""
-        return next(iter(self.order), None)
-
     def popleft(self) -> UUID | None:
         """Take the id at the front."""
         return self.order.popitem(last=False)[0] if self.order else None
@@ -143,6 +139,11 @@ class Flow[T: Element, P: Progression](Element):
                 raise BadRequest(f"{progression.name!r} has {id_} in its order, but there is no such item")
         self.progressions.add(progression)
         self._named[progression.name] = progression
+
+    def drop_progression(self, name: str | None) -> P | None:
+        """Take a progression away; its items stay."""
+        progression = self._named.pop(name, None)
+        return None if progression is None else self.progressions.pop(progression.id)
 
     def get_progression(self, name: str | None) -> P | None:
         """The progression of this name."""

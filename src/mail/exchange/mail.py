@@ -1,11 +1,12 @@
 """A message between entities."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 from uuid import UUID
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 
-from mail.exchange.elements import Element
+from mail.exchange.elements import Element, unreadable
 
 
 class Mail(Element):
@@ -23,6 +24,27 @@ class Mail(Element):
     recipient: UUID | None = None
     content: Any = None
     channel: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sender: UUID,
+        recipient: UUID | None,
+        content: Any,
+        channel: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> Self:
+        """The mail that `send` of an exchange puts into an outbox. Raises BadRequest for ids that are none."""
+        try:
+            return cls(
+                sender=sender,
+                recipient=recipient,
+                content=content,
+                channel=channel,
+                metadata=dict(metadata or {}),
+            )
+        except ValidationError as error:
+            raise unreadable(cls, error) from error
 
     @property
     def is_broadcast(self) -> bool:

@@ -1,4 +1,4 @@
-"""A mailbox: a flow with an outbox, and an inbox for each sender that has written to its owner.
+"""A mailbox: a flow with an outbox, and an inbox for each sender whose mail waits.
 
 It is named after its owner, and has no other progressions. Each mail in it is in one of them.
 """
@@ -36,6 +36,16 @@ def deliver(box: Mailbox, mail: Mail) -> None:
     box.add_item(mail, name)
 
 
+def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None:
+    """Take a mail of a sender out of the inbox, the oldest unless another is named; None where it isn't there."""
+    name = inbox_of(sender)
+    mail = box.take_first(name) if mail_id is None else box.take(name, mail_id)
+    inbox = box.get_progression(name)
+    if inbox is not None and not len(inbox):
+        box.drop_progression(name)
+    return mail
+
+
 def check_mailbox(box: Mailbox) -> UUID:
     """The owner of a mailbox from outside. Raises ValueError for one that is none."""
     owner = _read_id(box.name)
@@ -49,6 +59,9 @@ def check_mailbox(box: Mailbox) -> UUID:
         if not seen.isdisjoint(progression.order):
             raise ValueError(f"mailbox {owner}: a mail is in two progressions")
         seen.update(progression.order)
+    for mail in box.items:
+        if mail.id not in seen:
+            raise ValueError(f"mailbox {owner}: mail {mail.id} is in no progression")
     return owner
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from mail.errors import BadRequest, StoreUnavailable
 
@@ -14,13 +13,13 @@ logger = logging.getLogger(__name__)
 class Repeater:
     """Runs something at an interval. It may run in several threads at once; `stop` stops all of them.
 
-    A `stop` while nothing runs holds for the next run, which then ends before it has begun.
+    A `stop` while nothing runs, but for what is told already, holds for the next run: it ends before it has begun.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_stopped = False
-        self._running: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._untold: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
     async def run(self, action: Callable[[], Awaitable[object]], interval: float) -> None:
         """Do the action, wait for `interval` seconds, and so on. Raises BadRequest for an interval below zero.
@@ -34,7 +33,7 @@ class Repeater:
             if self._is_stopped:
                 self._is_stopped = False
                 return
-            self._running[stopped] = asyncio.get_running_loop()
+            self._untold[stopped] = asyncio.get_running_loop()
         try:
             while not stopped.is_set():
                 try:
@@ -44,15 +43,23 @@ class Repeater:
                 await _wait(stopped, interval)
         finally:
             with self._lock:
-                del self._running[stopped]
+                self._untold.pop(stopped, None)
 
     def stop(self) -> None:
         """Let all runs end as soon as what they do is done."""
         with self._lock:
-            self._is_stopped = not self._running
-            for stopped, loop in self._running.items():
-                with suppress(RuntimeError):  # the loop was closed without letting the run end
-                    loop.call_soon_threadsafe(stopped.set)
+            told = [_tell(stopped, loop) for stopped, loop in self._untold.items()]
+            self._untold.clear()
+            self._is_stopped = not any(told)
+
+
+def _tell(stopped: asyncio.Event, loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the run can still hear it: its loop may have been closed without letting it end."""
+    try:
+        loop.call_soon_threadsafe(stopped.set)
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _wait(stopped: asyncio.Event, seconds: float) -> None:

@@ -19,13 +19,16 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import batched
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from mail.aws import AwsClient, back_off
 from mail.errors import PayloadTooLarge, StoreUnavailable
 from mail.stores.dynamodb_items import Item, number, size_in_bytes, string
 from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable, Key, key_of
+
+if TYPE_CHECKING:
+    from mail.exchange.ports import Contents
 
 MAIL_BYTES = 350_000
 """How large a mail may be: it is in one item, which may have 400 KB."""
@@ -38,10 +41,6 @@ AT_ONCE = 8
 
 TRIES = 100
 """How often a mailbox is tried whose state others change all the time."""
-
-
-Contents = tuple[list[str], list[str]]
-"""What is in a mailbox, its outbox and its inbox, as texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class DynamoDBMailboxes:
         }
         return await self._try([update, {"Put": {"Item": {**key_of(self._listed(owner)), "box": box}}}])
 
-    async def unregister(self, owner: str) -> Contents | None:
+    async def unregister(self, owner: str) -> "Contents | None":
         """The mailbox is gone at once; then it is emptied, of what nobody takes before."""
         while (box := await self._box(owner)) is not None:
             update = {
@@ -125,7 +124,7 @@ class DynamoDBMailboxes:
                 return sent, inbox
         return None
 
-    async def contents(self, owner: str) -> Contents | None:
+    async def contents(self, owner: str) -> "Contents | None":
         box = await self._box(owner)
         if box is None:
             return None

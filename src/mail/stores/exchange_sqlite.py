@@ -1,7 +1,10 @@
 """Mailboxes of an exchange in an SQLite file, which several processes use at once.
 
 The tables are the exchange's own, with a version of their own, so it may share a file with the tasks of a server:
-it takes no part in the server's claim on the file, and holds SQLite's lock for one batch of mail at a time.
+it takes no part in the server's claim on the file, and holds SQLite's lock for one batch of deliveries at a time.
+
+What a mail says is stored once; outboxes and inboxes refer to it, and it goes with the last of them. A broadcast to more
+than a batch stays in the outbox until all have got it, and says there how far it has come.
 """
 
 import asyncio
@@ -11,9 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mail.errors import ConfigurationError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mail.exchange.ports import Contents
 
 IN_MEMORY = ":memory:"
 
@@ -29,39 +35,46 @@ SCHEMA = (
         owner TEXT NOT NULL,
         UNIQUE (exchange, owner)
     )""",
-    """CREATE TABLE exchange_outbox (
+    "CREATE INDEX exchange_boxes_of_all ON exchange_boxes (exchange, id)",
+    """CREATE TABLE exchange_mail (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
+        mail_id TEXT NOT NULL,
+        mail TEXT NOT NULL
+    )""",
+    """CREATE TABLE exchange_outbox (
+        mail INTEGER PRIMARY KEY REFERENCES exchange_mail (id),
         exchange TEXT NOT NULL,
         box INTEGER NOT NULL,
         sender TEXT NOT NULL,
         recipient TEXT,
-        mail_id TEXT NOT NULL,
-        mail TEXT NOT NULL
+        reached INTEGER NOT NULL DEFAULT 0  -- of a broadcast: the last mailbox that has got it
     )""",
-    "CREATE INDEX exchange_outbox_of_all ON exchange_outbox (exchange, id)",
-    "CREATE INDEX exchange_outbox_of_one ON exchange_outbox (box, id)",
+    "CREATE INDEX exchange_outbox_of_all ON exchange_outbox (exchange, mail)",
+    "CREATE INDEX exchange_outbox_of_one ON exchange_outbox (box, mail)",
     """CREATE TABLE exchange_inbox (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         box INTEGER NOT NULL,
         sender TEXT NOT NULL,
         mail_id TEXT NOT NULL,
-        mail TEXT NOT NULL
+        mail INTEGER NOT NULL REFERENCES exchange_mail (id)
     )""",
     "CREATE INDEX exchange_inbox_by_sender ON exchange_inbox (box, sender, id)",
-    "CREATE INDEX exchange_inbox_by_mail ON exchange_inbox (box, mail_id)",
+    "CREATE INDEX exchange_inbox_by_id ON exchange_inbox (box, mail_id)",
+    "CREATE INDEX exchange_inbox_by_mail ON exchange_inbox (mail)",
+    *(
+        f"CREATE TRIGGER exchange_last_of_{table} AFTER DELETE ON exchange_{table} "  # noqa: S608
+        "WHEN NOT EXISTS (SELECT 1 FROM exchange_inbox WHERE mail = OLD.mail) "
+        "AND NOT EXISTS (SELECT 1 FROM exchange_outbox WHERE mail = OLD.mail) "
+        "BEGIN DELETE FROM exchange_mail WHERE id = OLD.mail; END"
+        for table in ("outbox", "inbox")
+    ),
 )
 
-TABLES = ("exchange_schema", "exchange_boxes", "exchange_outbox", "exchange_inbox")
-
-BATCH = 100
-"""How much mail is collected in one transaction."""
+BATCH = 500
+"""How many deliveries are made in one transaction."""
 
 BUSY_SECONDS = 10.0
 """How long others may hold the lock before a call gives up."""
-
-
-Contents = tuple[list[str], list[str]]
-"""What is in a mailbox, its outbox and its inbox, as texts."""
 
 
 class SQLiteMailboxes:
@@ -99,10 +112,10 @@ class SQLiteMailboxes:
     async def register(self, owner: str) -> bool:
         return await self._run(self._register, owner)
 
-    async def unregister(self, owner: str) -> Contents | None:
+    async def unregister(self, owner: str) -> "Contents | None":
         return await self._run(self._unregister, owner)
 
-    async def contents(self, owner: str) -> Contents | None:
+    async def contents(self, owner: str) -> "Contents | None":
         return await self._run(self._contents, owner)
 
     async def has(self, owner: str) -> bool:
@@ -119,16 +132,15 @@ class SQLiteMailboxes:
         return await self._run(self._send, sender, recipient, mail_id, mail)
 
     async def collect(self, owner: str | None) -> int | None:
-        """A transaction for each batch of mail that is there when this begins."""
+        """A transaction for each batch of what is there when this begins."""
         last = await self._run(self._last_sent, owner)
         if last is None:
             return None
-        routed = 0
-        while True:
-            found, arrived = await self._run(self._collect_some, owner, last)
+        routed, is_more = 0, True
+        while is_more:
+            is_more, arrived = await self._run(self._collect_some, owner, last)
             routed += arrived
-            if found < BATCH:
-                return routed
+        return routed
 
     async def receive(self, owner: str, sender: str | None) -> list[str]:
         return await self._run(self._receive, owner, sender)
@@ -217,7 +229,7 @@ class SQLiteMailboxes:
         )
         return inserted.rowcount > 0
 
-    def _unregister(self, owner: str) -> Contents | None:
+    def _unregister(self, owner: str) -> "Contents | None":
         with self._transaction():
             contents, box = self._read_contents(owner), self._box(owner)
             self._sql.execute("DELETE FROM exchange_boxes WHERE id = ?", (box,))
@@ -225,75 +237,119 @@ class SQLiteMailboxes:
             self._sql.execute("DELETE FROM exchange_inbox WHERE box = ?", (box,))
         return contents
 
-    def _contents(self, owner: str) -> Contents | None:
+    def _contents(self, owner: str) -> "Contents | None":
         with self._transaction("DEFERRED"):
             return self._read_contents(owner)
 
-    def _read_contents(self, owner: str) -> Contents | None:
+    def _read_contents(self, owner: str) -> "Contents | None":
         box = self._box(owner)
         if box is None:
             return None
-        outbox = self._texts("SELECT mail FROM exchange_outbox WHERE box = ? ORDER BY id", box)
+        outbox = self._texts(
+            "SELECT exchange_mail.mail FROM exchange_outbox JOIN exchange_mail ON id = exchange_outbox.mail "
+            "WHERE box = ? ORDER BY exchange_outbox.mail",
+            box,
+        )
         return outbox, self._receive(owner, None)
 
     def _send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
-        inserted = self._sql.execute(
-            "INSERT INTO exchange_outbox (exchange, box, sender, recipient, mail_id, mail) "
-            "SELECT exchange, id, owner, ?, ?, ? FROM exchange_boxes WHERE exchange = ? AND owner = ?",
-            (recipient, mail_id, mail, self._exchange, sender),
-        )
-        return inserted.rowcount > 0
+        with self._transaction():
+            box = self._box(sender)
+            if box is None:
+                return False
+            written = self._sql.execute(
+                "INSERT INTO exchange_mail (mail_id, mail) VALUES (?, ?)", (mail_id, mail)
+            )
+            self._sql.execute(
+                "INSERT INTO exchange_outbox (mail, exchange, box, sender, recipient) VALUES (?, ?, ?, ?, ?)",
+                (written.lastrowid, self._exchange, box, sender, recipient),
+            )
+        return True
 
     def _last_sent(self, owner: str | None) -> int | None:
         """The newest mail in the outboxes, 0 where there is none; None where the owner has no mailbox."""
         if owner is not None and self._box(owner) is None:
             return None
         where, value = self._outboxes(owner)
-        row = self._row(f"SELECT max(id) FROM exchange_outbox WHERE {where}", value)  # noqa: S608
+        row = self._row(f"SELECT max(mail) FROM exchange_outbox WHERE {where}", value)  # noqa: S608
         return (row[0] if row else None) or 0
 
     def _outboxes(self, owner: str | None) -> tuple[str, int | str | None]:
         """The condition for the mail of one owner or of all, and its value."""
         return ("exchange = ?", self._exchange) if owner is None else ("box = ?", self._box(owner))
 
-    def _collect_some(self, owner: str | None, last: int) -> tuple[int, int]:
-        """Move one batch; returns how many mails there were and how many have reached somebody."""
+    def _collect_some(self, owner: str | None, last: int) -> tuple[bool, int]:
+        """Make one batch of deliveries; returns whether there may be more, and how many mails have all been delivered."""
+        arrived, left = 0, BATCH
         with self._transaction():
             where, value = self._outboxes(owner)
             found = self._sql.execute(
-                "SELECT id, sender, recipient, mail_id, mail FROM exchange_outbox "  # noqa: S608
-                f"WHERE {where} AND id <= ? ORDER BY id LIMIT ?",
+                "SELECT mail, sender, recipient, reached FROM exchange_outbox "  # noqa: S608
+                f"WHERE {where} AND mail <= ? ORDER BY mail LIMIT ?",
                 (value, last, BATCH),
             ).fetchall()
-            arrived = sum(self._deliver(*row[1:]) for row in found)
-            self._sql.executemany("DELETE FROM exchange_outbox WHERE id = ?", [row[:1] for row in found])
-        return len(found), arrived
+            for mail, sender, recipient, reached in found:
+                if recipient is not None:
+                    made = self._deliver(mail, sender, recipient)
+                else:
+                    made = self._deliver_to_all(mail, sender, reached, left)
+                left -= max(1, made)
+                if left <= 0 and recipient is None:  # there may be others yet
+                    break
+                self._sql.execute("DELETE FROM exchange_outbox WHERE mail = ?", (mail,))
+                arrived += made + reached > 0
+                if left <= 0:
+                    break
+        return left <= 0, arrived
 
-    def _deliver(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
-        to = "owner <> ?" if recipient is None else "owner = ?"
+    def _deliver(self, mail: int, sender: str, recipient: str) -> int:
         inserted = self._sql.execute(
-            "INSERT INTO exchange_inbox (box, sender, mail_id, mail) "  # noqa: S608
-            f"SELECT id, ?, ?, ? FROM exchange_boxes WHERE exchange = ? AND {to}",
-            (sender, mail_id, mail, self._exchange, recipient or sender),
+            "INSERT INTO exchange_inbox (box, sender, mail_id, mail) "
+            "SELECT box.id, ?, mail_id, mail.id FROM exchange_boxes AS box JOIN exchange_mail AS mail ON mail.id = ? "
+            "WHERE exchange = ? AND owner = ?",
+            (sender, mail, self._exchange, recipient),
         )
-        return inserted.rowcount > 0
+        return inserted.rowcount
+
+    def _deliver_to_all(self, mail: int, sender: str, reached: int, most: int) -> int:
+        """Deliver a broadcast to the next mailboxes, and note how far it has come; returns how many there were."""
+        boxes = self._sql.execute(
+            "SELECT id FROM exchange_boxes INDEXED BY exchange_boxes_of_all "
+            "WHERE exchange = ? AND id > ? AND owner <> ? ORDER BY id LIMIT ?",
+            (self._exchange, reached, sender, most),
+        ).fetchall()
+        self._sql.executemany(
+            "INSERT INTO exchange_inbox (box, sender, mail_id, mail) SELECT ?, ?, mail_id, id FROM exchange_mail "
+            "WHERE id = ?",
+            [(box, sender, mail) for (box,) in boxes],
+        )
+        if boxes:
+            self._sql.execute("UPDATE exchange_outbox SET reached = ? WHERE mail = ?", (boxes[-1][0], mail))
+        return len(boxes)
 
     def _receive(self, owner: str, sender: str | None) -> list[str]:
         box = self._box(owner)
+        texts = (
+            "SELECT exchange_mail.mail FROM exchange_inbox JOIN exchange_mail "
+            "ON exchange_mail.id = exchange_inbox.mail WHERE box = ?"
+        )
         if sender is not None:
-            return self._texts(
-                "SELECT mail FROM exchange_inbox WHERE box = ? AND sender = ? ORDER BY id", box, sender
-            )
-        return self._texts("SELECT mail FROM exchange_inbox WHERE box = ? ORDER BY sender, id", box)
+            return self._texts(f"{texts} AND sender = ? ORDER BY exchange_inbox.id", box, sender)
+        return self._texts(f"{texts} ORDER BY sender, exchange_inbox.id", box)
 
     def _pop(self, owner: str, sender: str) -> str | None:
-        row = self._row(
-            "DELETE FROM exchange_inbox WHERE id = (SELECT id FROM exchange_inbox "
-            "WHERE box = ? AND sender = ? ORDER BY id LIMIT 1) RETURNING mail",
-            self._box(owner),
-            sender,
-        )
-        return None if row is None else str(row[0])
+        with self._transaction():
+            row = self._row(
+                "SELECT exchange_inbox.id, exchange_mail.mail FROM exchange_inbox JOIN exchange_mail "
+                "ON exchange_mail.id = exchange_inbox.mail WHERE box = ? AND sender = ? "
+                "ORDER BY exchange_inbox.id LIMIT 1",
+                self._box(owner),
+                sender,
+            )
+            if row is None:
+                return None
+            self._sql.execute("DELETE FROM exchange_inbox WHERE id = ?", row[:1])
+        return str(row[1])
 
     def _remove(self, owner: str, sender: str, mail_id: str) -> bool:
         deleted = self._sql.execute(

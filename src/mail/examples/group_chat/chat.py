@@ -29,7 +29,7 @@ class GroupChat:
 
     Attributes:
         people: everyone's ids, by their names.
-        inboxes: what has reached the person.
+        inbox: what has reached the person.
     """
 
     exchange: Exchange
