@@ -14,10 +14,10 @@ from mail.local_aws.processes import system_environment
 
 FLOOR = "from botocore.session import Session; from fastapi import FastAPI; from mangum import Mangum"
 
-MORE_THAN_FLOOR = 220
-"""Modules of a handler beside FastAPI, Mangum and botocore; at the time of writing, some 180 are MAIL and Powertools."""
+MORE_THAN_FLOOR = 235
+"""Modules of a handler beside FastAPI, Mangum and botocore; at the time of writing, some 190 are MAIL and Powertools."""
 
-OURS_ALONE = 640
+OURS_ALONE = 650
 """Modules of a handler without FastAPI."""
 
 NEVER = {

@@ -1,5 +1,6 @@
 """The embedded server: one process, one SQLite file."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -7,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from mail.bootstrap import peers
-from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
+from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, read_quotas, serve_swarm
+from mail.bootstrap.watched import watch_local
 from mail.config import ServerConfig, StorageConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
@@ -48,10 +50,12 @@ class LocalSystem:
         self.stamp = stamp
         self._auth_endpoints = auth_endpoints(environ)
         peers.check(config)
+        queue = LocalQueue()
+        depths = {"turns": lambda: len(queue.turns), "deliveries": lambda: len(queue.deliveries)}
+        self.watched = watch_local(config.telemetry, config.swarm.name, depths)
         self._database = open_sqlite(config.storage)
         self.store = SQLiteStore(self._database)
         self.records: ServerRecords = SQLiteRecords(self._database)
-        queue = LocalQueue()
         settings = config.settings
         self.router = peers.local_router(swarm, self.records, config, stamp, environ)
         self.runtime = Runtime(
@@ -62,6 +66,9 @@ class LocalSystem:
             turn_seconds=settings.turn_seconds,
             peers=self.router,
             hop_limit=config.interswarm.hop_limit,
+            quotas=read_quotas(config),
+            observers=self.watched.observers,
+            tracer=self.watched.tracer,
         )
         self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
         self._workers = LocalWorkers(self.runtime, queue, concurrency=settings.turn_concurrency)
@@ -102,6 +109,7 @@ class LocalSystem:
         finally:
             await self._resources.aclose()
             self._database.close()
+            await asyncio.to_thread(self.watched.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

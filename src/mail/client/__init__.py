@@ -13,6 +13,7 @@ from mail.client.errors import (
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
+    TooManyRequests,
 )
 from mail.client.stream import EventStream
 
@@ -26,4 +27,5 @@ __all__ = [
     "NotJSON",
     "RequestTimedOut",
     "ServerUnreachable",
+    "TooManyRequests",
 ]

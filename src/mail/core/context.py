@@ -7,6 +7,14 @@ from mail.core.toolbox import NO_OFFER, Offer
 CURRENT_TASK: ContextVar[str] = ContextVar("CURRENT_TASK", default="")
 """The id of the task that is being worked on; empty where there is none. Never read to decide anything."""
 
+CURRENT_AGENT: ContextVar[str] = ContextVar("CURRENT_AGENT", default="")
+"""The mailbox whose turn is run, and the id of the message that it is for: likewise."""
+
+CURRENT_MESSAGE: ContextVar[str] = ContextVar("CURRENT_MESSAGE", default="")
+
+CURRENT_TRACE: ContextVar[str] = ContextVar("CURRENT_TRACE", default="")
+"""The W3C `traceparent` that a request came with; empty where it had none."""
+
 TURN_DEADLINE: ContextVar[float | None] = ContextVar("TURN_DEADLINE", default=None)
 """When the turn that is being run will be cut off, by the event loop's clock; None outside of turns.
 

@@ -35,6 +35,7 @@ from mail.core.prompt import render_message
 from mail.core.stall import prevent_stall
 from mail.core.stamp import Stamp
 from mail.core.tasks import Contact, OpenRequest, Task
+from mail.core.tracing import TRACEPARENT
 from mail.errors import Subject
 
 HOPS = "hops"
@@ -48,8 +49,11 @@ ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
 """The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
 
 
-def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessage:
-    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`."""
+def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry, traceparent: str = "") -> MAILInterswarmMessage:
+    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`.
+
+    `traceparent` is that of its delivery, where it is traced.
+    """
     message = entry.message
     target = peer_of(entry.mailbox)
     assert target
@@ -61,7 +65,7 @@ def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry) -> MAILInterswarmMessa
         task_owner=task.owner,
         task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
-        payload=_addressed(task, swarm, target, message.message),
+        payload=_addressed(task, swarm, target, message.message, traceparent),
         auth_token="",
         metadata={},
     )
@@ -94,7 +98,9 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
     return tuple(others)
 
 
-def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) -> MAILPayload:
+def _addressed(
+    task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, traceparent: str
+) -> MAILPayload:
     """The payload with the addresses that it has outside of this swarm."""
     changes: dict[str, Any] = {
         "sender": _at_home(payload.sender, swarm.name),
@@ -103,6 +109,7 @@ def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload) 
             **(payload.routing_info or {}),
             HOPS: task.hops + 1,
             STEPS_LEFT: max(1, task.limits.steps - task.steps),
+            **({TRACEPARENT: traceparent} if traceparent else {}),
         },
     }
     if isinstance(payload, MAILRequest | MAILResponse):
