@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from bench.floor import Floor
 from bench.swarms import ANSWER, single
 from mail.bootstrap.local_system import LocalSystem
-from mail.config import ServerConfig
+from mail.config import LimitsConfig, ServerConfig
 from mail.server import LOOPBACK, base_url, listen, serving
 from mail.utils.callers import Caller
 from mail.utils.tokens import issue_token
@@ -30,7 +30,8 @@ from mail.utils.tokens import issue_token
 @asynccontextmanager
 async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
     """MAIL on a new database; gives its URL and a user's token."""
-    config = ServerConfig().with_overrides(database=str(database))
+    limits = LimitsConfig(requests_per_second=0)  # as fast as it goes
+    config = ServerConfig(limits=limits).with_overrides(database=str(database))
     system = LocalSystem(single(), config, environ={})
     token = await issue_token(system.records, Caller("user", "ann"))
     async with serving(system) as url:

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.serving import make_service
-from handlers.wiring import make_loop
+from handlers.serving import serve_system
+from handlers.wiring import make_loop, make_system
 from mail.http.app import create_app
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
@@ -21,11 +21,15 @@ def serve(*routers: APIRouter) -> Handler:
     its answer, a stream with the events so far.
     """
     make_loop()
-    mangum = Mangum(create_app(make_service(_time_left), routers), lifespan="off")
+    system = make_system()
+    mangum = Mangum(create_app(serve_system(system, _time_left), routers), lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.begin_invocation(context)
-        return mangum(event, context)
+        try:
+            return mangum(event, context)
+        finally:
+            system.watched.flush()
 
     return handler
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
-from mail.core.context import CURRENT_TASK
+from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.turn_work import TurnReport
 
 if TYPE_CHECKING:
@@ -21,16 +21,19 @@ NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
 RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
 """How a token ends that has cost the work of an agent."""
 
+_ABOUT = {"task_id": CURRENT_TASK, "agent": CURRENT_AGENT, "message_id": CURRENT_MESSAGE}
+
 _formatter = LambdaPowertoolsFormatter(service=SERVICE)
 
 
 class _TaskFilter(logging.Filter):
-    """Says of each line which task it is about."""
+    """Says of each line which task, agent and message it is about."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        task_id = CURRENT_TASK.get()
-        if task_id:
-            record.task_id = task_id
+        for name, variable in _ABOUT.items():
+            value = variable.get()
+            if value and not hasattr(record, name):
+                setattr(record, name, value)
         return True
 
 
@@ -46,7 +49,8 @@ def set_up() -> None:
 
 def begin_invocation(context: Any) -> None:
     """Name the invocation in every line from now on, and no task of an earlier one."""
-    CURRENT_TASK.set("")
+    for variable in _ABOUT.values():
+        variable.set("")
     _formatter.append_keys(function_name=context.function_name, function_request_id=context.aws_request_id)
 
 
@@ -66,6 +70,12 @@ def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None
     metrics.add_metric("TurnSeconds", "Seconds", seconds)
     metrics.add_metric("AgentSeconds", "Seconds", report.agent_seconds)
     metrics.add_metric("Conflicts", "Count", report.conflicts)
+    for usage in report.models.values():
+        metrics.add_metric("ModelCalls", "Count", usage.calls)
+        metrics.add_metric("InputTokens", "Count", usage.input_tokens)
+        metrics.add_metric("CachedTokens", "Count", usage.cached_tokens)
+        metrics.add_metric("OutputTokens", "Count", usage.output_tokens)
+        metrics.add_metric("CostUsd", "None", usage.cost)
 
 
 def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> None:

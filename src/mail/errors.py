@@ -16,9 +16,13 @@
     ├── ThreadNotFound              404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
+    ├── MetricsOff                  404
     ├── PreconditionFailed          412  the task is not as the caller takes it to be
     ├── PayloadTooLarge             413
     ├── IdempotencyConflict         422  a key that was used for another request
+    ├── RateLimited                 429  ask again after `retry_after` seconds
+    │   ├── TooManyTasks            the caller has as many running as it may
+    │   └── MailboxFull             as much waits for the agent as may
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
     ├── AgentUnavailable            an agent can't take its turn; the text is told to others
@@ -145,6 +149,12 @@ class SwarmNotFound(MAILError):
     http_status = 404
 
 
+class MetricsOff(MAILError):
+    """This server keeps no metrics; its operator may set metrics in [server.telemetry]."""
+
+    http_status = 404
+
+
 class PreconditionFailed(MAILError):
     """The task has gone on since the caller looked at it."""
 
@@ -161,6 +171,28 @@ class PayloadTooLarge(MAILError):
     """The request body is too large."""
 
     http_status = 413
+
+
+class RateLimited(MAILError):
+    """There is more to do for this caller than it may ask for; try again later.
+
+    Attributes:
+        retry_after: after how many seconds, as the header `Retry-After` tells.
+    """
+
+    http_status = 429
+
+    def __init__(self, detail: str | None = None, *, retry_after: int = 5) -> None:
+        super().__init__(detail)
+        self.retry_after = max(1, retry_after)
+
+
+class TooManyTasks(RateLimited):
+    """As many tasks of this caller are running as may; wait until one has ended."""
+
+
+class MailboxFull(RateLimited):
+    """As many messages wait for this agent as may; wait until it has read some."""
 
 
 class AuthServiceUnavailable(MAILError):

@@ -32,9 +32,11 @@ from mail.core.agents import SwarmCore
 from mail.core.ports import CallerRole, ServerRecords
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import create_app as create_http_app
+from mail.http.rates import rates_of
 from mail.http.routes import ROUTERS
 from mail.http.service import Service, StopSignal
 from mail.utils.callers import Caller
+from mail.utils.json_log import JSONFormatter
 from mail.utils.tokens import issue_token
 
 LOOPBACK = "127.0.0.1"
@@ -78,6 +80,11 @@ def build_app(system: ServerSystem) -> FastAPI:
         served=system.served,
         registry=system.registry,
         budgets=system.config.budgets,
+        rates=rates_of(system.config.limits),
+        observers=system.watched.observers,
+        tracer=system.watched.tracer,
+        metrics=system.watched.metrics,
+        metrics_are_public=system.config.telemetry.metrics == "public",
     )
 
     @asynccontextmanager
@@ -326,6 +333,9 @@ def _set_up_logging(config: ServerConfig) -> None:
     if level.upper() not in logging.getLevelNamesMapping():
         raise ConfigurationError(f"MAIL_LOG_LEVEL: {level!r} is no level; use DEBUG, INFO, WARNING or ERROR")
     logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
+    if config.telemetry.log_format == "json":
+        for handler in logging.root.handlers:
+            handler.setFormatter(JSONFormatter())
     logging.getLogger("mail").setLevel(level.upper())
     if config.debug:
         logging.getLogger("uvicorn").setLevel(logging.INFO)

@@ -29,6 +29,7 @@ from mail.client import (
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
+    TooManyRequests,
 )
 from mail.client.urls import read_server
 from mail.config import ClientConfig
@@ -568,3 +569,52 @@ async def test_a_client_of_a_stopped_server(server: HTTPServer) -> None:
         await server.uvicorn.stop()
         with pytest.raises(MAILClientError):
             await client.ping()
+
+
+class TestTooManyRequests:
+    """429 has changed nothing on the server, so the request can be sent again."""
+
+    @staticmethod
+    def busy(times: int, retry_after: str | None) -> Recorder:
+        recorder = Recorder()
+
+        def answer(_request: Any) -> Response:
+            if len(recorder.requests) > times:
+                return JSONResponse({"response": "hello", "events": None})
+            headers = {} if retry_after is None else {"Retry-After": retry_after}
+            return JSONResponse({"detail": "not so fast"}, status_code=429, headers=headers)
+
+        recorder.answer = answer
+        return recorder
+
+    @pytest.mark.parametrize("retry_after", ["0", None])
+    async def test_it_asks_again(self, retry_after: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("mail.client.connection.PATIENCE_SECONDS", (0.0, 0.0, 0.0))
+        recorder = self.busy(3, retry_after)
+        async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+            assert (await client.post_message("hi"))["response"] == "hello"
+        assert len(recorder.requests) == 4
+        assert recorder.bodies[0] == recorder.bodies[-1]
+
+    async def test_it_gives_up_in_the_end(self) -> None:
+        recorder = self.busy(99, "0")
+        async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+            with pytest.raises(TooManyRequests, match=r"429 not so fast \(ask again after 0 s\)") as refusal:
+                await client.post_message("hi")
+        assert (refusal.value.status, refusal.value.retry_after) == (429, 0.0)
+        assert len(recorder.requests) == 4
+
+    async def test_it_does_not_wait_for_long(self) -> None:
+        recorder = self.busy(99, "3600")
+        async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+            with pytest.raises(TooManyRequests) as refusal:
+                await client.post_message_stream("hi")
+        assert refusal.value.retry_after == 3600
+        assert len(recorder.requests) == 1
+
+    async def test_no_longer_than_its_time(self) -> None:
+        recorder = self.busy(99, "20")
+        config = ClientConfig(timeout=0.2, verbose=False)
+        async with recorder.serve() as url, MAILClient(url, config=config) as client:
+            with pytest.raises(RequestTimedOut):
+                await client.post_message("hi")

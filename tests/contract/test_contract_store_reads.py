@@ -407,6 +407,19 @@ class TestReadyAndOverdue:
         await store.commit(make.change(hurried.task, deadline=NOW + 50))
         assert await store.list_overdue(NOW + 5) == []
 
+    async def test_running_tasks_of_an_instance_are_counted_up_to_a_number(
+        self, store: Store, make: Maker
+    ) -> None:
+        assert await store.count_running(ANN, upto=5) == 0
+        begun = [make.begin(TaskKey(ANN, f"{n}")) for n in range(3)]
+        for change in [*begun, make.begin(TaskKey(BOB, "1"))]:
+            await store.commit(change)
+        assert await store.count_running(ANN, upto=5) == 3
+        assert await store.count_running(ANN, upto=2) == 2
+        assert await store.count_running(BOB, upto=5) == 1
+        await store.commit(make.change(begun[1].task, transition=Transition.COMPLETE))
+        assert await store.count_running(ANN, upto=5) == 2
+
     async def test_active_instances_are_those_with_a_running_task(self, store: Store, make: Maker) -> None:
         assert await store.count_active_instances() == 0
         begun = make.begin(TaskKey(ANN, "1"))

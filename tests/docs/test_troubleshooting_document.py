@@ -12,6 +12,9 @@ from support.server_process import ServerProcess, run_mail
 TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 
+TOO_MUCH = {"requests a second", "of your tasks are running", "messages or more wait for"}
+
+
 def quoted(section: str) -> list[str]:
     """What the first column of a section's table quotes, its longest piece without `…` each."""
     [body] = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
@@ -96,7 +99,7 @@ def test_what_is_refused(server: ServerProcess) -> None:
         ask("/task/stream?task_id=done&last_event_id=999"),
     ]
     quotes = [
-        *quoted("A message is refused"),
+        *(quote for quote in quoted("A message is refused") if quote not in TOO_MUCH),
         "Cannot connect to",
         "the API key is not valid",
         "Send a valid API key",
@@ -109,6 +112,20 @@ def test_what_is_refused(server: ServerProcess) -> None:
     for quote in quotes:
         assert quote in TEXT
         assert any(quote in text for text in said), (quote, said)
+
+
+def test_what_is_too_much(tmp_path: Path) -> None:
+    env = {"MAIL_REQUESTS_PER_SECOND": "0.001", "MAIL_REQUEST_BURST": "1"}
+    with ServerProcess(tmp_path, env=env) as server:
+        refused = [server.post("1+1") for _ in range(2)][-1]
+    assert refused.status_code == 429
+    said = refused.json()["detail"] + "".join(
+        (ROOT / "src" / "mail" / "core" / name).read_text(encoding="utf-8")
+        for name in ("quotas.py", "runtime.py")
+    )
+    assert set(quoted("A message is refused")) >= TOO_MUCH
+    for quote in TOO_MUCH:  # tests/unit/test_quotas.py brings the others about
+        assert quote in said
 
 
 @pytest.mark.parametrize("quote", quoted("Agents with a model"))

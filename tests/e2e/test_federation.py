@@ -5,7 +5,7 @@ import json
 import random
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +65,13 @@ def token_for(folder: Path, caller: str, role: str = "agent") -> str:
     return re.search(r"mail_\S+", made.stdout)[0]  # type: ignore[index]
 
 
-def start(stack: ExitStack, tmp_path: Path, source: Path | None, *names: str) -> Federation:
+def start(
+    stack: ExitStack,
+    tmp_path: Path,
+    source: Path | None,
+    *names: str,
+    settings: Mapping[str, str] | None = None,
+) -> Federation:
     folders = {name: tmp_path / name for name in names}
     for folder in folders.values():
         folder.mkdir()
@@ -74,7 +80,7 @@ def start(stack: ExitStack, tmp_path: Path, source: Path | None, *names: str) ->
     }
     federation = Federation()
     for name, folder in folders.items():
-        env = {variable(peer): keys[peer, name] for peer in names if peer != name}
+        env = {variable(peer): keys[peer, name] for peer in names if peer != name} | dict(settings or {})
         flags = ["--swarm-name", name, "--host", "127.0.0.1"]
         if source is not None:
             flags += ["--swarm-source", str(source)]

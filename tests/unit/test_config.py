@@ -53,6 +53,13 @@ class TestDefaults:
                     "max_body_bytes": 4 * 1024 * 1024,
                     "allowed_imports": ["mail.examples", "mail.factories", "mail.stdlib"],
                 },
+                "limits": {
+                    "requests_per_second": 50.0,
+                    "request_burst": 200,
+                    "running_tasks": 100,
+                    "mailbox_depth": 1000,
+                },
+                "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
                 "interswarm": {
                     "base_url": "",
@@ -239,3 +246,43 @@ class TestOverrides:
 def test_frozen() -> None:
     with pytest.raises(ValidationError):
         ServerConfig().port = 3  # type: ignore[misc]
+
+
+class TestEnvironment:
+    """Variables that go before the file."""
+
+    def test_limits(self, write: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        write("[server.limits]\nrunning_tasks = 7\nmailbox_depth = 8\n[server.settings]\nmax_body_bytes = 9")
+        monkeypatch.setenv("MAIL_REQUESTS_PER_SECOND", "2.5")
+        monkeypatch.setenv("MAIL_RUNNING_TASKS", "none")
+        monkeypatch.setenv("MAIL_MAX_BODY_BYTES", "1000")
+        server = ServerConfig()
+        assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
+        assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
+
+    def test_telemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MAIL_METRICS", "public")
+        monkeypatch.setenv("MAIL_TRACES", "true")
+        monkeypatch.setenv("MAIL_LOG_FORMAT", "JSON")
+        telemetry = ServerConfig().telemetry
+        assert (telemetry.metrics, telemetry.traces, telemetry.log_format) == ("public", True, "json")
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("MAIL_RUNNING_TASKS", "many"),
+            ("MAIL_RUNNING_TASKS", "1.5"),
+            ("MAIL_MAILBOX_DEPTH", "-1"),
+            ("MAIL_REQUESTS_PER_SECOND", "inf"),
+            ("MAIL_REQUESTS_PER_SECOND", "nan"),
+            ("MAIL_REQUEST_BURST", "0"),
+            ("MAIL_MAX_BODY_BYTES", "none"),
+            ("MAIL_METRICS", "everybody"),
+            ("MAIL_TRACES", "perhaps"),
+            ("MAIL_LOG_FORMAT", "xml"),
+        ],
+    )
+    def test_what_makes_no_sense(self, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(name, text)
+        with pytest.raises(ConfigurationError, match=name):
+            load_config()

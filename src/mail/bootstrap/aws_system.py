@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from mail.aws import Aws, AwsClient
 from mail.bootstrap import peers
-from mail.bootstrap.shared import auth_endpoints, make_authenticator, serve_swarm
+from mail.bootstrap.shared import auth_endpoints, make_authenticator, read_quotas, serve_swarm
+from mail.bootstrap.watched import watch_aws
 from mail.config.aws import AwsConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
@@ -40,6 +41,7 @@ class AwsSystem:
     ) -> None:
         self.config = config
         self.stamp = stamp
+        self.watched = watch_aws(config.server.telemetry, config.server.swarm.name)
         account = Aws()
         dynamodb = account.client("dynamodb")
         dynamodb.warm_up()
@@ -64,6 +66,8 @@ class AwsSystem:
             turn_seconds=config.server.settings.turn_seconds,
             peers=self.router,
             hop_limit=config.server.interswarm.hop_limit,
+            quotas=read_quotas(config.server),
+            tracer=self.watched.tracer,
         )
         self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))
         self._resources = AsyncExitStack()

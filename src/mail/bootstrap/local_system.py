@@ -17,7 +17,9 @@ class LocalSystem(ServerSystem):
 
     def _open(self, swarm: SwarmCore) -> Engine:
         self._database = open_sqlite(self.config.storage)
-        return Engine(SQLiteStore(self._database), SQLiteRecords(self._database), LocalQueue())
+        queue = LocalQueue()
+        depths = {"turns": lambda: len(queue.turns), "deliveries": lambda: len(queue.deliveries)}
+        return Engine(SQLiteStore(self._database), SQLiteRecords(self._database), queue, depths)
 
     async def _close(self) -> None:
         self._database.close()

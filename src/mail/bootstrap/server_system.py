@@ -1,15 +1,17 @@
 """What `mail server` runs: a swarm, the workers of its tasks, and all that a front door needs to serve it."""
 
+import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
 from mail.bootstrap import peers
-from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, serve_swarm
+from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, read_quotas, serve_swarm
+from mail.bootstrap.watched import watch_local
 from mail.config import ServerConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords, Store, TurnQueue
@@ -30,11 +32,16 @@ class WorkQueue(TurnQueue, TokenSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where tasks, records and tokens are."""
+    """Where tasks, records and tokens are.
+
+    Attributes:
+        depths: how much waits in this process, to be measured, by what it waits for.
+    """
 
     store: Store
     records: ServerRecords
     queue: WorkQueue
+    depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
 
 
 class ServerSystem(ABC):
@@ -60,6 +67,7 @@ class ServerSystem(ABC):
         self._auth_endpoints = auth_endpoints(environ)
         peers.check(config)
         engine = self._open(swarm)
+        self.watched = watch_local(config.telemetry, config.swarm.name, engine.depths)
         self.store = engine.store
         self.records = engine.records
         settings = config.settings
@@ -72,6 +80,9 @@ class ServerSystem(ABC):
             turn_seconds=settings.turn_seconds,
             peers=self.router,
             hop_limit=config.interswarm.hop_limit,
+            quotas=read_quotas(config),
+            observers=self.watched.observers,
+            tracer=self.watched.tracer,
         )
         self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
         self._workers = LocalWorkers(self.runtime, engine.queue, concurrency=settings.turn_concurrency)
@@ -120,6 +131,7 @@ class ServerSystem(ABC):
         finally:
             await self._resources.aclose()
             await self._close()
+            await asyncio.to_thread(self.watched.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -10,6 +10,7 @@ from importlib.resources import files
 from mail.config import ServerConfig
 from mail.core.agents import SwarmCore
 from mail.core.ports import ServerRecords
+from mail.core.quotas import Quotas
 from mail.core.runtime import Runtime
 from mail.errors import ConfigurationError
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
@@ -56,6 +57,12 @@ def serve_swarm(
         return with_protocol(swarm)
 
     return ServedSwarm(runtime, records, entry, build)
+
+
+def read_quotas(config: ServerConfig) -> Quotas:
+    """What callers may keep busy at once."""
+    limits = config.limits
+    return Quotas(limits.running_tasks or None, limits.mailbox_depth or None)
 
 
 async def close_models() -> None:

@@ -14,6 +14,7 @@ from mail.client.errors import (
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
+    TooManyRequests,
 )
 from mail.client.stream import EventStream
 from mail.config import ClientConfig
@@ -30,4 +31,5 @@ __all__ = [
     "NotJSON",
     "RequestTimedOut",
     "ServerUnreachable",
+    "TooManyRequests",
 ]

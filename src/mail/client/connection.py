@@ -21,6 +21,7 @@ from mail.client.errors import (
     NotJSON,
     RequestTimedOut,
     ServerUnreachable,
+    TooManyRequests,
 )
 from mail.client.sse import CONTENT_TYPE
 from mail.client.urls import read_server
@@ -37,6 +38,15 @@ CONNECT_SECONDS = 30.0
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept: less than the 5 s after which servers (uvicorn) close theirs, as a request
 that meets the closing would be lost."""
+
+PATIENCE_SECONDS = (1.0, 2.0, 4.0)
+"""How long to wait after each answer of 429 that doesn't say it; after the last of so many, it is an error.
+
+A request that was answered so has changed nothing, and can be sent again, whatever it is.
+"""
+
+LONGEST_PAUSE = 30.0
+"""Seconds; a server that wants more of them is not waited for, but left to the caller."""
 
 _HTTPX_DEFAULT = httpx.Timeout(5.0)
 _NOT_SENT = (
@@ -142,8 +152,29 @@ class Connection:
     ) -> httpx.Response:
         """The answer, whatever it is. `url` is a path on the server, or a URL that it has given.
 
+        Where the server has enough to do for now (429), it is asked again after the time that it says.
         Raises InvalidRequest, InvalidConnection or, where there is no answer, another child of MAILClientError.
         """
+        for pause in PATIENCE_SECONDS:
+            response = await self._send_once(method, url, body, query, headers, stream)
+            seconds = (
+                _retry_after(response) if response.status_code == httpx.codes.TOO_MANY_REQUESTS else None
+            )
+            if response.status_code != httpx.codes.TOO_MANY_REQUESTS or (seconds or 0) > LONGEST_PAUSE:
+                return response
+            await response.aclose()
+            await asyncio.sleep(pause if seconds is None else seconds)
+        return await self._send_once(method, url, body, query, headers, stream)
+
+    async def _send_once(
+        self,
+        method: str,
+        url: str,
+        body: object,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str] | None,
+        stream: bool,
+    ) -> httpx.Response:
         all_headers = {**self._build_headers(), **(headers or {})}
         if body is not None:
             all_headers["Content-Type"] = "application/json"
@@ -232,7 +263,16 @@ def read_json(response: httpx.Response) -> Any:
         raise _not_json(response) from error
     if response.is_success:
         return value
-    raise BadAnswer(request, response.status_code, _read_detail(value))
+    detail = _read_detail(value)
+    if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        raise TooManyRequests(request, response.status_code, detail, _retry_after(response))
+    raise BadAnswer(request, response.status_code, detail)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """The seconds that the server wants to be left alone; None where it doesn't say, or names a date."""
+    given = response.headers.get("retry-after", "").strip()
+    return float(given) if given.isascii() and given.isdecimal() else None
 
 
 def _read_detail(value: Any) -> str:

@@ -7,6 +7,7 @@
     ├── ConnectionLost                   it was sent; whether it arrived is not known
     ├── RequestTimedOut (TimeoutError)   likewise
     └── BadAnswer                        the server refuses; `status`, `detail`
+        ├── TooManyRequests              429: later it may not; `retry_after`
         └── NotJSON (ValueError)         somebody else answers; `content_type`, `body`
 
 The HTTP library's own error, where there was one, is chained as `__cause__`.
@@ -54,6 +55,19 @@ class BadAnswer(MAILClientError):
         super().__init__(detail)
         self.args = (f"{request}: {status} {detail}",)
         self.status = status
+
+
+class TooManyRequests(BadAnswer):
+    """The server has enough to do for this caller; the request has changed nothing there.
+
+    Attributes:
+        retry_after: after how many seconds to ask again; None where the server doesn't say.
+    """
+
+    def __init__(self, request: str, status: int, detail: str, retry_after: float | None) -> None:
+        when = "" if retry_after is None else f" (ask again after {retry_after:g} s)"
+        super().__init__(request, status, detail + when)
+        self.retry_after = retry_after
 
 
 class NotJSON(BadAnswer, ValueError):

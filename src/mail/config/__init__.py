@@ -2,17 +2,26 @@
 
 from mail.config.files import CONFIG_PATH_VARIABLE, DEFAULT_FILE
 from mail.config.models import ClientConfig, MailConfig, ServerConfig, load_config
-from mail.config.tables import InterswarmConfig, SettingsConfig, StorageConfig, SwarmConfig
+from mail.config.tables import (
+    InterswarmConfig,
+    LimitsConfig,
+    SettingsConfig,
+    StorageConfig,
+    SwarmConfig,
+    TelemetryConfig,
+)
 
 __all__ = [
     "CONFIG_PATH_VARIABLE",
     "DEFAULT_FILE",
     "ClientConfig",
     "InterswarmConfig",
+    "LimitsConfig",
     "MailConfig",
     "ServerConfig",
     "SettingsConfig",
     "StorageConfig",
     "SwarmConfig",
+    "TelemetryConfig",
     "load_config",
 ]

@@ -1,7 +1,7 @@
 """`mail.toml` as a whole, and where each value comes from.
 
-For each key the first of these that has it: a command-line flag (`ServerConfig.with_overrides`), for the
-database the environment variable DATABASE_URL, the file, the documented default.
+For each key the first of these that has it: a command-line flag (`ServerConfig.with_overrides`), an
+environment variable where there is one (`mail.config.environment`), the file, the documented default.
 """
 
 import os
@@ -12,8 +12,17 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
 
 from mail.config.database import read_database
+from mail.config.environment import read_environment
 from mail.config.files import find_file, read_file
-from mail.config.tables import InterswarmConfig, SettingsConfig, StorageConfig, SwarmConfig, Table
+from mail.config.tables import (
+    InterswarmConfig,
+    LimitsConfig,
+    SettingsConfig,
+    StorageConfig,
+    SwarmConfig,
+    Table,
+    TelemetryConfig,
+)
 from mail.core.limits import Budget
 from mail.errors import ConfigurationError
 from mail.utils.problems import describe
@@ -51,6 +60,8 @@ class ServerConfig(_TopTable):
     debug: bool = False
     swarm: SwarmConfig = SwarmConfig()
     settings: SettingsConfig = SettingsConfig()
+    limits: LimitsConfig = LimitsConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()
     budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
@@ -119,6 +130,10 @@ def load_config(path: str | Path | None = None) -> MailConfig:
         config = MailConfig.model_validate(tables, context=AS_GIVEN)
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {describe(error, MailConfig)}") from error
+    given = read_environment(os.environ)
+    if given:
+        server = ServerConfig.model_validate(_merge(config.server.model_dump(), given), context=AS_GIVEN)
+        config = config.model_copy(update={"server": server})
     url = os.environ.get(DATABASE_VARIABLE)
     if not url:
         return config

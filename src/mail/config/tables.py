@@ -54,6 +54,36 @@ class SettingsConfig(Table):
     allowed_imports: list[str] = Field(default=["mail.examples", "mail.factories", "mail.stdlib"])
 
 
+class LimitsConfig(Table):
+    """`[server.limits]`: what one caller may ask of the server; 0 for no limit.
+
+    Attributes:
+        requests_per_second: how often a caller may ask, on average.
+        request_burst: how often at once.
+        running_tasks: how many tasks of a caller may run at once.
+        mailbox_depth: how many messages may wait for an agent in a task when somebody outside adds one.
+    """
+
+    requests_per_second: float = Field(default=50.0, ge=0)
+    request_burst: int = Field(default=200, ge=1)
+    running_tasks: int = Field(default=100, ge=0)
+    mailbox_depth: int = Field(default=1000, ge=0)
+
+
+class TelemetryConfig(Table):
+    """`[server.telemetry]`: what is told of the server while it runs.
+
+    Attributes:
+        metrics: who may read `/metrics`: nobody, as nothing is counted; admins; or everybody.
+        traces: whether spans are sent by OpenTelemetry's protocol, as its own `OTEL_*` variables say.
+        log_format: lines for people, or JSON with a line for each turn and request, for programs.
+    """
+
+    metrics: Literal["off", "admin", "public"] = "off"
+    traces: bool = False
+    log_format: Literal["text", "json"] = "text"
+
+
 class StorageConfig(Table):
     """`[server.storage]`: where tasks are kept.
 

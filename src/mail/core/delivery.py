@@ -9,7 +9,8 @@ from mail.core.outbound import delayed, delivered, fan_out, goes_back, is_moot, 
 from mail.core.peers import Peers, peer_of
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
-from mail.core.turn_work import TurnWork
+from mail.core.tracing import NO_TRACER, Tracer
+from mail.core.turn_work import DeliveryEnd, TurnReport, TurnWork
 from mail.errors import PeerRefused, PeerUnavailable
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,23 @@ class Delivery(TurnWork):
     knows it.
     """
 
-    def __init__(self, turn: Turn, swarm: SwarmCore, store: Store, stamp: Stamp, peers: Peers | None) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        swarm: SwarmCore,
+        store: Store,
+        stamp: Stamp,
+        peers: Peers | None,
+        tracer: Tracer = NO_TRACER,
+    ) -> None:
         super().__init__(turn, swarm, store, stamp)
         self._peers = peers
+        self._tracer = tracer
+        self._end: DeliveryEnd | None = None
+
+    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
+        """What there is to measure."""
+        return TurnReport(outcome, self._conflicts, delivery=self._end)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Hand the message over, within `seconds`, or put it off."""
@@ -34,6 +49,7 @@ class Delivery(TurnWork):
             return await self._give_back(NO_CONNECTION)
         if not peer_of(self.turn.mailbox):
             known = await self._peers.known()
+            self._end = DeliveryEnd.FANNED_OUT
             return await self._commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._stamp))
         if is_moot(self.turn.task, self.turn):
             return await self._give_back("it has no part in the task")
@@ -49,6 +65,7 @@ class Delivery(TurnWork):
         except Exception as error:  # the message must come back to its sender all the same
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
             return await self._give_back(f"{type(error).__name__}; the server's log says more")
+        self._end = DeliveryEnd.DELIVERED
         return await self._commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._stamp))
 
     async def fail(self, reason: str, upto: int) -> TaskChange | None:
@@ -57,11 +74,16 @@ class Delivery(TurnWork):
 
     async def _hand_over(self, peers: Peers) -> str | None:
         turn = self.turn
-        message = wrap(turn.task, self._swarm, turn.entry, self._stamp.now().timestamp())
-        return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
+        with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
+            traceparent = self._tracer.position() or turn.task.traceparent
+            now = self._stamp.now().timestamp()
+            message = wrap(turn.task, self._swarm, turn.entry, now, traceparent)
+            return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _give_back(self, reason: str) -> TaskChange | None:
+        self._end = DeliveryEnd.RETURNED
         return await self._commit(lambda task: undelivered(task, self._swarm, self.turn, reason, self._stamp))
 
     async def _put_off(self, reason: str) -> TaskChange | None:
+        self._end = DeliveryEnd.DELAYED
         return await self._commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._stamp))

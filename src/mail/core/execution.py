@@ -16,6 +16,7 @@ from mail.core.message import MAILMessage
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt
+from mail.core.tracing import NO_TRACER, Tracer
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
 from mail.core.turn_work import TurnReport, TurnWork
 from mail.core.usage import NO_USAGE, USAGE_METER, UsageMeter
@@ -46,8 +47,10 @@ class Execution(TurnWork):
         stamp: Stamp,
         histories: HistoryCache,
         builtins: Mapping[str, ActionCore] = NO_ACTIONS,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         super().__init__(turn, swarm, store, stamp)
+        self._tracer = tracer
         self._known = known
         self._histories = histories
         self._builtins = builtins
@@ -64,7 +67,9 @@ class Execution(TurnWork):
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """What there is to measure."""
-        return TurnReport(outcome, self._conflicts, self._agent_seconds, self._meter.spent)
+        return TurnReport(
+            outcome, self._conflicts, self._agent_seconds, self._meter.spent, self._meter.models
+        )
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
@@ -158,7 +163,8 @@ class Execution(TurnWork):
         clock = asyncio.get_running_loop().time
         begin = clock()
         try:
-            text, calls = await agent.step(self._messages(history), choice)
+            with self._tracer.agent_call(turn, self._meter):
+                text, calls = await agent.step(self._messages(history), choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
@@ -206,11 +212,27 @@ class Execution(TurnWork):
                 started = Receipt(state=Receipt.State.STARTED)
                 checkpoint = checkpoint.with_receipt(index, started, self._meter.spent)
                 await self._store.save_checkpoint(self.turn, checkpoint)
-                receipt = await _run_action(action, call)
+                receipt = await self._run_action(action, call)
             checkpoint = checkpoint.with_receipt(index, receipt, self._meter.spent)
         if unfinished:
             await self._store.save_checkpoint(self.turn, checkpoint)
         return checkpoint
+
+    async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
+        CURRENT_CALL.set(call.tool_call_id)
+        try:
+            with self._tracer.action(call):
+                content = await action.function(deepcopy(call.tool_args))
+        except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
+            logger.info("action %s failed: %s", action.name, type(error).__name__)
+            logger.debug("action %s", action.name, exc_info=True)  # may quote what people wrote
+            return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
+        if not isinstance(content, str):  # nothing else checks foreign code
+            wrong = type(content).__name__
+            return Receipt(
+                state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
+            )
+        return Receipt(state=Receipt.State.DONE, content=content)
 
 
 def _only(tool: str) -> ToolChoice:
@@ -220,18 +242,3 @@ def _only(tool: str) -> ToolChoice:
 def _unsaid(error: Exception) -> str:
     """What others are told of an error in foreign code: its text may hold secrets, and belongs in the log."""
     return f"{type(error).__name__}; the server's log says more"
-
-
-async def _run_action(action: ActionCore, call: AgentToolCall) -> Receipt:
-    CURRENT_CALL.set(call.tool_call_id)
-    try:
-        content = await action.function(deepcopy(call.tool_args))
-    except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
-        logger.info("action %s failed", action.name, exc_info=True)
-        return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
-    if not isinstance(content, str):  # nothing else checks foreign code
-        wrong = type(content).__name__
-        return Receipt(
-            state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
-        )
-    return Receipt(state=Receipt.State.DONE, content=content)

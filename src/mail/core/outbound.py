@@ -35,6 +35,7 @@ from mail.core.prompt import render_message
 from mail.core.stall import prevent_stall
 from mail.core.stamp import Stamp
 from mail.core.tasks import Contact, OpenRequest, Task
+from mail.core.tracing import TRACEPARENT
 from mail.errors import Subject
 
 HOPS = "hops"
@@ -49,10 +50,12 @@ ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
 """The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
 
 
-def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry, now: float) -> MAILInterswarmMessage:
+def wrap(
+    task: Task, swarm: SwarmCore, entry: InboxEntry, now: float, traceparent: str = ""
+) -> MAILInterswarmMessage:
     """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`.
 
-    `now` is in seconds since the epoch.
+    `now` is in seconds since the epoch; `traceparent` is that of its delivery, where it is traced.
     """
     message = entry.message
     target = peer_of(entry.mailbox)
@@ -65,7 +68,7 @@ def wrap(task: Task, swarm: SwarmCore, entry: InboxEntry, now: float) -> MAILInt
         task_owner=task.owner,
         task_contributors=_contributors(task, target),
         msg_type=message.msg_type,
-        payload=_addressed(task, swarm, target, message.message, now),
+        payload=_addressed(task, swarm, target, message.message, now, traceparent),
         auth_token="",
         metadata={},
     )
@@ -98,7 +101,9 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
     return tuple(others)
 
 
-def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float) -> MAILPayload:
+def _addressed(
+    task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float, traceparent: str
+) -> MAILPayload:
     """The payload with the addresses that it has outside of this swarm."""
     changes: dict[str, Any] = {
         "sender": _at_home(payload.sender, swarm.name),
@@ -108,6 +113,7 @@ def _addressed(task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, 
             HOPS: task.hops + 1,
             STEPS_LEFT: max(1, task.limits.steps - task.steps),
             **_budget_left(task, now),
+            **({TRACEPARENT: traceparent} if traceparent else {}),
         },
     }
     if isinstance(payload, MAILRequest | MAILResponse):

@@ -147,6 +147,10 @@ class Store(Protocol):
         """The running tasks that are due (`Task.due`)."""
         ...
 
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        """How many tasks of an instance are running, counted to `upto` at most; it may lag behind a little."""
+        ...
+
     async def count_active_instances(self) -> int:
         """How many instances have a running task."""
         ...

@@ -5,10 +5,11 @@ run_turn ─ open ─► agent, actions ─ settle() ─► commit ──► pub
 wait, stream ◄── read_events, read_response       whoever asked watches
 """
 
+import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -20,7 +21,7 @@ from mail.core.address import Principal
 from mail.core.agents import SwarmCore
 from mail.core.cancelling import StillRunning, cancel, still_running
 from mail.core.change import Lease, TaskChange, Turn
-from mail.core.context import CURRENT_TASK
+from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.delivery import Delivery
 from mail.core.execution import Execution
 from mail.core.histories import HistoryCache
@@ -28,11 +29,14 @@ from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.mail_tools import DiscoverSwarms
+from mail.core.observing import Observers, is_remarkable
 from mail.core.once import REMEMBERED_SECONDS, Once, Remembered, find, remember
 from mail.core.peers import Peers, peer_of
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
+from mail.core.quotas import NO_QUOTAS, Quotas
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
+from mail.core.tracing import NO_TRACER, Tracer, same_trace, traceparent_in
 from mail.core.turn import expire
 from mail.core.turn_work import TurnReport, TurnWork
 from mail.core.watching import Submitted, Watching
@@ -43,6 +47,7 @@ from mail.errors import (
     MAILError,
     StoreUnavailable,
     TaskNotFound,
+    TooManyTasks,
     VersionConflict,
 )
 
@@ -80,6 +85,9 @@ class Runtime(Watching):
         turn_seconds: bounds one turn of an agent with its actions; past it the agent counts as failed.
         peers: how mail reaches other swarms; without it, such mail comes back to its sender.
         hop_limit: through how many swarms a task may have come that another one asks for.
+        quotas: what callers may keep busy at once.
+        observers: whoever measures what happens.
+        tracer: follows tasks.
     """
 
     def __init__(
@@ -92,6 +100,9 @@ class Runtime(Watching):
         turn_seconds: float = 840.0,
         peers: Peers | None = None,
         hop_limit: int = HOP_LIMIT,
+        quotas: Quotas = NO_QUOTAS,
+        observers: Observers = (),
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         super().__init__(store, stamp)
         self.swarm = swarm
@@ -99,10 +110,14 @@ class Runtime(Watching):
         self.turn_seconds = turn_seconds
         self.peers = peers
         self.hop_limit = hop_limit
+        self.quotas = quotas
+        self.observers = observers
+        self.tracer = tracer
         self.histories = HistoryCache()
         self._name = stamp.new_id()
         self._leases = count()
         self._at_work: defaultdict[TaskKey, set[TurnWork]] = defaultdict(set)
+        self._beginning: defaultdict[str, list[object]] = defaultdict(list)
 
     @property
     def peers(self) -> Peers | None:
@@ -118,8 +133,8 @@ class Runtime(Watching):
         """Accept a person's message; when this returns, it is stored and will be worked on.
 
         One that was accepted before, under the same key (`Submission.once`), changes nothing; what became of it then
-        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed or IdempotencyConflict when it can't be
-        accepted; then nothing is stored.
+        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited when it
+        can't be accepted; then nothing is stored.
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
@@ -134,16 +149,43 @@ class Runtime(Watching):
                 if earlier is not None:
                     return Submitted(key, earlier.generation, earlier.after, earlier.seq)
             change = admit(task, self.swarm, caller, submission, self.stamp)
+            self.quotas.check_depth(task, change)
+            change = self._traced(change)
             submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
             if submission.once is not None:
                 change = self._remembering(change, submission.once, submitted)
             try:
-                await self.store.commit(change)
+                async with self._beginning_few(task, change):
+                    await self.store.commit(change)
             except VersionConflict:
                 continue
             break
+        self._tell(change)
         await self._publish_ready(change.task)
         return submitted
+
+    def _traced(self, change: TaskChange, given: str = "") -> TaskChange:
+        """The change, of a task that belongs to the trace of what has brought it, unless it is in one already.
+
+        `given` is what a message of another swarm says of its trace; the request that has brought it may not know.
+        """
+        known = change.task.traceparent
+        if known:
+            self.tracer.joins(known)
+            return change
+        here = self.tracer.position()
+        if given and not same_trace(given, here):
+            here = given
+        here = here or self.tracer.beginning()
+        if not here:
+            return change
+        return replace(change, task=change.task.model_copy(update={"traceparent": here}))
+
+    def _tell(self, change: TaskChange) -> None:
+        """Tell the observers what was committed."""
+        if self.observers and is_remarkable(change):
+            for observer in self.observers:
+                observer.task_changed(change)
 
     def _remembering(self, change: TaskChange, once: Once, submitted: Submitted) -> TaskChange:
         """The change, of which the task remembers that it was made for this submission."""
@@ -158,6 +200,32 @@ class Runtime(Watching):
         )
         remembered = remember(change.task.submitted, new, now)
         return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
+
+    @asynccontextmanager
+    async def _beginning_few(self, task: Task | None, change: TaskChange) -> AsyncIterator[None]:
+        """Raises TooManyTasks where the change would have a task more run than its instance may.
+
+        Changes that are about to be committed in this process count as well; other processes may overstep the limit
+        by as many as they begin at the same moment.
+        """
+        limit, instance = self.quotas.running_tasks, change.key.instance
+        if limit is None or not change.task.is_running or (task is not None and task.is_running):
+            yield
+            return
+        ticket = object()
+        tickets = self._beginning[instance]
+        tickets.append(ticket)
+        try:
+            running = await self.store.count_running(instance, upto=limit)
+            if running + tickets.index(ticket) >= limit:
+                raise TooManyTasks(
+                    f"{limit} of your tasks are running, as many as may; wait until one has ended"
+                )
+            yield
+        finally:
+            tickets.remove(ticket)
+            if not tickets:
+                self._beginning.pop(instance, None)
 
     async def cancel(self, caller: Principal, task_id: str, reason: str = "") -> Task:
         """Cancel a task of the caller's (`mail.core.cancelling`); one that is cancelled already stays so.
@@ -176,6 +244,7 @@ class Runtime(Watching):
             except VersionConflict:
                 continue
             break
+        self._tell(change)
         for work in self._at_work.get(key, ()):
             work.interrupt()
         await self._publish_ready(change.task)
@@ -189,8 +258,8 @@ class Runtime(Watching):
         """Accept a message of another swarm; when this returns, it is stored and will be worked on.
 
         `caller_id` is the id of the token that it came with; `back` is whether it was said to belong to a task
-        that is known here. Raises BadRequest, Forbidden or TaskNotFound when it can't be accepted; then nothing is
-        stored.
+        that is known here. Raises BadRequest, Forbidden, TaskNotFound or RateLimited when it can't be accepted; then
+        nothing is stored.
         """
         keys = places(message, self.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
@@ -216,11 +285,15 @@ class Runtime(Watching):
                 change = begin(self.swarm, keys[-1], message, self.stamp, hop_limit=self.hop_limit)
             try:
                 if change is not None:
-                    await self.store.commit(change)
+                    self.quotas.check_depth(task, change)
+                    change = self._traced(change, traceparent_in(message.payload.routing_info))
+                    async with self._beginning_few(task, change):
+                        await self.store.commit(change)
             except VersionConflict:
                 continue
             break
         if change is not None:
+            self._tell(change)
             await self._publish_ready(change.task)
         return Received(keys[-1] if task is None else task.key, runner_of(caller_id, self.swarm))
 
@@ -248,6 +321,8 @@ class Runtime(Watching):
             limit, life = min(self.turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
         opened = await self._open(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
+            for observer in self.observers:
+                observer.woken_for_nothing(mailbox)
             return TurnReport(opened)
         return await self.carry_out(opened, opened.run(limit))
 
@@ -271,11 +346,13 @@ class Runtime(Watching):
             return opened
         turn, known = opened
         if peer_of(mailbox) is not None:
-            return Delivery(turn, self.swarm, self.store, self.stamp, self.peers)
+            return Delivery(turn, self.swarm, self.store, self.stamp, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return Execution(turn, known, self.swarm, self.store, self.stamp, self.histories, self._builtins)
+        return Execution(
+            turn, known, self.swarm, self.store, self.stamp, self.histories, self._builtins, self.tracer
+        )
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds; returns its turn, and how many history records are at hand."""
@@ -298,6 +375,34 @@ class Runtime(Watching):
     ) -> TurnReport:
         """Do the work of an open turn, and wake whom it gave mail."""
         turn = execution.turn
+        CURRENT_AGENT.set(turn.mailbox)
+        CURRENT_MESSAGE.set(turn.entry.message.id)
+        if self.tracer is NO_TRACER and not self.observers:
+            return await self._carry_out(execution, work)
+        with self.tracer.turn(turn) as span:
+            report = await self._observed(execution, work)
+            span.note("mail.turn.outcome", report.outcome)
+        return report
+
+    async def _observed(
+        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
+    ) -> TurnReport:
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        try:
+            report = await self._carry_out(execution, work)
+        except BaseException as error:
+            for observer in self.observers:
+                observer.turn_failed(execution.turn, error)
+            raise
+        for observer in self.observers:
+            observer.turn_ended(execution.turn, report, clock() - begin)
+        return report
+
+    async def _carry_out(
+        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
+    ) -> TurnReport:
+        turn = execution.turn
         key = turn.task.key
         self._at_work[key].add(execution)
         try:
@@ -318,6 +423,7 @@ class Runtime(Watching):
         if change is None:
             await self._hand_back(turn)
             return execution.report(TurnReport.Outcome.HANDED_BACK)
+        self._tell(change)
         await self._publish(change)
         return execution.report(TurnReport.Outcome.COMMITTED)
 
@@ -361,6 +467,7 @@ class Runtime(Watching):
             except VersionConflict as conflict:
                 task = conflict.current or await self._load(key)
             else:
+                self._tell(change)
                 await self._publish(change)
                 return
 

@@ -152,7 +152,9 @@ class StepExecution(Execution):
         if options.function is not None:
             agent = replace(swarm.agent(turn.mailbox), function=options.function)
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-        super().__init__(turn, known, swarm, runtime.store, runtime.stamp, runtime.histories)
+        super().__init__(
+            turn, known, swarm, runtime.store, runtime.stamp, runtime.histories, tracer=runtime.tracer
+        )
         self.said: MAILMessage | None = None
         self.failed: str | None = None
         self._shorten = options.shorten

@@ -265,6 +265,7 @@ class Task(Record):
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
         cancellation: how it was cancelled, if it ever was.
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
+        traceparent: where its trace begins (`mail.core.tracing`); empty where it has none.
     """
 
     model_config = ConfigDict(extra="ignore")  # an earlier version may have stored more
@@ -305,6 +306,7 @@ class Task(Record):
     manual: bool = False
     cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
+    traceparent: str = ""
 
     def stored(self, exclude: Set[str] | None = None) -> str:
         """The task as stores keep it, in JSON: what is as it is at first is left out, as every commit writes it."""

@@ -1,8 +1,8 @@
 """An open turn, and what is the same for all kinds of them: its commit, and what there is to report of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mail.core.agents import SwarmCore
@@ -14,6 +14,15 @@ from mail.core.usage import NO_USAGE, Usage
 from mail.errors import TaskNotFound, VersionConflict
 
 
+class DeliveryEnd(StrEnum):
+    """What became of mail for another swarm: it was taken, given back to its sender, put off, or meant for all swarms."""
+
+    DELIVERED = "delivered"
+    RETURNED = "returned"
+    DELAYED = "delayed"
+    FANNED_OUT = "fanned_out"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnReport:
     """What became of a token, for whoever measures.
@@ -22,6 +31,8 @@ class TurnReport:
         conflicts: how often somebody else's commit came first, so that the turn was settled again.
         agent_seconds: how long the agent function took, and so its model.
         usage: what the turn's models were paid, in earlier runs of it as well.
+        models: what they were paid in this run, by model.
+        delivery: what became of the message, where it was for another swarm.
     """
 
     class Outcome(StrEnum):
@@ -37,6 +48,8 @@ class TurnReport:
     conflicts: int = 0
     agent_seconds: float = 0.0
     usage: Usage = NO_USAGE
+    models: Mapping[str, Usage] = field(default_factory=dict)
+    delivery: DeliveryEnd | None = None
 
 
 class TurnWork(ABC):

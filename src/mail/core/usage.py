@@ -48,23 +48,26 @@ class UsageMeter:
     """Adds up what is reported while it listens.
 
     Attributes:
-        spent: what it has come to so far.
+        spent: what it has come to so far, in earlier runs of the turn as well.
+        models: what has been reported to it, by model; empty for a model without a name.
     """
 
     def __init__(self, spent: Usage = NO_USAGE) -> None:
         self.spent = spent
+        self.models: dict[str, Usage] = {}
 
-    def add(self, usage: Usage) -> None:
+    def add(self, usage: Usage, model: str = "") -> None:
         """Take in one report."""
         self.spent += usage
+        self.models[model] = self.models.get(model, NO_USAGE) + usage
 
 
 USAGE_METER: ContextVar[UsageMeter | None] = ContextVar("USAGE_METER", default=None)
 """Who listens; None where nobody does, as outside of turns."""
 
 
-def report_usage(usage: Usage) -> None:
+def report_usage(usage: Usage, model: str = "") -> None:
     """Tell whoever runs this code what a call of a model came to."""
     meter = USAGE_METER.get()
     if meter is not None:
-        meter.add(usage)
+        meter.add(usage, model)

@@ -65,7 +65,7 @@ async def _attempt(
     seconds = ATTEMPT_SECONDS if left is None else min(ATTEMPT_SECONDS, left)
     async with asyncio.timeout(seconds):
         reply = await wire(litellm, request, seconds, heard)
-    report_usage(read_usage(request.llm, reply.usage))
+    report_usage(read_usage(request.llm, reply.usage), request.llm)
     try:
         text, calls = assemble(reply.said, request.tool_format)
     except MalformedReply as error:

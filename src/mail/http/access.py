@@ -7,12 +7,13 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from mail.core.ports import CallerRole
+from mail.http.service import service_of
 from mail.utils.auth import identify
 from mail.utils.callers import Caller
 
 
 class RoleGate(SecurityBase):
-    """FastAPI dependency: the caller, if it has one of the roles."""
+    """FastAPI dependency: the caller, if it has one of the roles, and does not ask too often."""
 
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
@@ -27,7 +28,11 @@ class RoleGate(SecurityBase):
         return {"security": [{self.scheme_name: []}]}
 
     async def __call__(self, request: Request) -> Caller:
-        return await identify(request, *self.roles)
+        caller = await identify(request, *self.roles)
+        rates = service_of(request).rates
+        if rates is not None:
+            rates.admit(caller)
+        return caller
 
 
 AdminOrUser = Annotated[Caller, Depends(RoleGate("admin", "user"))]

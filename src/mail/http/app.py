@@ -73,6 +73,10 @@ def create_app(
     )
     app.state.service = service
     app.state.authenticator = service.authenticator
+    if service.is_observed:
+        from mail.http.observed import Observed
+
+        app.add_middleware(Observed, service=service)
     for router in routers:
         app.include_router(router)
     if service.debug:

@@ -28,12 +28,25 @@ _MEANINGS = {
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",
+    429: "The caller asks too often, has as many tasks running as it may, or writes to an agent for whom too much mail "
+    "waits already. Nothing is stored.",
     500: "Something went wrong inside the server.",
     503: "The store or the authentication service is not available; try again later.",
 }
 
+_HEADERS: dict[int, dict[str, Any]] = {
+    429: {
+        "headers": {
+            "Retry-After": {
+                "description": "After how many seconds to ask again.",
+                "schema": {"type": "integer", "minimum": 1},
+            }
+        }
+    }
+}
+
 PUBLIC = (500, 503)
-PROTECTED = (401, 403, *PUBLIC)
+PROTECTED = (401, 403, 429, *PUBLIC)
 
 EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": f"#/components/schemas/{StreamEvent.__name__}"}}}
 """What each event of a stream is; OpenAPI 3.1 has no word of its own for that."""
@@ -46,4 +59,7 @@ PAGE_HEADERS: dict[str, Any] = {
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error responses of a route, as its `responses`."""
-    return {status: {"model": Problem, "description": _MEANINGS[status]} for status in sorted(statuses)}
+    return {
+        status: {"model": Problem, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
+        for status in sorted(statuses)
+    }

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from mail.errors import MAILError
+from mail.errors import MAILError, RateLimited
 from mail.http.body import JSON
 from mail.utils.auth import CHALLENGE
 
@@ -31,7 +31,14 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
     if error.http_status == 500:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return await _unexpected(request, error)
-    return _problem(error.http_status, error.detail, CHALLENGE if error.http_status == 401 else None)
+    return _problem(error.http_status, error.detail, headers_of(error))
+
+
+def headers_of(error: MAILError) -> Mapping[str, str] | None:
+    """The headers that go with an error."""
+    if isinstance(error, RateLimited):
+        return {"Retry-After": str(error.retry_after)}
+    return CHALLENGE if error.http_status == 401 else None
 
 
 async def _invalid_parameters(_request: Request, error: Exception) -> JSON:

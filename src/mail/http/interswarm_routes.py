@@ -15,7 +15,7 @@ from mail.http.prefer import read_preference
 from mail.http.records import answer_events
 from mail.http.service import service_of
 from mail.http.sse import stream_events
-from mail.http.submitting import PARAMETERS, submit
+from mail.http.submitting import PARAMETERS, follow_trace, submit
 from mail.utils.callers import Caller
 
 router = APIRouter(tags=["interswarm"])
@@ -48,6 +48,7 @@ async def back(request: Request, caller: Agent, body: Annotated[PostInterswarm, 
 async def _receive(request: Request, caller: Caller, body: PostInterswarm, *, back: bool) -> JSON:
     service = service_of(request)
     await service.refresh()
+    follow_trace(request)
     received: Received = await service.runtime.receive(caller.id, body.message, back=back)
     return JSON(
         {

@@ -13,6 +13,8 @@ from mail.core.limits import NO_BUDGET, Budget
 from mail.core.ports import ServerRecords
 from mail.core.record import Record
 from mail.core.runtime import Runtime
+from mail.core.tracing import NO_TRACER, Tracer
+from mail.http.rates import RateLimiter
 from mail.utils.callers import Authenticator
 
 if TYPE_CHECKING:
@@ -88,6 +90,27 @@ class Registry(Protocol):
         ...
 
 
+class RequestObserver(Protocol):
+    """Is told of the requests that were answered."""
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
+        """`route` is the pattern of the route that has answered; `seconds` include the whole of a stream."""
+        ...
+
+
+class MetricsPage(Protocol):
+    """What was counted, as a page."""
+
+    @property
+    def content_type(self) -> str:
+        """Its media type."""
+        ...
+
+    def render(self) -> bytes:
+        """All of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A swarm's runtime, and how to serve it.
@@ -103,6 +126,10 @@ class Service:
         served: the runtime's swarm, where it may be dumped and replaced.
         registry: the other swarms, where this server knows any.
         budgets: what tasks may use up at most, by the role of their owner or by `role:id`.
+        rates: how often a caller may ask, where that is limited.
+        observers: who measures requests.
+        tracer: who follows them.
+        metrics: what was counted, where that is kept; `metrics_are_public` where it needs no key.
     """
 
     runtime: Runtime
@@ -118,6 +145,16 @@ class Service:
     served: "ServedSwarm | None" = None
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)
+    rates: RateLimiter | None = None
+    observers: Sequence[RequestObserver] = ()
+    tracer: Tracer = NO_TRACER
+    metrics: MetricsPage | None = None
+    metrics_are_public: bool = False
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether requests are measured or traced."""
+        return bool(self.observers) or self.tracer is not NO_TRACER
 
     def ceiling(self, caller: Principal) -> Budget:
         """What a task of this caller may use up at most."""

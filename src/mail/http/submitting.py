@@ -8,9 +8,11 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from mail.core.address import Principal
+from mail.core.context import CURRENT_TRACE
 from mail.core.intake import Submission
 from mail.core.once import REMEMBERED_SECONDS, Once, check
 from mail.core.ports import KeyRecord
+from mail.core.tracing import TRACEPARENT, read_traceparent
 from mail.core.watching import Submitted
 from mail.errors import BadRequest
 from mail.http.service import service_of
@@ -44,12 +46,18 @@ def etag(generation: int) -> str:
     return f'"{generation}"'
 
 
+def follow_trace(request: Request) -> None:
+    """Let what the request brings be part of the trace that its caller may have begun."""
+    CURRENT_TRACE.set(read_traceparent(request.headers.get(TRACEPARENT)))
+
+
 async def submit(request: Request, caller: Principal, body: BaseModel, submission: Submission) -> Submitted:
     """Submit what a body asks for.
 
     Raises IdempotencyConflict, PreconditionFailed, and what `Runtime.submit` raises.
     """
     service = service_of(request)
+    follow_trace(request)
     submission = submission.model_copy(update={"ceiling": service.ceiling(caller)})
     if (match := request.headers.get("if-match", "*").strip()) != "*":
         submission = submission.model_copy(update={"expects": _read_generation(match)})

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json, to_json
@@ -29,6 +30,8 @@ IDLE_SECONDS = 3.0
 
 RETRIED = frozenset({408, 425, 429})
 """The statuses below 500 of what may go better a little later."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 DETAIL_LENGTH = 300
 """How much of a peer's explanation is passed on."""
@@ -135,6 +138,7 @@ class PeerHTTP:
         *,
         bearer: str | None = None,
         body: object = None,
+        headers: Mapping[str, str] = NO_HEADERS,
         seconds: float | None = None,
     ) -> Answer:
         """Send a request, its body as JSON, and read the whole answer. Redirects are not followed.
@@ -142,7 +146,7 @@ class PeerHTTP:
         Raises PeerUnavailable where there is none in time, PeerRefused for an address that may not be called.
         """
         url = target.base_url + path
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", **headers}
         content = b""
         if body is not None:
             content = to_json(body)

@@ -9,6 +9,7 @@ from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.message import MAILMessage
 from mail.core.peers import PeerRecord
 from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.core.tracing import TRACEPARENT, traceparent_in
 from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable
 from mail.net.letters import destinations, for_swarm, returned, wrap
 from mail.net.registration import target_of
@@ -75,6 +76,7 @@ class InterswarmRouter:
             raise PeerRefused(f"authentication token missing for swarm '{name}'")
         sent = message.model_dump(mode="json")
         sent |= {"auth_token": message.auth_token or "", "metadata": message.metadata or {}}
+        traceparent = traceparent_in(message.payload.routing_info)
         try:
             answer = await self.swarm_registry.http.request(
                 "POST",
@@ -82,6 +84,7 @@ class InterswarmRouter:
                 "/interswarm/back" if back else "/interswarm/forward",
                 bearer=bearer,
                 body={"message": sent},
+                headers={TRACEPARENT: traceparent} if traceparent else {},
             )
             answer.raise_for_status()
         except PeerError as error:

@@ -136,6 +136,9 @@ class DynamoDBStore:
     async def list_overdue(self, now: float) -> list[TaskKey]:
         return await self._index.overdue(now)
 
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        return await self._index.count_running(instance, upto)
+
     async def count_active_instances(self) -> int:
         return await self._index.count_active_instances()
 

@@ -71,6 +71,16 @@ class TaskIndex:
         tasks = await self._running(until=now)
         return [task.key for task in tasks if task.due is not None and task.due <= now]
 
+    async def count_running(self, instance: str, upto: int) -> int:
+        """How many of an instance's newest tasks are running, `upto` at most, as far as the index knows.
+
+        One request, whatever the number of tasks: those beyond the first page of the index are old, and few run.
+        """
+        async with aclosing(self._rows(instance, TaskStatus.RUNNING, None, upto)) as pages:
+            async for page in pages:
+                return min(len(page), upto)
+        return 0
+
     async def count_active_instances(self) -> int:
         """How many instances have a running task, as far as the index knows."""
         return len({task_key(name).instance for name in await self._running_partitions(None)})

@@ -167,6 +167,13 @@ class PostgresStore:
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
 
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        ((count,),) = await self._sql.fetch(
+            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS some",
+            (instance, upto),
+        )
+        return int(count)
+
     async def count_active_instances(self) -> int:
         ((count,),) = await self._sql.fetch(
             "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"

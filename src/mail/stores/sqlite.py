@@ -167,6 +167,13 @@ class SQLiteStore:
         )
         return [TaskKey(instance, task_id) for instance, task_id in rows]
 
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        ((count,),) = self._read(
+            "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE instance = ? AND status = 'running' LIMIT ?)",
+            (instance, upto),
+        )
+        return int(count)
+
     async def count_active_instances(self) -> int:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)

@@ -16,9 +16,14 @@ from mail.errors import (
     UnknownEntrypoint,
 )
 from mail.http.body import JSON
-from mail.utils.auth import CHALLENGE
+from mail.http.errors import headers_of
 
-_TYPES = {401: "authentication_error", 403: "permission_error", 503: "server_error"}
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+    503: "server_error",
+}
 """By HTTP status; all others are mistakes in the request."""
 
 _PARAMS: dict[type[MAILError], str] = {
@@ -64,7 +69,7 @@ def describe_error(error: MAILError) -> Problem:
     kind = _TYPES.get(error.http_status, "invalid_request_error")
     if isinstance(error, RefusedRequest):
         return Problem(error.detail, kind, error.param, error.code)
-    code = "invalid_api_key" if error.http_status == 401 else None
+    code = {401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(error.http_status)
     return Problem(error.detail, kind, _PARAMS.get(type(error)), code)
 
 
@@ -82,7 +87,6 @@ class OpenAIRoute(APIRoute):
                 if error.http_status == 500:
                     raise
                 body = {"error": describe_error(error)._asdict(), "detail": error.detail}
-                headers = CHALLENGE if error.http_status == 401 else None
-                return JSON(body, status_code=error.http_status, headers=headers)
+                return JSON(body, status_code=error.http_status, headers=headers_of(error))
 
         return handler

@@ -16,6 +16,7 @@ from mail.http.responses.request import PostResponses
 from mail.http.responses.stream import stream_response
 from mail.http.responses.waiting import await_end
 from mail.http.service import Service, service_of
+from mail.http.submitting import follow_trace
 from mail.utils.callers import Caller
 
 MAX_NUMBER = 2**53
@@ -35,6 +36,7 @@ async def post_responses(request: Request) -> Response:
     asked = await _body(request)
     service = service_of(request)
     await service.refresh()
+    follow_trace(request)
     swarm = service.runtime.swarm.name
     submission = make_submission(asked, await _previous(service, caller, asked.previous_response_id))
     submitted = await service.runtime.submit(caller.principal(swarm), submission)

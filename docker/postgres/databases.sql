@@ -1,0 +1,2 @@
+-- The image makes the first database by itself.
+CREATE DATABASE beta OWNER mail;

@@ -1,0 +1,50 @@
+"""What an engine tells those who measure it, or write its log."""
+
+from collections.abc import Sequence
+
+from mail.core.change import TaskChange, Turn
+from mail.core.events import EventKind
+from mail.core.tasks import TaskStatus
+from mail.core.turn_work import TurnReport
+
+
+class Observer:
+    """Is told what has happened. This one doesn't listen; each method is there to be overridden, and must not raise."""
+
+    def task_changed(self, change: TaskChange) -> None:
+        """A change that began a task, or ended a generation of it, was committed."""
+
+    def turn_ended(self, turn: Turn, report: TurnReport, seconds: float) -> None:
+        """A turn that was leased is over, `seconds` later."""
+
+    def turn_failed(self, turn: Turn, error: BaseException) -> None:
+        """A turn that was leased could not be stored; its mail waits."""
+
+    def woken_for_nothing(self, mailbox: str) -> None:
+        """A token was for a mailbox that somebody else is at, or that is empty."""
+
+
+Observers = Sequence[Observer]
+
+
+def is_beginning(change: TaskChange) -> bool:
+    """Whether the task is new."""
+    return change.expected_version == 0
+
+
+def is_remarkable(change: TaskChange) -> bool:
+    """Whether observers are told of it."""
+    return change.ended is not None or is_beginning(change)
+
+
+def ended_as(change: TaskChange) -> TaskStatus | None:
+    """How a generation has ended with this change; None where none has.
+
+    The task itself may be running again: for somebody who has written meanwhile.
+    """
+    if change.ended is None:
+        return None
+    if change.task.status is not TaskStatus.RUNNING:
+        return change.task.status
+    failed = any(event.kind is EventKind.TASK_ERROR for event in change.events)
+    return TaskStatus.FAILED if failed else TaskStatus.COMPLETED

@@ -1,0 +1,177 @@
+"""`/metrics`: what is counted, and who may read it."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agents import Call, View, complete, request, respond, wait
+from support.federation import Swallow
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from handlers import telemetry
+from mail.core.turn_work import DeliveryEnd, TurnReport
+from mail.core.usage import Usage, report_usage
+from mail.errors import PeerRefused
+
+pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
+from prometheus_client.parser import text_string_to_metric_families
+
+from mail.telemetry.metrics import MANY, OTHER, PrometheusMetrics, _Names
+
+MODEL = "openai/gpt-5-mini"
+
+
+def supervise(view: View) -> list[Call]:
+    report_usage(Usage(calls=1, input_tokens=100, cached_tokens=40, output_tokens=7, cost=0.25), MODEL)
+    if view.mail.sender == "worker":
+        return [complete("secret answer")]
+    if "fail" in view.mail.body:
+        raise RuntimeError("boom")
+    if "abroad" in view.mail.body:
+        return [request("ann@nowhere")]
+    return [request("worker"), wait()]
+
+
+def work(view: View) -> list[Call]:
+    return [respond(view.mail.sender)] if view.mail.sender_type != "system" else [wait()]
+
+
+class Metered:
+    """A server with metrics, and what a scrape of it says."""
+
+    def __init__(self, server: HTTPServer) -> None:
+        self.server = server
+
+    async def scrape(self) -> dict[str, float]:
+        answer = await self.server.client.get("/metrics", headers=self.server.headers("admin"))
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain")
+        families = text_string_to_metric_families(answer.text)
+        return {
+            sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+async def metered() -> AsyncIterator[Metered]:
+    metrics = PrometheusMetrics({"turns": lambda: 3})
+    swarm = build_swarm({"supervisor": supervise, "worker": work})
+    async with HTTPServer(swarm, metrics=metrics, observers=(metrics,)) as server:
+        server.rig.runtime.observers = (metrics,)
+        yield Metered(server)
+
+
+async def test_turns_tasks_and_requests(metered: Metered) -> None:
+    await metered.server.ask()
+    await metered.server.ask()
+    await metered.server.client.get("/task", params={"task_id": "a secret"})
+    await metered.server.client.get("/a/path/of/somebodys")
+    found = await metered.scrape()
+    assert found["mail_turns_total/supervisor/committed"] == 4
+    assert found["mail_turns_total/worker/committed"] == 2
+    assert found["mail_turn_seconds_count/supervisor"] == 4
+    assert found["mail_agent_seconds_count/worker"] == 2
+    assert found["mail_agent_seconds_sum/worker"] <= found["mail_turn_seconds_sum/worker"]
+    assert found["mail_tasks_begun_total"] == 2
+    assert found["mail_tasks_ended_total/completed"] == 2
+    assert found["mail_http_requests_total/POST//message/200"] == 2
+    assert found["mail_http_requests_total/GET//task/404"] == 1
+    assert found["mail_http_requests_total/GET/unmatched/404"] == 1
+    assert found["mail_http_request_seconds_count/POST//message"] == 2
+    assert found["mail_queue_depth/turns"] == 3
+    assert not [name for name in found if "secret" in name or "somebody" in name]
+
+
+async def test_what_models_were_paid(metered: Metered) -> None:
+    await metered.server.ask()
+    found = await metered.scrape()
+    assert found[f"mail_model_calls_total/supervisor/{MODEL}"] == 2
+    assert found[f"mail_input_tokens_total/supervisor/{MODEL}"] == 200
+    assert found[f"mail_cached_tokens_total/supervisor/{MODEL}"] == 80
+    assert found[f"mail_output_tokens_total/supervisor/{MODEL}"] == 14
+    assert found[f"mail_cost_usd_total/supervisor/{MODEL}"] == 0.5
+    assert not [name for name in found if name.startswith("mail_model_calls_total/worker")]
+
+
+async def test_failures(metered: Metered) -> None:
+    await metered.server.post(body="fail")
+    found = await metered.scrape()
+    assert found["mail_tasks_ended_total/failed"] == 1
+
+
+async def test_deliveries(metered: Metered) -> None:
+    class Refusing(Swallow):
+        async def deliver(self, message: Any, *, back: bool) -> str | None:
+            raise PeerRefused("not known here")
+
+    metered.server.rig.runtime.peers = Refusing()
+    await metered.server.client.post(
+        "/interswarm/message", json={"user_token": "", "body": "x", "targets": ["a@b"]}
+    )
+    found = await metered.scrape()
+    assert found["mail_delivery_attempts_total/returned/b"] == 1
+    assert found["mail_delivery_seconds_count/b"] == 1
+    assert not [name for name in found if name.startswith("mail_turns_total/@")]
+
+
+class TestWhoMayRead:
+    async def test_admins(self, metered: Metered) -> None:
+        client, server = metered.server.client, metered.server
+        assert (await client.get("/metrics")).status_code == 403
+        assert (await client.get("/metrics", headers={"Authorization": ""})).status_code == 401
+        assert (await client.get("/metrics", headers=server.headers("admin"))).status_code == 200
+
+    async def test_everybody(self) -> None:
+        metrics = PrometheusMetrics({})
+        swarm = build_swarm({"supervisor": supervise})
+        async with HTTPServer(swarm, metrics=metrics, metrics_are_public=True) as server:
+            answer = await server.client.get("/metrics", headers={"Authorization": ""})
+            assert answer.status_code == 200
+
+    async def test_nobody(self) -> None:
+        async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
+            assert (await server.client.get("/metrics")).status_code == 403
+            answer = await server.client.get("/metrics", headers=server.headers("admin"))
+            assert answer.status_code == 404
+            assert "keeps no metrics" in answer.json()["detail"]
+
+
+def test_labels_that_others_choose_are_few() -> None:
+    names = _Names()
+    assert [names(f"n{n}") for n in range(MANY)] == [f"n{n}" for n in range(MANY)]
+    assert names("one more") == OTHER
+    assert names("n0") == "n0"
+
+
+def test_the_functions_on_aws_call_them_the_same() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def add_metric(self, name: str, _unit: str, _value: float) -> None:
+            self.names.add(name)
+
+    usage = Usage(calls=1, input_tokens=1, output_tokens=1)
+    emf = Recorder()
+    for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.IDLE):
+        report = TurnReport(outcome, models={"m": usage}, delivery=DeliveryEnd.DELIVERED)
+        telemetry.measure_turn(emf, report, 1.0)  # type: ignore[arg-type]
+        telemetry.measure_delivery(emf, report, 1.0)  # type: ignore[arg-type]
+    page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
+    ours = set(re.findall(r"^# TYPE mail_(\w+?)(?:_total)? ", page, re.MULTILINE))
+    theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in emf.names}
+    assert theirs <= ours
+    assert len(theirs) >= 10
+
+
+def test_the_document_names_them_all() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "observability.md").read_text(encoding="utf-8")
+    page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
+    served = set(re.findall(r"^# TYPE (mail_\w+) (?:counter|gauge|histogram)", page, re.MULTILINE))
+    documented = set(re.findall(r"`(mail_\w+)`", text))
+    assert {name for name in served if not name.endswith("_created")} == documented

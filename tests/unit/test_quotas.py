@@ -1,0 +1,142 @@
+"""What callers may keep busy at once: mailboxes and tasks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+
+import pytest
+from support.agents import Call, View, complete, request, respond, wait
+from support.rig import Rig
+from support.swarms import build_swarm
+
+from mail.core.address import Principal
+from mail.core.intake import Submission, admit
+from mail.core.quotas import Quotas
+from mail.core.tasks import TaskKey, TaskStatus
+from mail.errors import MailboxFull, RateLimited, TooManyTasks
+
+
+class Desk:
+    """A swarm whose agents wait until the gate is opened."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def work(self, view: View) -> list[Call]:
+        await self.gate.wait()
+        return [complete("done")]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+async def rig(desk: Desk) -> AsyncIterator[Rig]:
+    async with Rig(
+        build_swarm({"supervisor": desk.work, "worker": lambda _view: [respond("supervisor")]})
+    ) as rig:
+        yield rig
+
+
+def waiting(rig: Rig, task_id: str) -> TaskKey:
+    return TaskKey(str(rig.user), task_id)
+
+
+class TestDepth:
+    async def test_the_message_past_the_limit_is_refused_and_not_stored(self, rig: Rig) -> None:
+        rig.runtime.quotas = Quotas(mailbox_depth=3)
+        for n in range(3):
+            await rig.submit(f"message {n}", task_id="t")
+        before = await rig.store.load(waiting(rig, "t"))
+        with pytest.raises(MailboxFull, match="3 messages or more wait for 'supervisor'") as refusal:
+            await rig.submit("one more", task_id="t")
+        assert refusal.value.retry_after >= 1
+        assert await rig.store.load(waiting(rig, "t")) == before
+        assert len(await rig.inbox(waiting(rig, "t"))) == 3
+
+    async def test_those_at_the_same_moment_cannot_pass_it(self, rig: Rig) -> None:
+        rig.runtime.quotas = Quotas(mailbox_depth=5)
+        await rig.submit(task_id="t")
+        tries = [rig.submit(f"message {n}", task_id="t") for n in range(20)]
+        ends = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(end, MailboxFull) for end in ends) == 16
+        assert len(await rig.inbox(waiting(rig, "t"))) == 5
+
+    async def test_it_lets_in_again_what_has_room(self, rig: Rig, desk: Desk) -> None:
+        rig.runtime.quotas = Quotas(mailbox_depth=1)
+        first = await rig.submit(task_id="t")
+        with pytest.raises(MailboxFull):
+            await rig.submit(task_id="t")
+        desk.gate.set()
+        await rig.outcome(first)
+        assert (await rig.ask(task_id="t")).answer == "done"
+
+    async def test_another_agent_has_a_mailbox_of_its_own(self, desk: Desk) -> None:
+        async with Rig(build_swarm({"supervisor": desk.work, "worker": desk.work})) as rig:
+            rig.runtime.quotas = Quotas(mailbox_depth=1)
+            await rig.submit(task_id="t")
+            with pytest.raises(MailboxFull):
+                await rig.submit("to all", task_id="t", msg_type="broadcast")
+            assert len(await rig.inbox(waiting(rig, "t"))) == 1
+
+    async def test_a_task_that_has_stopped_can_always_go_on(self, rig: Rig, desk: Desk) -> None:
+        """Nothing else would ever empty its mailboxes."""
+        desk.gate.set()
+        stopped = (await rig.ask(task_id="t")).task
+        running = stopped.model_copy(update={"status": TaskStatus.RUNNING})
+        stash = {"pending": {"supervisor": (0, 0, 0, 0, 7)}}
+        for task, is_refused in ((stopped, False), (running, True)):
+            full = task.model_copy(update=stash)
+            change = admit(full, rig.swarm, rig.user, Submission(body="go on", task_id="t"), rig.stamp)
+            with pytest.raises(MailboxFull) if is_refused else nullcontext():
+                Quotas(mailbox_depth=7).check_depth(full, change)
+
+    async def test_agents_among_themselves_are_not_bounded_by_it(self) -> None:
+        def ask(view: View) -> list[Call]:
+            if view.mail.sender == "worker":
+                return [complete("answered")]
+            return [request("worker", f"{n}") for n in range(3)] + [wait()]
+
+        async with Rig(
+            build_swarm({"supervisor": ask, "worker": lambda _view: [respond("supervisor")]})
+        ) as rig:
+            rig.runtime.quotas = Quotas(mailbox_depth=1)
+            assert (await rig.ask()).answer == "answered"
+
+
+class TestRunningTasks:
+    async def test_one_more_is_refused_until_one_has_ended(self, rig: Rig, desk: Desk) -> None:
+        rig.runtime.quotas = Quotas(running_tasks=2)
+        first = await rig.submit(task_id="1")
+        second = await rig.submit(task_id="2")
+        with pytest.raises(TooManyTasks, match="2 of your tasks are running"):
+            await rig.submit(task_id="3")
+        assert await rig.store.load(waiting(rig, "3")) is None
+        await rig.submit("more mail for a running one", task_id="1")
+        desk.gate.set()
+        await rig.outcome(first)
+        await rig.outcome(second)
+        assert (await rig.ask(task_id="3")).answer == "done"
+
+    async def test_to_go_on_counts_as_well(self, rig: Rig, desk: Desk) -> None:
+        desk.gate.set()
+        await rig.ask(task_id="old")
+        desk.gate.clear()
+        rig.runtime.quotas = Quotas(running_tasks=1)
+        await rig.submit(task_id="new")
+        with pytest.raises(TooManyTasks):
+            await rig.submit(task_id="old")
+
+    async def test_others_have_tasks_of_their_own(self, rig: Rig) -> None:
+        rig.runtime.quotas = Quotas(running_tasks=1)
+        await rig.submit(task_id="t")
+        bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
+        await rig.submit(task_id="t", caller=bob)
+
+    async def test_those_at_the_same_moment_cannot_pass_it(self, rig: Rig) -> None:
+        rig.runtime.quotas = Quotas(running_tasks=4)
+        ends = await asyncio.gather(*(rig.submit(task_id=f"{n}") for n in range(20)), return_exceptions=True)
+        assert sum(isinstance(end, RateLimited) for end in ends) == 16
+        assert await rig.store.count_running(str(rig.user), upto=100) == 4
