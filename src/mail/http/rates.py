@@ -4,10 +4,13 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from mail.config import LimitsConfig
 from mail.errors import RateLimited
 from mail.utils.callers import Caller
+
+if TYPE_CHECKING:
+    from mail.config import LimitsConfig
 
 KNOWN_CALLERS = 4096
 """How many callers are remembered; who has not asked for longest is forgotten, and begins with a full bucket again."""
@@ -41,7 +44,7 @@ class RateLimiter:
             )
 
 
-def rates_of(limits: LimitsConfig) -> RateLimiter | None:
+def rates_of(limits: "LimitsConfig") -> RateLimiter | None:
     """The limiter that the configuration asks for, if it asks for one."""
     if not limits.requests_per_second:
         return None
