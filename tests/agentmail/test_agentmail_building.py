@@ -252,3 +252,10 @@ def test_other_values_that_cannot_be_written_are_refused() -> None:
 
 def test_outer_white_space_and_empty_paths_are_no_part_of_values() -> None:
     assert Progress(step=" x\n", files_touched=(" a", "", " ")) == Progress(step="x", files_touched=("a",))
+
+
+def test_a_timestamp_that_is_none_is_refused() -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        build(HelpResponse(guidance="So."), timestamp="yesterday")
+    assert caught.value.fields == ("timestamp",)
+    assert build(HelpResponse(guidance="So."), timestamp="2026-01-31T08:00:00Z").timestamp

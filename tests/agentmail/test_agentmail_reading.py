@@ -141,6 +141,34 @@ def read(subject: str, body: str = "") -> AgentMailMessage:
     return Parser().parse({"subject": subject, "body": body})
 
 
+def test_the_first_of_headers_of_one_name_counts() -> None:
+    message = read(
+        "HELP_REQUEST", "## Problem\nfirst\n## Question\nWhy?\n## problem\nlast\n## What I Tried\nx"
+    )
+    assert (lookup(message, "problem"), lookup(message, "question")) == ("first", "Why?")
+
+
+@pytest.mark.parametrize("gap", ["", "\n", "\n \t\n"])
+def test_a_list_below_its_label_may_begin_after_blank_lines(gap: str) -> None:
+    body = f"Bead: b-1\nFiles touched:\n{gap}- a.py\n- b.py\n\n- no file"
+    assert lookup(read("PROGRESS", body), "files_touched") == ("a.py", "b.py")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffSubject: [b-1] DONE\nBody:\n## Summary\nx",
+        "subject: [b-1] DONE\nbody:\n## Summary\nx",
+        "SUBJECT: [b-1] DONE\n\n## Summary\nx",
+        b"\xef\xbb\xbfSubject: [b-1] DONE\n## Summary\nx",
+        '\ufeff{"subject": "[b-1] DONE", "body": "## Summary\\nx"}',
+    ],
+)
+def test_raw_text_as_people_and_editors_write_it(text: str | bytes) -> None:
+    message = Parser().parse(text)
+    assert (message.type, message.bead_id, lookup(message, "summary")) == (MessageType.DONE, "b-1", "x")
+
+
 def lookup(message: AgentMailMessage, name: str) -> Any:
     return getattr(message.parsed, name)
 

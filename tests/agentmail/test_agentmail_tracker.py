@@ -16,6 +16,7 @@ from mail.agentmail import (
     Envelope,
     MessageType,
     Parser,
+    Thread,
     Tracker,
     UnknownMessage,
     envelope_of,
@@ -137,7 +138,7 @@ def test_a_worker_that_could_not_be_spawned_leaves_the_bead_as_it_was(before: li
 def test_every_type_has_its_transitions() -> None:
     assert set(TRANSITIONS) == set(MessageType)
     reachable = {state for row in TRANSITIONS.values() for state in row.values()}
-    assert reachable == set(BeadState) - {BeadState.NEW}
+    assert reachable == set(BeadState) - {BeadState.NEW, BeadState.CLOSED}
 
 
 def test_what_is_known_of_a_bead() -> None:
@@ -324,7 +325,8 @@ def test_a_help_response_in_the_thread_acknowledges() -> None:
     add(tracker, on_mail("OFFERING_READY", routing_info={"thread_id": "b-1"}, body="Bead: b-2"))
     add(tracker, on_mail("HELP_RESPONSE", "chiron", routing_info={"thread_id": "elsewhere"}))
     assert len(tracker.pending()) == 3
-    add(tracker, on_mail("HELP_RESPONSE", "chiron", routing_info={"thread_id": "b-1"}))
+    for _ in range(2):
+        add(tracker, on_mail("HELP_RESPONSE", "chiron", routing_info={"thread_id": "b-1"}))
     assert [message.type for message in tracker.pending()] == ["OFFERING_READY"]
     assert tracker.beads()["b-1"].state is BeadState.WORKING
 
@@ -340,6 +342,80 @@ def test_a_help_response_to_one_request_leaves_the_others() -> None:
         BeadState.WORKING,
         BeadState.STUCK,
     )
+
+
+@pytest.mark.parametrize(
+    ("subject", "answered"),
+    [
+        ("HELP_RESPONSE", "b-1"),
+        ("[b-1] HELP_RESPONSE", "b-1"),
+        ("[b-2] HELP_RESPONSE", "b-2"),
+        ("[b-3] HELP_RESPONSE", ""),
+    ],
+)
+def test_help_in_a_thread_of_several_beads(subject: str, answered: str) -> None:
+    """It is for the bead that it names, else for whoever has waited longest; all that read agree."""
+    tracker = Tracker()
+    for bead in ("b-1", "b-2"):
+        add(tracker, on_mail("HELP_REQUEST", routing_info={"thread_id": "wave"}, body=f"Bead: {bead}"))
+    add(tracker, on_mail(subject, "chiron", routing_info={"thread_id": "wave"}, body="So."))
+    assert [m.bead_id for m in tracker.pending()] == [b for b in ("b-1", "b-2") if b != answered]
+    stuck = [bead for bead in ("b-1", "b-2") if tracker.beads()[bead].state is BeadState.STUCK]
+    assert stuck == [b for b in ("b-1", "b-2") if b != answered]
+    thread = tracker.thread("wave")
+    below = {turn.message.bead_id: turn.answers for turn in thread.conversation if turn.level}
+    requests = {m.bead_id: m.id for m in thread.messages if m.type is MessageType.HELP_REQUEST}
+    assert list(below.values()) == ([requests[answered]] if answered else [])
+    assert (thread.summary.state is BeadState.WORKING) is (answered == "b-1")
+    untold = Thread(
+        thread_id="wave", messages=tuple(m.model_copy(update={"reply_to": ""}) for m in thread.messages)
+    )
+    assert [(t.level, t.answers) for t in untold.conversation] == [
+        (t.level, t.answers) for t in thread.conversation
+    ]
+
+
+def test_mail_of_no_type_stays_in_the_thread_of_its_task() -> None:
+    tracker = Tracker()
+    for subject in ("[URGENT] lunch", "follow-up: lunch", "[b-1] DONE soon"):
+        assert add(tracker, on_mail(subject)).thread_id == "t-1"
+    assert add(tracker, on_mail("[b-7] PROGRESS", body="")).thread_id == "b-7"
+    assert Parser().parse({"subject": "[ol-1] lunch"}).bead_id == "ol-1"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [
+        ("SPAWN_REQUEST!", "closed"),
+        ("BEAD_ACCEPTED!", "closed"),
+        ("PROGRESS HELP_REQUEST!", "closed"),
+        ("PROGRESS! HELP_REQUEST! HELP_RESPONSE!", "closed"),
+        ("HELP_REQUEST HELP_REQUEST!", "stuck"),
+        ("PROGRESS PROGRESS!", "working"),
+        ("PROGRESS HELP_REQUEST! PROGRESS", "working"),
+        ("HELP_REQUEST! HELP_RESPONSE", "working"),
+        ("PROGRESS! OFFERING_READY!", "offered"),
+        ("DONE!", "done"),
+        ("FAILED!", "failed"),
+        ("CHECKPOINT!", "checkpointed"),
+        ("CHECKPOINT! SPAWN_REQUEST!", "closed"),
+        ("BEAD_ACCEPTED! BEAD_ACCEPTED", "accepted"),
+    ],
+)
+def test_what_is_closed_waits_for_nothing(kinds: str, state: str) -> None:
+    """Here with an exclamation mark."""
+    tracker = Tracker()
+    for kind in kinds.split(" "):
+        tracker.add(plain(kind.removesuffix("!")), closed=kind.endswith("!"))
+    assert tracker.beads()["b-1"].state == tracker.thread("b-1").summary.state == state
+    assert all(not message.closed for message in tracker.pending())
+    assert bool(tracker.who_works_on_what()) is (state in ("working", "accepted", "stuck"))
+    assert (tracker.beads()["b-1"].help_request is not None) is (state == "stuck")
+
+
+def test_a_bead_that_is_accepted_anew_begins_with_an_empty_context() -> None:
+    tracker = tracked("PROGRESS", "CHECKPOINT", "BEAD_ACCEPTED")
+    assert tracker.beads()["b-1"].context_usage == 0
 
 
 def test_a_spawn_ack_acknowledges_requests_for_its_issue() -> None:

@@ -1,5 +1,6 @@
 """`mail inbox` and `mail thread`, against a server whose crew works on beads."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
+
+from mail.cli.thread_replies import AppealView, CallView, _is_in, answer_appeal
+from mail.client import MAILClient
+from mail.errors import MAILError
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +29,10 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def mail(crew: ServerProcess, tmp_path: Path) -> Any:
     """Runs a command, which must work or tell `fails`; returns what it prints."""
 
-    def run(*arguments: str, fails: str = "") -> str:
+    def run(*arguments: str, fails: str = "", code: int = 0) -> str:
         env = {"MAIL_SERVER": crew.url, "MAIL_API_KEY": crew.tokens["user"]}
         done: subprocess.CompletedProcess[str] = run_mail(*arguments, cwd=tmp_path, env=env)
-        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (0, ""))
+        assert (done.returncode, done.stderr) == ((1, f"mail: {fails}\n") if fails else (code, ""))
         return done.stdout
 
     return run
@@ -96,6 +101,76 @@ def test_a_reply_resumes_the_task(mail: Any, crew: ServerProcess) -> None:
     done = json.loads(mail("thread", "r-1", "--reply", "Crowns.", "--task", "asked-too", "--json"))
     assert done["task_id"] == "asked-too"
     mail("thread", "q-1", "--reply", "Pounds.", fails="nobody waits for an answer of yours in thread 'q-1'")
+
+
+def test_a_task_that_is_paused_by_a_beads_question_may_be_named(mail: Any, crew: ServerProcess) -> None:
+    crew.ask("aa-1: a price", task_id="AA")
+    mail("thread", "AA", "--reply", "", fails="body must not be empty: it is the answer to a question")
+    assert crew.task("AA")["status"] == "paused"
+    assert mail("thread", "AA", "--reply", "Euros.").startswith("aa-1: worker-1 has done it in ")
+
+
+def test_another_question_is_shown(mail: Any, crew: ServerProcess) -> None:
+    crew.ask("ab-1: a price\nab-2: a price", task_id="twice")
+    (call,) = crew.task("twice")["pending_tool_calls"]
+    first, second = ("ab-1", "ab-2") if call["arguments"]["bead_id"] == "ab-1" else ("ab-2", "ab-1")
+    mail(
+        "thread", second, "--reply", "No.", fails=f"nobody waits for an answer of yours in thread {second!r}"
+    )
+    assert mail("thread", first, "--reply", "Euros.", code=4).splitlines() == [
+        f"thread      {second}",
+        "question    Which currency are the prices in?",
+        "Answer with",
+        f"  mail thread {second} --task twice --reply TEXT",
+    ]
+    done = json.loads(mail("thread", second, "--reply", "Crowns.", "--json"))
+    assert (done["task_id"], done["status"]) == ("twice", "completed")
+
+
+def test_one_bead_that_waits_in_two_tasks(mail: Any, crew: ServerProcess) -> None:
+    for task in ("one", "two"):
+        crew.ask("ac-1: a price", task_id=task)
+    mail(
+        "thread", "ac-1", "--reply", "Euros.",
+        fails="several tasks wait for an answer in thread 'ac-1': two, one; choose with --task",
+    )  # fmt: skip
+    assert {crew.task(task)["status"] for task in ("one", "two")} == {"paused"}
+    mail("thread", "ac-1", "--reply", "Euros.", "--task", "one")
+    assert [crew.task(task)["status"] for task in ("one", "two")] == ["completed", "paused"]
+    mail("thread", "ac-1", "--reply", "Euros.")
+    assert crew.task("two")["status"] == "completed"
+
+
+async def test_of_two_replies_at_once_one_counts(crew: ServerProcess) -> None:
+    crew.ask("ad-1: a price", task_id="both")
+    async with MAILClient(crew.url, crew.tokens["user"]) as client:
+        replies = await asyncio.gather(
+            *(answer_appeal(client, "ad-1", text) for text in ("Euros.", "Pounds.")), return_exceptions=True
+        )
+    (refused,) = [each for each in replies if isinstance(each, MAILError)]
+    assert refused.detail == "nobody waits for an answer of yours in thread 'ad-1'"
+    assert crew.task("both")["generation"] == 2
+
+
+def test_a_question_that_was_dropped_is_marked(mail: Any, crew: ServerProcess) -> None:
+    crew.ask("ae-1: a price", task_id="dropped")
+    crew.ask("ae-2: an easy one", task_id="dropped")
+    assert "orchestrator → user  (closed) [ae-1] HELP_REQUEST" in mail("thread", "ae-1")
+    assert rows(mail("inbox", "--bead", "ae-1"))["ae-1"][2] == "-"
+    mail("thread", "ae-1", "--reply", "x", fails="nobody waits for an answer of yours in thread 'ae-1'")
+
+
+def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:
+    for odd in ("..", "."):
+        told = f"there is no thread {odd!r} in your newest 100 tasks; name the task, if it is in an older one"
+        mail("thread", odd, fails=told)
+
+
+def test_other_calls_that_wait_are_no_questions() -> None:
+    call = CallView(call_id="c", name="book", arguments={}, asks=None)
+    appeal = call.model_copy(update={"asks": AppealView(routing_info={"thread_id": "b-1"})})
+    assert [_is_in(each, "t", "t") for each in (call, appeal)] == [False, True]
+    assert [_is_in(appeal, thread_id, "t") for thread_id in ("b-1", "b-2", "")] == [True, False, False]
 
 
 def test_what_there_is_not(mail: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 HERE = Path(__file__).parent
-RUNS = int(os.environ.get("MAIL_CRASH_RUNS", "1000"))
+RUNS = int(os.environ.get("MAIL_CRASH_RUNS", "300"))
 SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""

@@ -9,27 +9,6 @@ from deploy_tools import ROOT, environment, find_tool
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize(
-    ("venv", "command"),
-    [
-        ("sam", ["sam", "validate", "--lint"]),
-        ("sam", ["cfn-lint", "template.yaml"]),
-        ("checkov", ["checkov", "--file", "template.yaml", "--quiet", "--compact", "--skip-download"]),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_it_passes(venv: str, command: list[str]) -> None:
-    done = subprocess.run(
-        [find_tool(venv, command[0]), *command[1:]],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_checkov_sees_what_is_wrong(tmp_path: Path) -> None:
     text = (ROOT / "template.yaml").read_text()
     worse = tmp_path / "template.yaml"

@@ -17,7 +17,7 @@ from mail.local_aws.faults import Faults
 from mail.local_aws.functions import Invocation, Outcome
 from mail.local_aws.system import LocalAws, Tempo
 
-TASKS = full_size("TEST_AWS_CHAOS_TASKS", small=24, full=200)
+TASKS = full_size("TEST_AWS_CHAOS_TASKS", small=12, full=200)
 KILLED = 0.2
 
 TURN_SECONDS = 6

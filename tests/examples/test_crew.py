@@ -14,9 +14,11 @@ from mail.bootstrap import local
 from mail.config import ServerConfig
 from mail.core.agents import SwarmCore
 from mail.core.events import EventKind
+from mail.core.intake import ResumeFrom
 from mail.core.message import MAILRequest
 from mail.core.tasks import TaskStatus
 from mail.errors import ToolCallFault
+from mail.examples.crew.orchestrator import UNANSWERED
 from mail.examples.crew.workshop import Outcome as StepOutcome
 from mail.examples.crew.workshop import Step, commit_of, take_step
 from mail.server import serving
@@ -137,6 +139,53 @@ async def test_two_questions_for_the_user_and_a_second_round(crew: SwarmCore) ->
         if message.type is MessageType.HELP_RESPONSE and message.sender == "orchestrator"
     ]
     assert sorted(told) == ["Crowns.", "Euros."]
+
+
+async def test_an_answer_to_no_question(crew: SwarmCore) -> None:
+    async with Rig(crew) as rig:
+        outcome = await rig.ask("e-1: an easy one", subject="HELP_RESPONSE")
+        assert outcome.answer.startswith("Give me one bead per line")
+        again = await rig.ask("e-2: an easy one", task_id=outcome.key.task_id)
+        assert again.answer.startswith("e-2: worker-1 has done it")
+        last = await rig.ask("So.", subject="[e-2] HELP_RESPONSE", task_id=outcome.key.task_id)
+    assert last.answer.startswith("Give me one bead per line")
+    assert last.of(EventKind.TASK_ERROR) == []
+
+
+async def test_the_answer_as_the_result_of_the_call_with_words_besides(crew: SwarmCore) -> None:
+    async with Rig(crew) as rig:
+        paused = await rig.ask("t-1: a price list")
+        outcome = await rig.ask(
+            "t-2: easy",
+            task_id=paused.key.task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result={"content": "Euros."},
+        )
+    told = [m.message.body for m in outcome.sent_to("worker-1") if "HELP_RESPONSE" in m.message.subject]
+    assert told == ["Euros."]
+    assert outcome.answer.startswith("t-1: worker-1 has done it")
+
+
+async def test_more_work_in_place_of_an_answer(crew: SwarmCore) -> None:
+    async with Rig(crew) as rig:
+        paused = await rig.ask("u-1: a price list")
+        outcome = await rig.ask("u-2: easy", task_id=paused.key.task_id)
+        tracker = await follow(rig, outcome)
+    assert outcome.answer.splitlines() == [
+        f"u-1: worker-1 has done it in {commit_of('u-1', 3)}. a price list, in 3 steps.",
+        f"u-2: worker-2 has done it in {commit_of('u-2', 3)}. easy, in 3 steps.",
+    ]
+    assert outcome.of(EventKind.AGENT_ERROR) == []
+    told = [m.message.body for m in outcome.sent_to("worker-1") if "HELP_RESPONSE" in m.message.subject]
+    assert told == [UNANSWERED]
+    assert [message.sender for message in tracker.pending()] == ["orchestrator"]
+
+
+async def test_words_that_are_no_work_leave_the_question_to_the_worker(crew: SwarmCore) -> None:
+    async with Rig(crew) as rig:
+        paused = await rig.ask("v-1: a price list")
+        outcome = await rig.ask("forget it", task_id=paused.key.task_id)
+    assert outcome.answer.startswith("v-1: worker-1 has done it")
 
 
 async def test_no_beads(crew: SwarmCore) -> None:

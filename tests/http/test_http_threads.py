@@ -1,17 +1,21 @@
 """`GET /threads` and `GET /threads/{thread_id}`."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from support.agents import Call, View, call, complete, request, respond, wait
 from support.http_server import HTTPServer
+from support.rig import Rig
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.agents import SwarmCore
+from mail.core.message import MAILMessage, MAILRequest, create_agent_address
+from mail.http.threads import Reader
 from mail.http.threads_routes import MAX_TASKS
 from mail.stdlib.agentmail.actions import ORCHESTRATOR_ACTIONS, WORKER_ACTIONS
 
@@ -27,7 +31,7 @@ WORK: dict[str, Any] = {
 
 
 def chief(view: View) -> list[Call]:
-    """`bead verb` lets the worker do so; then the task is completed, with whatever is open."""
+    """`bead verb` lets the worker do so; then the task is paused, with whatever is open, until someone says `over`."""
     if view.mail.sender_type == "user" and view.mail.subject != "HELP_RESPONSE":
         bead, _, verb = view.mail.body.partition(" ")
         match verb:
@@ -37,7 +41,7 @@ def chief(view: View) -> list[Call]:
                 return [call("ask_for_help", bead_id=bead, **STUCK)]
             case _:
                 return [call("request_worker", target="worker", bead_id=bead, brief=verb), wait()]
-    return [complete()]
+    return [call("hold")]
 
 
 def worker(view: View) -> list[Call]:
@@ -58,7 +62,9 @@ def worker(view: View) -> list[Call]:
 
 def crew() -> SwarmCore:
     actions = {form.name: form.to_core() for form in (*WORKER_ACTIONS, *ORCHESTRATOR_ACTIONS)}
-    return build_swarm({"chief": chief, "worker": worker}, actions=actions)
+    return build_swarm(
+        {"chief": chief, "worker": worker}, actions=actions, breakpoint_tools=frozenset({"hold"})
+    )
 
 
 async def threads(server: HTTPServer, query: str = "") -> Any:
@@ -142,7 +148,8 @@ async def test_a_conversation() -> None:
         record = await thread(server, "a-1")
         shape = [(turn["level"], turn["message"]["type"], turn["answers"]) for turn in record["conversation"]]
         assert shape == [(0, "HELP_REQUEST", ""), (1, "HELP_RESPONSE", message["id"])]
-        assert record["conversation"][0]["message"]["acknowledged_by"] == "ann"
+        asked = record["conversation"][0]["message"]
+        assert (asked["acknowledged_by"], asked["closed"]) == ("ann", False)
         assert (record["summary"]["pending"], record["summary"]["state"]) == ([], "working")
 
 
@@ -161,6 +168,67 @@ async def test_a_thread_of_several_tasks() -> None:
         found = await threads(server, "task_id=t1")
         assert [each["thread_id"] for each in found["threads"]] == ["t1", "a-1"]
         assert [each["task_ids"] for each in found["threads"]] == [["t1"], ["t1"]]
+
+
+async def test_a_task_that_has_ended_waits_for_nothing() -> None:
+    async with HTTPServer(crew()) as server:
+        for bead, verb in (("a-1", "accept"), ("a-2", "help"), ("a-3", "offer")):
+            await server.ask(body=f"{bead} {verb}", task_id="t")
+        open_mail = await threads(server)
+        assert len(open_mail["pending"]) == 4
+        await server.ask(body="over", task_id="t")
+        found = await threads(server, "ack_within=0")
+        states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}
+        assert states == {"a-1": "closed", "a-2": "closed", "a-3": "offered"}
+        assert (found["pending"], found["overdue"], found["who_works_on_what"]) == ([], [], {})
+        assert (await threads(server, "pending=true"))["threads"] == []
+        record = await thread(server, "a-2")
+        assert record["summary"]["help_request"] is None
+        assert all(turn["message"]["closed"] for turn in record["conversation"])
+
+
+async def test_a_question_that_was_dropped_waits_for_nothing() -> None:
+    async with HTTPServer(crew()) as server:
+        await server.ask(body="a-1 ask me", task_id="t")
+        found = await threads(server)
+        assert (len(found["pending"]), found["who_works_on_what"]) == (1, {"chief": ["a-1"]})
+        await server.ask(body="a-2 help", task_id="t")
+        found = await threads(server, "ack_within=0")
+        states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}
+        assert states == {"a-1": "closed", "a-2": "stuck"}
+        assert found["who_works_on_what"] == {"worker": ["a-2"]}
+        (turn,) = (await thread(server, "a-1"))["conversation"]
+        assert (turn["message"]["closed"], turn["message"]["id"] in found["pending"]) == (True, False)
+        assert all(not turn["message"]["closed"] for turn in (await thread(server, "a-2"))["conversation"])
+
+
+async def test_clocks_that_disagree_leave_a_task_in_its_order() -> None:
+    """Mail of other swarms has their times."""
+
+    def mail(number: int, minute: int, task_id: str) -> MAILMessage:
+        return MAILMessage(
+            id=str(UUID(int=number)),
+            timestamp=f"2026-01-31T08:{minute:02}:00Z",
+            msg_type="request",
+            message=MAILRequest(
+                task_id=task_id,
+                request_id=f"r-{number}",
+                sender=create_agent_address("a"),
+                recipient=create_agent_address("b"),
+                subject=f"s-{number}",
+                body="x",
+                routing_info={"thread_id": "w"},
+            ),
+        )
+
+    rig = Rig(crew())
+    async with rig:
+        outcomes = [await rig.ask("a-1 accept"), await rig.ask("a-1 accept")]
+    newest_first = [outcomes[1].task, outcomes[0].task]
+    told = [[mail(3, 10, "t2")], [mail(1, 20, "t1"), mail(2, 5, "t1")]]
+    reader = Reader(newest_first, told, now=datetime(2026, 2, 1, tzinfo=UTC), ack_within=timedelta(0))
+    tracked = reader._tracker.thread("w")
+    assert [message.subject for message in tracked.messages] == ["s-3", "s-1", "s-2"]
 
 
 async def test_threads_about_a_bead() -> None:

@@ -350,6 +350,66 @@ async def test_help_of_the_user_pauses_the_task_and_a_response_over_http_resumes
     assert (told["request_id"], told["routing_info"]) == (asked["request_id"], {"thread_id": "ol-1"})
 
 
+@pytest.mark.parametrize(
+    ("subject", "answers"),
+    [
+        ("help_response", True),
+        (" [OL-1]  Help_Response ", True),
+        ("ol-1: HELP_RESPONSE", True),
+        ("[m-2] HELP_RESPONSE", False),
+        ("m-2: HELP_RESPONSE", False),
+        ("Re: HELP_RESPONSE", False),
+    ],
+)
+async def test_which_message_answers_the_question(subject: str, answers: bool) -> None:
+    async with HTTPServer(crew(pleader, turns())) as server:
+        await server.ask(task_id="t")
+        (waiting,) = (await server.task("t"))["pending_tool_calls"]
+        assert waiting["asks"]["answer_subjects"] == [
+            "HELP_RESPONSE",
+            "[ol-1] HELP_RESPONSE",
+            "ol-1: HELP_RESPONSE",
+        ]
+        answer = await server.ask(body="So.", subject=subject, task_id="t")
+    assert answer["response"] == ("HELP_RESPONSE: So." if answers else f"{subject}: So.")
+
+
+async def test_an_answer_without_words_changes_nothing() -> None:
+    async with HTTPServer(crew(pleader, turns())) as server:
+        await server.ask(task_id="t")
+        before = await server.task("t")
+        for body in ("", " \n"):
+            message = {"body": body, "subject": "HELP_RESPONSE", "task_id": "t"}
+            response = await server.client.post("/message", json=message)
+            assert (response.status_code, "must not be empty" in response.json()["detail"]) == (400, True)
+        assert await server.task("t") == before
+
+
+async def test_only_whoever_was_asked_answers() -> None:
+    """The chief asks the clerk; the worker can't answer that."""
+    chief = turns(
+        [fill_in("ask_for_help", target="clerk", **STUCK), request("worker"), wait()], [wait()], [complete()]
+    )
+    worker = turns([call("answer_help", target="chief", guidance="Mine.")], [respond("chief")])
+    actions = {name: form.to_core() for name, form in FORMS.items()}
+    swarm = build_swarm(
+        {"chief": chief, "worker": worker, "clerk": turns([request("chief"), wait()])}, actions=actions
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        history = await rig.history("worker", outcome.key)
+    assert "'chief' waits for no help of yours" in tool_results(history)[0]
+
+
+async def test_a_worker_may_have_to_report_to_somebody_else() -> None:
+    chief = turns(
+        [call("request_worker", target="worker", bead_id="a-1", orchestrator="boss"), wait()], [complete()]
+    )
+    async with Rig(crew(chief, turns([respond("chief")]))) as rig:
+        outcome = await rig.ask()
+    assert typed(outcome, "worker") == [SpawnRequest(bead_id="a-1", orchestrator="boss")]
+
+
 async def test_a_worker_may_ask_the_user_too() -> None:
     chief = turns([request("worker"), wait()], [complete()])
     worker = turns(

@@ -248,6 +248,18 @@ async def test_the_result_of_a_breakpoint_tool_resumes_it_too() -> None:
     assert outcome.answer == "GRACE: Well."
 
 
+async def test_a_late_result_does_not_answer_the_next_appeal() -> None:
+    async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:
+        paused = await rig.ask()
+        with pytest.raises(BadBreakpointResult, match="results are for 'earlier'"):
+            await rig.submit(
+                "",
+                task_id=paused.key.task_id,
+                resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+                breakpoint_tool_call_result={"call_id": "earlier", "content": "Well."},
+            )
+
+
 @pytest.mark.parametrize("subject", ["Other", "[t-2] GRACE", "more GRACE", "GRACE!"])
 async def test_another_message_abandons_the_appeal(subject: str) -> None:
     async with Rig(build_swarm({"chief": plaintiff}, actions={"plead": PLEA})) as rig:

@@ -4,13 +4,12 @@ A bead is a piece of work. What a worker says of one that has ended, but for ano
 until the bead is accepted or asked for again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from mail.agentmail.envelope import AgentMailMessage
-from mail.agentmail.forms import Count
 from mail.agentmail.kinds import MessageType, SpawnStatus
 from mail.agentmail.messages import (
     BeadAccepted,
@@ -23,6 +22,7 @@ from mail.agentmail.messages import (
     SpawnAck,
     SpawnRequest,
 )
+from mail.agentmail.notation import Count
 
 
 class BeadState(StrEnum):
@@ -41,6 +41,8 @@ class BeadState(StrEnum):
     CHECKPOINTED = "checkpointed"
     RESPAWNED = "respawned"
     """Another worker has been asked for."""
+    CLOSED = "closed"
+    """It was asked for or in work when what its last message was a part of ended."""
 
 
 ACTIVE = frozenset({BeadState.ACCEPTED, BeadState.WORKING, BeadState.STUCK})
@@ -53,6 +55,8 @@ _OPEN = ACTIVE | _WAITING | {BeadState.NEW, BeadState.OFFERED}
 def _to(state: BeadState, sources: Iterable[BeadState] = BeadState) -> dict[BeadState, BeadState]:
     return dict.fromkeys(sources, state)
 
+
+_UNFINISHED = ACTIVE | _WAITING
 
 TRANSITIONS: dict[MessageType, dict[BeadState, BeadState]] = {
     MessageType.BEAD_ACCEPTED: _to(BeadState.ACCEPTED),
@@ -70,7 +74,8 @@ TRANSITIONS: dict[MessageType, dict[BeadState, BeadState]] = {
 }
 """The state after a message, by its type and the state before; a message for which there is none is passed over.
 
-A SPAWN_ACK of a worker that could not be spawned leads back to the state before the request.
+A SPAWN_ACK of a worker that could not be spawned leads back to the state before the request. No message leads to
+`CLOSED`: so a bead looks whose last message is closed, until there is another one.
 """
 
 
@@ -105,15 +110,21 @@ class _Log:
         self._known: dict[str, object] = {"bead_id": bead_id}
         self._files: dict[str, None] = {}
         self._before_request = BeadState.NEW
-        self.state = BeadState.NEW
+        self._state = BeadState.NEW
+        self._is_closed = False
         self.worker = ""
+
+    @property
+    def state(self) -> BeadState:
+        """Where the bead is."""
+        return BeadState.CLOSED if self._is_closed and self._state in _UNFINISHED else self._state
 
     def read(self, message: AgentMailMessage) -> None:
         """Take in a message, unless it comes late."""
-        after = TRANSITIONS[message.type].get(self.state)
+        after = TRANSITIONS[message.type].get(self._state)
         if after is None:
             return
-        before, self.state = self.state, after
+        before = self._move(after, message)
         known = self._known
         match message.parsed:
             case BeadAccepted(title=title):
@@ -141,16 +152,23 @@ class _Log:
             case SpawnAck(status=status, session=session):
                 known["session"] = session
                 if status is SpawnStatus.FAILED:
-                    self.state = self._before_request
+                    self._state = self._before_request
                 return
             case _:
                 return
         self.worker = message.sender
 
-    def read_answer(self) -> None:
+    def read_answer(self, answer: AgentMailMessage) -> None:
         """Its request for help has been answered."""
-        if self.state is BeadState.STUCK:
-            self.state = BeadState.WORKING
+        if self._state is BeadState.STUCK:
+            self._move(BeadState.WORKING, answer)
+
+    def _move(self, after: BeadState, message: AgentMailMessage) -> BeadState:
+        """Go to another state, and return the one before. What is closed closes only what it has begun."""
+        before, self._state = self._state, after
+        if not message.closed or after is not before:
+            self._is_closed = message.closed
+        return before
 
     def _note(self, files: tuple[str, ...], **told: object) -> None:
         self._files |= dict.fromkeys(files)
@@ -171,15 +189,16 @@ class Beads:
         self._logs: dict[str, _Log] = {}
         self._of_thread: dict[str, str] = {}
 
-    def read(self, message: AgentMailMessage, answered: AgentMailMessage | None = None) -> None:
-        """Take in a message, and the one that it answers, if it does.
+    def read(self, message: AgentMailMessage, answered: Sequence[AgentMailMessage] = ()) -> None:
+        """Take in a message, and those that it answers.
 
         It is about the bead it names, else about that of what it answers, else about the last named in its thread.
         """
-        if answered is not None:
-            self.read_answer(answered)
+        for request in answered:
+            self.read_answer(request, message)
         named = message.bead_id
-        bead_id = named or (answered.bead_id if answered else "") or self._of_thread.get(message.thread, "")
+        bead_id = named or next((request.bead_id for request in answered), "")
+        bead_id = bead_id or self._of_thread.get(message.thread, "")
         if not bead_id or message.type is MessageType.UNKNOWN:
             return
         if named and message.thread:
@@ -189,10 +208,10 @@ class Beads:
             log = self._logs[bead_id] = _Log(bead_id)
         log.read(message)
 
-    def read_answer(self, request: AgentMailMessage) -> None:
+    def read_answer(self, request: AgentMailMessage, answer: AgentMailMessage) -> None:
         """A request for help has been answered, by a message of whatever type."""
         if request.type is MessageType.HELP_REQUEST and (log := self._logs.get(request.bead_id)) is not None:
-            log.read_answer()
+            log.read_answer(answer)
 
     def status(self, bead_id: str) -> BeadStatus:
         """What is known of a bead; of one that nobody has told of, only its name."""

@@ -8,10 +8,10 @@ message whose text is the whole body, headers have no meaning and stay as they a
 import re
 from functools import cache
 
-from mail.agentmail.forms import BULLET
 from mail.agentmail.kinds import MessageType
 from mail.agentmail.layout import Line, Whole
 from mail.agentmail.messages import CLASSES, layout
+from mail.agentmail.notation import BULLET
 
 
 class Grammar:
@@ -97,6 +97,8 @@ class Body:
     def _list_below(self, number: int) -> str:
         items: list[str] = []
         for line in self._lines[number + 1 :]:
+            if not items and not line.strip():
+                continue
             item = self._grammar.unescape(line)
             if line.startswith("##") or self._grammar.field.match(line) or not BULLET.match(item):
                 break

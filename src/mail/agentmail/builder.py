@@ -9,10 +9,10 @@ from typing import Any
 from mail.agentmail.body import Grammar, grammar_of
 from mail.agentmail.envelope import Envelope
 from mail.agentmail.errors import MalformedMessage
-from mail.agentmail.forms import BEAD, FILES
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
 from mail.agentmail.layout import Line, Section, Whole
 from mail.agentmail.messages import TypedMessage, layout
+from mail.agentmail.notation import BEAD, FILES, TIMESTAMP
 from mail.agentmail.parser import Parser
 from mail.agentmail.subject import write_subject
 
@@ -31,7 +31,7 @@ def build(
 
     Raises MalformedMessage, which names every field that a strict message lacks, or that can't be written.
     """
-    _refuse_unwritable(message)
+    _refuse_unwritable(message, timestamp)
     envelope = Envelope(
         id=id,
         thread_id=thread_id or message.bead_id,
@@ -50,14 +50,16 @@ def build(
     return envelope
 
 
-def _refuse_unwritable(message: TypedMessage) -> None:
+def _refuse_unwritable(message: TypedMessage, timestamp: str) -> None:
     invalid = {
-        name: f"must be {place.form.expected}"
+        name: f"must be {place.notation.expected}"
         for name, place in layout(type(message)).items()
-        if not place.form.fits(getattr(message, name))
+        if not place.notation.fits(getattr(message, name))
     }
     if message.bead_id and not BEAD.fits(message.bead_id):
         invalid["bead_id"] = f"must be {BEAD.expected}"
+    if not TIMESTAMP.fits(timestamp):
+        invalid["timestamp"] = f"must be {TIMESTAMP.expected}"
     if message.type is MessageType.UNKNOWN:
         invalid["type"] = "a message of no type can't be built"
     if invalid:
@@ -76,7 +78,7 @@ def write_body(message: TypedMessage) -> str:
             case Whole():
                 parts[""].append(grammar.escape(value))
             case Section(header=header) if value:
-                text = FILES.write_list(value) if place.form is FILES else place.form.write(value)
+                text = FILES.write_list(value) if place.notation is FILES else place.notation.write(value)
                 parts.setdefault(header, []).append(grammar.escape(text))
             case Line(under=header) if text := _write_line(place, value, grammar):
                 parts.setdefault(header, []).append(text)
@@ -85,7 +87,7 @@ def write_body(message: TypedMessage) -> str:
 
 
 def _write_line(place: Line, value: Any, grammar: Grammar) -> str:
-    text = place.form.write(value)
+    text = place.notation.write(value)
     if not text:
         return ""
     bullet = "- " if place.bullet else ""

@@ -5,9 +5,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, computed_field
 
-from mail.agentmail.forms import TIMESTAMP
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
 from mail.agentmail.messages import Parsed, TypedMessage
+from mail.agentmail.notation import TIMESTAMP
 from mail.core.message import Text
 
 
@@ -45,9 +45,13 @@ class Envelope(BaseModel):
 
 
 class AgentMailMessage(Envelope):
-    """A message that has been read: `parsed` is what its body says."""
+    """A message that has been read: `parsed` is what its body says.
+
+    One that is `closed` waits for nothing any more, though nobody has answered: what it was a part of has ended.
+    """
 
     ack_required: bool
+    closed: bool = False
     parsed: Parsed
 
     @computed_field  # type: ignore[prop-decorator]
@@ -65,7 +69,7 @@ class AgentMailMessage(Envelope):
     @property
     def is_pending(self) -> bool:
         """Whether somebody still has to acknowledge it."""
-        return self.ack_required and not self.acknowledged
+        return self.ack_required and not (self.acknowledged or self.closed)
 
     def acknowledge(self, by: str) -> Self:
         """This message, acknowledged; who did so first stays on record."""

@@ -17,7 +17,7 @@ def filter_successes(messages: Iterable[AgentMailMessage]) -> list[AgentMailMess
 
 
 def filter_pending(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Those that have to be acknowledged and haven't been."""
+    """Those that have to be acknowledged and haven't been, and aren't closed."""
     return [message for message in messages if message.is_pending]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mail.agentmail.forms import LINE, TEXT, Form
+from mail.agentmail.notation import LINE, TEXT, Notation
 
 type Needed = Callable[[Any], bool]
 """Whether a strict message must have the field, by what else it says."""
@@ -32,7 +32,7 @@ class Line:
     """
 
     label: str
-    form: Form[Any] = LINE
+    notation: Notation[Any] = LINE
     under: str = ""
     bullet: bool = False
     bound: bool = False
@@ -49,7 +49,7 @@ class Section:
     """A field that is all of a section."""
 
     header: str
-    form: Form[Any] = TEXT
+    notation: Notation[Any] = TEXT
     needed: Needed = always
 
     @property
@@ -63,7 +63,7 @@ class Whole:
     """A field that is the whole body."""
 
     needed: Needed = always
-    form: Form[Any] = TEXT
+    notation: Notation[Any] = TEXT
     place: str = "the body"
 
 

@@ -9,18 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mail.agentmail.forms import (
-    COUNT,
-    FILES,
-    FLAG,
-    PERCENT,
-    TIMESTAMP,
-    ChoiceForm,
-    ConstantForm,
-    Count,
-    Files,
-    Stripped,
-)
 from mail.agentmail.kinds import (
     CheckpointReason,
     FailureType,
@@ -30,9 +18,23 @@ from mail.agentmail.kinds import (
     ValidationResult,
 )
 from mail.agentmail.layout import PLACES, Line, Place, Section, Whole, never
+from mail.agentmail.notation import (
+    COUNT,
+    FILES,
+    FLAG,
+    PERCENT,
+    TIMESTAMP,
+    ChoiceNotation,
+    ConstantNotation,
+    Count,
+    Files,
+    Stripped,
+)
 
 _PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL
-_CHECK = ChoiceForm(ValidationResult, {"TRUE": _PASS, "YES": _PASS, "OK": _PASS, "FALSE": _FAIL, "NO": _FAIL})
+_CHECK = ChoiceNotation(
+    ValidationResult, {"TRUE": _PASS, "YES": _PASS, "OK": _PASS, "FALSE": _FAIL, "NO": _FAIL}
+)
 
 
 class Typed(BaseModel):
@@ -74,7 +76,7 @@ class HelpRequest(Typed):
     """A worker can't go on alone."""
 
     type: Literal[MessageType.HELP_REQUEST] = MessageType.HELP_REQUEST
-    issue_type: Annotated[IssueType, Line("Issue Type", ChoiceForm(IssueType))] = IssueType.UNKNOWN
+    issue_type: Annotated[IssueType, Line("Issue Type", ChoiceNotation(IssueType))] = IssueType.UNKNOWN
     problem: Annotated[Stripped, Section("Problem")] = ""
     what_i_tried: Annotated[Stripped, Section("What I Tried")] = ""
     files_touched: Annotated[Files, Section("Files Touched", FILES, needed=never)] = ()
@@ -93,7 +95,7 @@ class HelpResponse(Typed):
 class Completed(Typed):
     """What both messages of success say."""
 
-    status: Annotated[Stripped, Line("Status", ConstantForm("DONE"))] = "DONE"
+    status: Annotated[Stripped, Line("Status", ConstantNotation("DONE"))] = "DONE"
     commit_sha: Annotated[Stripped, Line("Commit", under="Changes", bullet=True)] = ""
     files: Annotated[Files, Line("Files", FILES, under="Changes", bullet=True)] = ()
     tests: Annotated[ValidationResult, Line("Tests", _CHECK, under="Self-Validation", bullet=True)] = (
@@ -129,9 +131,9 @@ class Failed(Typed):
     """The work has failed; what there is of it may have been committed."""
 
     type: Literal[MessageType.FAILED] = MessageType.FAILED
-    status: Annotated[Stripped, Line("Status", ConstantForm("FAILED"))] = "FAILED"
+    status: Annotated[Stripped, Line("Status", ConstantNotation("FAILED"))] = "FAILED"
     failure_type: Annotated[
-        FailureType, Line("Type", ChoiceForm(FailureType), under="Failure", bound=True)
+        FailureType, Line("Type", ChoiceNotation(FailureType), under="Failure", bound=True)
     ] = FailureType.UNKNOWN
     reason: Annotated[Stripped, Line("Reason", under="Failure", bound=True)] = ""
     internal_attempts: Annotated[Count, Line("Internal Attempts", COUNT, under="Failure")] = 0
@@ -144,7 +146,7 @@ class Checkpoint(Typed):
     """A worker stops half way, and leaves what its successor needs."""
 
     type: Literal[MessageType.CHECKPOINT] = MessageType.CHECKPOINT
-    reason: Annotated[CheckpointReason, Line("Reason", ChoiceForm(CheckpointReason))] = (
+    reason: Annotated[CheckpointReason, Line("Reason", ChoiceNotation(CheckpointReason))] = (
         CheckpointReason.UNKNOWN
     )
     commit_sha: Annotated[Stripped, Line("Commit", under="Progress", bullet=True)] = ""
@@ -178,7 +180,7 @@ class SpawnAck(Typed):
     bead_labels = ("Issue", "Bead")
 
     type: Literal[MessageType.SPAWN_ACK] = MessageType.SPAWN_ACK
-    status: Annotated[SpawnStatus, Line("Status", ChoiceForm(SpawnStatus))] = SpawnStatus.UNKNOWN
+    status: Annotated[SpawnStatus, Line("Status", ChoiceNotation(SpawnStatus))] = SpawnStatus.UNKNOWN
     session: Annotated[Stripped, Line("Session", needed=_has_spawned)] = ""
 
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from mail.agentmail.body import Body
 from mail.agentmail.envelope import AgentMailMessage, Envelope, read_envelope
 from mail.agentmail.errors import MalformedMessage
-from mail.agentmail.forms import BEAD, FILES
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
 from mail.agentmail.layout import Line, Place, Section
 from mail.agentmail.messages import CLASSES, TypedMessage, layout
+from mail.agentmail.notation import BEAD, FILES
 from mail.agentmail.subject import bead_of, exact_type_of, type_of
 
 type Raw = Envelope | Mapping[str, Any] | str | bytes
@@ -66,7 +66,8 @@ class Parser:
                 faults.missing["subject"] = "'Subject:'"
         if kind in ACK_REQUIRED and envelope.ack_required is False:
             faults.invalid["ack_required"] = "messages of this type have to be acknowledged"
-        parsed = _read(kind, envelope, faults)
+        names_bead = not (exact and kind is MessageType.UNKNOWN)  # "[URGENT] lunch" is about no bead
+        parsed = _read(kind, envelope, bead_of(envelope.subject) if names_bead else "", faults)
         if self.strict and faults:
             raise MalformedMessage(kind, faults.missing, faults.invalid)
         return read_envelope(envelope, parsed)
@@ -93,6 +94,7 @@ def _decode(raw: bytes, faults: _Faults) -> str:
 
 
 def _fields_of(text: str) -> Mapping[str, Any]:
+    text = text.removeprefix("\ufeff")
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
@@ -101,12 +103,13 @@ def _fields_of(text: str) -> Mapping[str, Any]:
         else:
             return found if isinstance(found, dict) else {}
     head, _, rest = text.lstrip().partition("\n")
-    if not head.startswith("Subject:"):
+    label, colon, subject = head.partition(":")
+    if (label.lower(), colon) != ("subject", ":"):
         return {"body": text}
     first, _, after = rest.lstrip().partition("\n")
     return {
-        "subject": head.removeprefix("Subject:").strip(),
-        "body": after if first.strip() == "Body:" else rest,
+        "subject": subject.strip(),
+        "body": after if first.strip().lower() == "body:" else rest,
     }
 
 
@@ -130,21 +133,23 @@ def _mend(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _read(kind: MessageType, envelope: Envelope, faults: _Faults) -> TypedMessage:
+def _read(kind: MessageType, envelope: Envelope, subject_bead: str, faults: _Faults) -> TypedMessage:
     shape = CLASSES[kind]
     body = Body(envelope.body, kind)
     places = layout(shape)
     texts = {name: _text_at(place, body) for name, place in places.items()}
-    bead_id = next(filter(None, map(body.value, shape.bead_labels)), "") or bead_of(envelope.subject)
-    values: dict[str, Any] = {name: place.form.read(texts[name]) for name, place in places.items()}
+    bead_id = next(filter(None, map(body.value, shape.bead_labels)), "") or subject_bead
+    values: dict[str, Any] = {name: place.notation.read(texts[name]) for name, place in places.items()}
     message = shape.model_validate({"bead_id": bead_id, **values})
     if bead_id and not BEAD.accepts(bead_id):
         faults.invalid["bead_id"] = f"{_quote(bead_id)} must be {BEAD.expected}"
     elif shape.names_bead and not bead_id:
         faults.missing["bead_id"] = f"'{shape.bead_labels[0]}:'"
     for name, place in places.items():
-        if texts[name] and not place.form.accepts(texts[name]):
-            faults.invalid[name] = f"{place.place} is {_quote(texts[name])}, must be {place.form.expected}"
+        if texts[name] and not place.notation.accepts(texts[name]):
+            faults.invalid[name] = (
+                f"{place.place} is {_quote(texts[name])}, must be {place.notation.expected}"
+            )
         elif not texts[name] and place.needed(message):
             faults.missing[name] = place.place
     return message
@@ -152,7 +157,7 @@ def _read(kind: MessageType, envelope: Envelope, faults: _Faults) -> TypedMessag
 
 def _text_at(place: Place, body: Body) -> str:
     match place:
-        case Line(label=label, form=form) if form is FILES:
+        case Line(label=label, notation=notation) if notation is FILES:
             return body.value_or_list(label)
         case Line(label=label, under=header, bound=bound):
             return body.value(label, header if bound else "")

@@ -41,3 +41,8 @@ def write_subject(kind: MessageType, bead_id: str) -> str:
     """The subject of a message of this type, without the bead where its name would be read as another type."""
     subject = f"[{bead_id}] {kind}" if bead_id else kind.value
     return subject if type_of(subject) is kind else kind.value
+
+
+def possible_subjects(kind: MessageType, bead_id: str) -> tuple[str, ...]:
+    """All subjects of a message of this type that may be about the bead, the shortest first."""
+    return (kind.value, f"[{bead_id}] {kind}", f"{bead_id}: {kind}") if bead_id else (kind.value,)

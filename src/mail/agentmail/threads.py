@@ -1,11 +1,12 @@
 """Threads: the messages of one bead in their order, what they come to, and who answered what."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mail.agentmail.answering import Answering
 from mail.agentmail.beads import Beads, BeadStatus
 from mail.agentmail.envelope import AgentMailMessage
 from mail.agentmail.filters import filter_pending
@@ -51,7 +52,7 @@ class Thread(BaseModel):
         """What the thread comes to."""
         beads = Beads()
         for message, answered in zip(self.messages, self._answered(), strict=True):
-            beads.read(message, None if answered is None else self.messages[answered])
+            beads.read(message, [self.messages[number] for number in answered])
         bead_id = next((message.bead_id for message in self.messages if message.bead_id), "")
         times = [message.timestamp for message in self.messages if message.timestamp]
         status = beads.status(bead_id)
@@ -69,42 +70,31 @@ class Thread(BaseModel):
     @property
     def conversation(self) -> tuple[Turn, ...]:
         """The messages in their order, but each answer below what it answers."""
-        answered = self._answered()
+        targets = [next(iter(answered), None) for answered in self._answered()]
         below: dict[int | None, list[int]] = {}
-        for number, target in enumerate(answered):
+        for number, target in enumerate(targets):
             below.setdefault(target, []).append(number)
         turns: list[Turn] = []
         waiting = [(number, 0) for number in reversed(below.get(None, []))]
         while waiting:
             number, level = waiting.pop()
-            target = answered[number]
+            target = targets[number]
             answers = "" if target is None else self.messages[target].id
             turns.append(Turn(message=self.messages[number], level=level, answers=answers))
             waiting += [(answer, level + 1) for answer in reversed(below.get(number, []))]
         return tuple(turns)
 
-    def _answered(self) -> list[int | None]:
-        return list(_find_answered(self.messages))
-
-
-def _find_answered(messages: Iterable[AgentMailMessage]) -> Iterator[int | None]:
-    """The number of the message that each message answers: the one it says, else by its type the last request."""
-    by_id: dict[str, int] = {}
-    help_request: int | None = None
-    spawn_requests: dict[str, int] = {}
-    for number, message in enumerate(messages):
-        target = by_id.get(message.reply_to) if message.reply_to else None
-        if target is None and message.type is MessageType.HELP_RESPONSE:
-            target = help_request
-        elif target is None and message.type is MessageType.SPAWN_ACK:
-            target = spawn_requests.get(message.bead_id)
-        yield target
-        if message.id:
-            by_id.setdefault(message.id, number)
-        if message.type is MessageType.HELP_REQUEST:
-            help_request = number
-        elif message.type is MessageType.SPAWN_REQUEST:
-            spawn_requests[message.bead_id] = number
+    def _answered(self) -> list[tuple[int, ...]]:
+        """The numbers of the messages that each one answers."""
+        answering = Answering()
+        by_id: dict[str, int] = {}
+        found: list[tuple[int, ...]] = []
+        for number, message in enumerate(self.messages):
+            target = by_id.get(message.reply_to) if message.reply_to else None
+            found.append(answering.read(message, self.thread_id, target))
+            if message.id:
+                by_id.setdefault(message.id, number)
+        return found
 
 
 def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:

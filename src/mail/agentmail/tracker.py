@@ -1,23 +1,17 @@
 """Following the messages of a task as they come: who works on what, what is open, where each bead is.
 
-What acknowledges a message:
-
-- a MAIL response to the request that carries it (the same `request_id`);
-- for a HELP_REQUEST, a HELP_RESPONSE in its thread;
-- for a SPAWN_REQUEST, a SPAWN_ACK for its issue;
-- `acknowledge`.
-
-A response or a HELP_RESPONSE also ends the wait of a bead that is stuck; `acknowledge` doesn't.
+A message is acknowledged by what answers it (`mail.agentmail.answering`; a MAIL response replies to the request with its
+`request_id`), or by `acknowledge`. An answer also ends the wait of a bead that is stuck; `acknowledge` doesn't.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from mail.agentmail.acknowledgements import ACK_WITHIN, filter_overdue
+from mail.agentmail.answering import Answering
 from mail.agentmail.beads import Beads, BeadStatus
 from mail.agentmail.envelope import AgentMailMessage, Envelope
 from mail.agentmail.errors import UnknownMessage
-from mail.agentmail.kinds import MessageType
 from mail.agentmail.messages import Checkpoint
 from mail.agentmail.on_mail import envelope_of
 from mail.agentmail.parser import Parser
@@ -39,15 +33,15 @@ class Tracker:
         self._numbers: dict[str, int] = {}
         self._threads: dict[str, list[int]] = {}
         self._requests: dict[str, int] = {}
-        self._early_answers: dict[str, str] = {}
+        self._early_answers: dict[str, AgentMailMessage] = {}
         self._pending: dict[int, None] = {}
-        self._help_requests: dict[str, list[int]] = {}
-        self._spawn_requests: dict[str, list[int]] = {}
+        self._answering = Answering()
         self._beads = Beads()
 
-    def add(self, message: MAILMessage | Envelope) -> AgentMailMessage | None:
+    def add(self, message: MAILMessage | Envelope, *, closed: bool = False) -> AgentMailMessage | None:
         """Read the next message. None if it has been read before: one with the same id changes nothing.
 
+        One that is `closed` waits for nothing: what it is a part of has ended.
         The thread of a MAIL message is `routing_info["thread_id"]`, else its bead's, else that of the request that it
         answers, else its task's.
         """
@@ -59,24 +53,28 @@ class Tracker:
         target = self._numbers.get(read.reply_to)
         if isinstance(letter, MAILResponse):
             target = self._requests.get(letter.request_id)
-        answered = None if target is None else self._messages[target]
+        replied = None if target is None else self._messages[target]
         thread_id = (
-            read.thread or (answered.thread_id if answered else "") or (letter.task_id if letter else "")
+            read.thread or (replied.thread_id if replied else "") or (letter.task_id if letter else "")
         )
-        reply_to = read.reply_to or (answered.id if answered else "")
-        read = read.model_copy(update={"thread_id": thread_id, "reply_to": reply_to})
+        closed = closed or read.closed
+        read = read.model_copy(update={"thread_id": thread_id, "closed": closed})
+        answered = self._answering.read(read, thread_id, target)
+        if answered and not read.reply_to:
+            read = read.model_copy(update={"reply_to": self._messages[answered[0]].id})
         number = self._keep(read)
-        self._settle(read, target)
-        self._beads.read(read, answered)
+        for each in answered:
+            self._acknowledge(each, read.sender)
+        self._beads.read(read, [self._messages[each] for each in answered])
         if read.is_pending:
-            self._await(number, read)
+            self._pending[number] = None
         match letter:
             case MAILRequest(request_id=request_id):
                 self._requests[request_id] = number
                 if request_id in self._early_answers:
                     self._answer(number, self._early_answers.pop(request_id))
             case MAILResponse(request_id=request_id) if target is None:
-                self._early_answers[request_id] = read.sender
+                self._early_answers[request_id] = read
         return self._messages[number]
 
     def extend(self, messages: Iterable[MAILMessage | Envelope]) -> None:
@@ -129,31 +127,10 @@ class Tracker:
         self._threads.setdefault(read.thread_id, []).append(number)
         return number
 
-    def _await(self, number: int, read: AgentMailMessage) -> None:
-        self._pending[number] = None
-        if read.type is MessageType.HELP_REQUEST:
-            self._help_requests.setdefault(read.thread_id, []).append(number)
-        elif read.type is MessageType.SPAWN_REQUEST:
-            self._spawn_requests.setdefault(read.bead_id, []).append(number)
-
-    def _settle(self, read: AgentMailMessage, target: int | None) -> None:
-        """Acknowledge what `read` answers."""
-        numbers: list[int] = []
-        if target is not None:
-            numbers.append(target)
-        if read.type is MessageType.SPAWN_ACK:
-            numbers += self._spawn_requests.pop(read.bead_id, [])
-        elif read.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
-            numbers += self._help_requests.pop(read.thread_id, [])
-        for number in numbers:
-            self._answer(number, read.sender)
-
-    def _is_help_request(self, number: int | None) -> bool:
-        return number is not None and self._messages[number].type is MessageType.HELP_REQUEST
-
-    def _answer(self, number: int, by: str) -> None:
-        self._acknowledge(number, by)
-        self._beads.read_answer(self._messages[number])
+    def _answer(self, number: int, answer: AgentMailMessage) -> None:
+        self._answering.close(number)
+        self._acknowledge(number, answer.sender)
+        self._beads.read_answer(self._messages[number], answer)
 
     def _acknowledge(self, number: int, by: str) -> None:
         self._messages[number] = self._messages[number].acknowledge(by)

@@ -1,7 +1,7 @@
-"""Threads as people read them, and answering who waits in one."""
+"""Threads as people read them."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -9,9 +9,6 @@ from mail.cli.output import Output, one_line
 from mail.cli.timeline import Line
 from mail.cli.tree import Node, show_tree
 from mail.errors import MAILError
-
-if TYPE_CHECKING:
-    from mail.client import MAILClient
 
 
 class ProgressView(BaseModel):
@@ -62,6 +59,14 @@ class MessageView(BaseModel):
     recipient: str
     subject: str
     body: str
+    ack_required: bool = False
+    acknowledged: bool = False
+    closed: bool = False
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether an answer is wanted no more, though nobody has given one."""
+        return self.closed and self.ack_required and not self.acknowledged
 
 
 class TurnView(BaseModel):
@@ -88,7 +93,7 @@ class ThreadsView(BaseModel):
 
 def show_threads(answer: Mapping[str, Any], output: Output) -> None:
     """Print a line per thread. Raises MAILError."""
-    view = _read(ThreadsView, answer)
+    view = read_view(ThreadsView, answer)
     if not view.threads and output.is_terminal:
         output.text("no threads")
     else:
@@ -100,32 +105,14 @@ def show_threads(answer: Mapping[str, Any], output: Output) -> None:
 
 def show_thread(record: Mapping[str, Any], output: Output) -> None:
     """Print what is known of a thread, and its conversation as a tree. Raises MAILError."""
-    view = _read(ThreadView, record)
+    view = read_view(ThreadView, record)
     for name, value in _facts(view.summary):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
     show_tree(_tree(view), output)
 
 
-async def answer_appeal(
-    client: "MAILClient", thread_id: str, text: str, *, task_id: str | None = None
-) -> dict[str, str]:
-    """Answer the agent that waits for the owner in a thread, and wait for what comes of it.
-
-    Raises MAILError where no task of the thread waits for its owner.
-    """
-    view = _read(ThreadView, await client.get_thread(thread_id, task_id=task_id))
-    for each in view.summary.task_ids:
-        record = await client.get_task(each)
-        for call in record["pending_tool_calls"]:
-            asks = call.get("asks") or {}
-            if (asks.get("routing_info") or {}).get("thread_id") == thread_id:
-                answer = await client.post_message(text, subject=asks["answer_subject"], task_id=each)
-                return {"task_id": each, "response": answer["response"]}
-    raise MAILError(f"nobody waits for an answer of yours in thread {thread_id!r}")
-
-
-def _read[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> View:
+def read_view[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> View:
     try:
         return view.model_validate(answer)
     except ValidationError as error:
@@ -167,14 +154,14 @@ def _facts(view: SummaryView) -> Iterator[tuple[str, str]]:
 
 
 def _tree(view: ThreadView) -> list[Node]:
-    """The conversation, with a word before each message that waits."""
+    """The conversation, with a word before each message that waits, or does no more."""
     waiting = dict.fromkeys(view.summary.pending, "pending") | dict.fromkeys(view.summary.overdue, "overdue")
     roots: list[Node] = []
     above: list[Node] = []
     for turn in view.conversation:
         message = turn.message
         words = f"{message.subject} | {one_line(message.body)}"
-        if mark := waiting.get(message.id):
+        if mark := waiting.get(message.id) or ("closed" if message.was_dropped else ""):
             words = f"({mark}) {words}"
         line = Line(0, "", one_line(message.sender), one_line(message.recipient), one_line(words))
         del above[turn.level :]

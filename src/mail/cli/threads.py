@@ -8,6 +8,7 @@ import typer
 
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
+from mail.cli.status import exit_code
 
 if TYPE_CHECKING:
     from mail.cli.connecting import CommandClient
@@ -78,18 +79,24 @@ def thread(
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a thread: what is known, and each message below the one it answers. Or answer who waits in it."""
-    from mail.cli.connecting import connect
-    from mail.cli.thread_records import answer_appeal, show_thread
+    """Show a thread: what is known, and each message below the one it answers. Or answer who waits in it.
 
-    async def run(client: "CommandClient") -> None:
+    After a reply the exit code tells how the task has ended: 3 failed, 4 paused.
+    """
+    from mail.cli.connecting import connect
+    from mail.cli.thread_records import show_thread
+    from mail.cli.thread_replies import answer_appeal, show_reply
+
+    async def run(client: "CommandClient") -> int:
         async with client:
             if reply is not None:
                 answer = await answer_appeal(client, thread_id, reply, task_id=task)
-                output.result(answer, lambda: output.text(answer["response"]))
-                return
+                output.result(answer.record, lambda: show_reply(answer, output))
+                return exit_code([answer.status] if answer.status else [])
             record = await client.get_thread(thread_id, task_id=task, ack_within=ack_within)
         output.result(record, lambda: show_thread(record, output))
+        return 0
 
     output = Output(sys.stdout, as_json)
-    asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))
+    if code := asyncio.run(run(connect(server, api_key, timeout=timeout, config=config))):
+        raise typer.Exit(code)

@@ -134,7 +134,10 @@ class MAILClient(Messaging):
     ) -> JSONObject:
         """A thread: its summary, and each message below the one that it answers."""
         query = _query({"task_id": task_id, "ack_within": ack_within})
-        return dict(await self._ask("GET", f"/threads/{quote(thread_id, safe='')}", query=query))
+        name = quote(thread_id, safe="")
+        if name in (".", ".."):  # as they are, URLs have a meaning for them
+            name = name.replace(".", "%2E")
+        return dict(await self._ask("GET", f"/threads/{name}", query=query))
 
     # ----------------------------------------------------------------------------------------------- swarms
 

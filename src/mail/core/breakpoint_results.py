@@ -36,8 +36,11 @@ def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
 def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
     results: dict[str, str] = {}
     for item in items:
-        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it.
-        call_id = calls[0].call_id if len(calls) == 1 else item.get("call_id", item.get("id"))
+        call_id = item.get("call_id", item.get("id"))
+        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it. But the
+        # answer to an appeal comes from somebody who has read that very question.
+        if len(calls) == 1 and (call_id is None or calls[0].asks is None):
+            call_id = calls[0].call_id
         if call_id is None:
             raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
         if str(call_id) in results:

@@ -32,11 +32,12 @@ class Writing:
 class Appeal(Writing):
     """A letter to the task's owner, which pauses the task as a breakpoint does.
 
-    The owner goes on with it as from any breakpoint, or by a message whose subject ends in `answer_subject`.
+    The owner goes on with it as from any breakpoint, or by a message whose subject is one of `answer_subjects`,
+    whatever the case and the white space. The answer that the agent gets has the first of them.
     """
 
     tool: SendRequest
-    answer_subject: str = ""
+    answer_subjects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

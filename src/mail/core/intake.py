@@ -34,6 +34,7 @@ from mail.core.stamp import Stamp
 from mail.core.tasks import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
 from mail.core.toolbox import Toolbox
 from mail.errors import (
+    BadBreakpointResult,
     BadRequest,
     NotPaused,
     PreconditionFailed,
@@ -343,7 +344,7 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
     if task is None or task.breakpoint is None or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL:
         return submission
     appeals = [call.asks for call in task.breakpoint.calls if call.asks is not None]
-    if not any([appeal.answer_subject] == submission.subject.split()[-1:] for appeal in appeals):
+    if not any(appeal.is_answered_by(submission.subject) for appeal in appeals):
         return submission
     changes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "body": ""}
     return submission.model_copy(
@@ -360,6 +361,8 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     history: History = []
     for call in waiting.calls:
         content = results[call.call_id]
+        if call.asks is not None and not content.strip():
+            raise BadBreakpointResult("body must not be empty: it is the answer to a question")
         draft.emit(
             EventKind.BREAKPOINT_ACTION_COMPLETE,
             f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
@@ -376,7 +379,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
                 task_id=draft.task_id,
                 sender=caller.address,
                 recipients=[create_agent_address(waiting.agent)],
-                subject=call.asks.answer_subject,
+                subject=call.asks.answer_subjects[0],
                 body=results[call.call_id],
                 stamp=draft.stamp,
                 request_id=call.asks.request_id,

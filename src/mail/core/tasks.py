@@ -138,8 +138,16 @@ class OpenAppeal(Record):
     """A request to the task's owner that waits for an answer (`mail.core.forms.Appeal`)."""
 
     request_id: str
-    answer_subject: str
+    answer_subjects: tuple[str, ...]
     routing_info: dict[str, Any] | None
+
+    def is_answered_by(self, subject: str) -> bool:
+        """Whether a message with this subject is its answer; case and white space don't matter."""
+        return _normal(subject) in map(_normal, self.answer_subjects)
+
+
+def _normal(subject: str) -> str:
+    return " ".join(subject.split()).casefold()
 
 
 class PausedCall(Record):

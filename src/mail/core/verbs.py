@@ -120,7 +120,7 @@ class Verbs:
         self.draft.send(message, ())
         return OpenAppeal(
             request_id=request_id,
-            answer_subject=appeal.answer_subject,
+            answer_subjects=appeal.answer_subjects,
             routing_info=appeal.routing_info,
         )
 

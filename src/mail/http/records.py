@@ -12,7 +12,7 @@ from mail.core.change import InboxEntry
 from mail.core.context import CURRENT_TASK
 from mail.core.events import Event
 from mail.core.ports import Store
-from mail.core.tasks import Task, TaskKey
+from mail.core.tasks import PausedCall, Task, TaskKey
 from mail.core.usage import NO_USAGE
 from mail.errors import TaskNotFound
 from mail.http.service import Service
@@ -86,7 +86,9 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "generation": task.generation,
         "steps": task.steps,
         "max_steps": task.limits.steps,
-        "pending_tool_calls": list(task.breakpoint.calls) if task.breakpoint else [],
+        "pending_tool_calls": [_pending_call(call) for call in task.breakpoint.calls]
+        if task.breakpoint
+        else [],
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage},
@@ -96,6 +98,10 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
 def _recorded_event(event: Event, task_id: str) -> dict[str, Any]:
     entry = event_entry(event, task_id)
     return {**entry, "data": to_json(entry["data"]).decode()}
+
+
+def _pending_call(call: PausedCall) -> dict[str, Any]:
+    return call.model_dump(mode="json", exclude={"asks"} if call.asks is None else None)
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

@@ -278,8 +278,8 @@ class PendingToolCall(Answered):
     arguments: dict[str, Any]
     asks: OpenAppeal | None = Field(
         default=None,
-        description="The request to the owner that the call has sent, if it is an appeal: a message whose subject ends "
-        "in `answer_subject` is its answer.",
+        description="The request to the owner that the call has sent, if it is an appeal: a message whose subject "
+        "is one of `answer_subjects`, in any case, is its answer.",
     )
 
 

@@ -5,16 +5,16 @@ Mail of the system is left out: it tells agents how their calls went.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from heapq import merge
 from itertools import batched
 
 from pydantic import BaseModel, Field
 
 from mail.agentmail import AgentMailMessage, Summary, Thread, Tracker
-from mail.core.message import MAILMessage
+from mail.core.message import MAILMessage, MAILRequest, MAILResponse
 from mail.core.ports import Store
-from mail.core.tasks import Task
+from mail.core.tasks import Task, TaskStatus
 
 TASKS_AT_ONCE = 16
 """How many tasks are read at once: where the store is far away, one by one would take too long."""
@@ -74,9 +74,13 @@ class Reader:
         ack_within: timedelta,
     ) -> None:
         self._tracker = Tracker(ack_within=ack_within)
-        self._tracker.extend(
-            message for _, message in merge(*map(_timed, reversed(mail)), key=lambda each: each[0])
-        )
+        closed = {
+            message.id
+            for task, messages in zip(tasks, mail, strict=True)
+            for message in _closed(task, messages)
+        }
+        for message in merge(*reversed(mail), key=_sent_at):
+            self._tracker.add(message, closed=message.id in closed)
         self._task_of = {message.id: message.task_id for messages in mail for message in messages}
         self._rank = {task.task_id: rank for rank, task in enumerate(tasks)}
         self._pending = [message.id for message in self._tracker.pending()]
@@ -91,13 +95,16 @@ class Reader:
         next_cursor: str | None = None,
     ) -> Threads:
         """All threads, those of the newest task first; or those about a bead, or with messages that wait."""
-        found = [
-            summary
+        chosen = (
+            self._sum_up(thread)
             for thread in self._tracker.threads().values()
             if bead is None or any(message.bead_id == bead for message in thread.messages)
-            if (not pending or any(message.is_pending for message in thread.messages))
-            if (summary := self._sum_up(thread)).overdue or not overdue
-        ]
+        )
+        found = (
+            summary
+            for summary in chosen
+            if (summary.pending or not pending) and (summary.overdue or not overdue)
+        )
         return Threads(
             threads=sorted(found, key=lambda summary: self._rank[summary.task_ids[0]]),
             who_works_on_what=self._tracker.who_works_on_what(),
@@ -153,9 +160,28 @@ async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
     ]
 
 
-def _timed(messages: list[MAILMessage]) -> Iterator[tuple[datetime, MAILMessage]]:
-    """Messages with their times; clocks of other swarms don't change the order that they have in their task."""
-    last = datetime.min.replace(tzinfo=UTC)
-    for message in messages:
-        last = max(last, datetime.fromisoformat(message.timestamp))
-        yield last, message
+def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
+    """What waits for nothing any more: all mail of a task that has ended, else questions that were dropped.
+
+    A question to the owner pauses the task; one that no breakpoint holds was answered or dropped.
+    """
+    if task.status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
+        yield from mail
+        return
+    calls = task.breakpoint.calls if task.breakpoint is not None else ()
+    held = {call.asks.request_id for call in calls if call.asks is not None}
+    answered = {each.message.request_id for each in mail if isinstance(each.message, MAILResponse)}
+    for message in mail:
+        letter = message.message
+        if (
+            isinstance(letter, MAILRequest)
+            and letter.sender.address_type == "agent"
+            and letter.recipient.address_type in ("user", "admin")
+            and letter.request_id not in held | answered
+        ):
+            yield message
+
+
+def _sent_at(message: MAILMessage) -> datetime:
+    """The key by which mail of several tasks is merged; that never changes the order within a task."""
+    return datetime.fromisoformat(message.timestamp)

@@ -271,12 +271,14 @@ async def threads(session: Session, given: Namespace) -> None:
 
 async def thread(session: Session, given: Namespace) -> None:
     """`GET /threads/{thread_id}`; or an answer to who waits in it."""
-    from mail.cli.thread_records import answer_appeal, show_thread
+    from mail.cli.thread_records import show_thread
+    from mail.cli.thread_replies import answer_appeal, show_reply
 
     if given.reply is not None:
         answer = await answer_appeal(session.client, given.thread_id, given.reply, task_id=given.task)
-        session.meet_task(answer["task_id"])
-        session.output.result(answer, lambda: session.output.text(answer["response"]))
+        session.meet_task(answer.task_id)
+        session.note(answer.task_id, answer.status)
+        session.output.result(answer.record, lambda: show_reply(answer, session.output))
         return
     record = await session.client.get_thread(given.thread_id, task_id=given.task, ack_within=given.ack_within)
     session.output.result(record, lambda: show_thread(record, session.output))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from mail.agentmail import Checkpoint, Failed, HelpRequest, HelpResponse, OfferingReady
+from mail.errors import Subject
 from mail.examples.crew.worker import WAIT, read
 from mail.examples.rule_based.agent import RuleBasedAgent, reply_subject
 from mail.examples.rule_based.calls import ToolUse
@@ -12,6 +13,9 @@ from mail.examples.rule_based.reading import Call, Entry, Letter, back_to
 
 HANDBOOK = {"limit": "The shorter one."}
 """What the orchestrator knows by itself: a word of the question, and the answer."""
+
+UNANSWERED = "Nobody has answered; decide it yourself."
+"""What a worker is told where the user has written something else."""
 
 EXPLANATION = (
     "Give me one bead per line, as 'id: title'. Titles with limit, price, large or impossible are harder."
@@ -28,10 +32,10 @@ class Orchestrator(RuleBasedAgent):
         _, entries = back_to(earlier, _is_completion)
         this_round = [*entries, letter]
         message = read(letter)
-        if letter.is_from_person and isinstance(message, HelpResponse):
-            return [*_pass_on(message, this_round), WAIT]
-        if letter.is_from_person and (beads := _read_beads(letter)):
-            return [*self._hand_out(beads, len(_beads(entries))), WAIT]
+        if letter.is_from_person:
+            answer, beads = _answer(letter, entries), _read_beads(letter)
+            uses = [*_pass_on(answer, entries), *self._hand_out(beads, len(_beads(entries)))]
+            return [*uses, WAIT] if uses else [self._wait_or_sum_up(letter, this_round)]
         match message:
             case HelpRequest():
                 return _help(letter.sender, message)
@@ -57,7 +61,7 @@ class Orchestrator(RuleBasedAgent):
     def _wait_or_sum_up(self, letter: Letter, this_round: list[Entry]) -> ToolUse:
         ends = _ends(this_round)
         lines = [ends[bead_id] for bead_id in _beads(this_round) if bead_id in ends]
-        if letter.is_from_system:
+        if letter.is_from_system and letter.subject != Subject.ACTION_COMPLETE:
             lines.append(f"I could not finish: {brief(letter.body, 300)}")
         elif any(bead_id not in ends for bead_id in _beads(this_round)):
             return WAIT
@@ -72,16 +76,32 @@ def _help(worker: str, message: HelpRequest) -> list[ToolUse]:
     return [("ask_for_help", message.model_dump(mode="json", exclude={"type"}) | {"target": "user"})]
 
 
-def _pass_on(message: HelpResponse, this_round: list[Entry]) -> Iterator[ToolUse]:
+def _answer(letter: Letter, entries: list[Entry]) -> tuple[str, str] | None:
+    """The bead that the user was asked about, and what they answer by this letter; None where they were not asked.
+
+    A call's result may bring the answer too, and words that go with it; words alone leave the question open.
+    """
+    asked = None
+    for entry in entries:
+        match entry:
+            case Call(tool="ask_for_help", arguments=arguments):
+                asked = str(arguments["bead_id"])
+            case Letter() if entry.is_from_person:
+                asked = None
+            case _:
+                pass
+    if asked is None:
+        return None
+    message = read(letter)
+    return asked, message.guidance if isinstance(message, HelpResponse) else UNANSWERED
+
+
+def _pass_on(answer: tuple[str, str] | None, entries: list[Entry]) -> Iterator[ToolUse]:
     """Tell the worker that is stuck what the user has answered."""
-    asked = next(
-        entry.arguments["bead_id"]
-        for entry in reversed(this_round)
-        if isinstance(entry, Call) and entry.tool == "ask_for_help"
-    )
-    for sender, report in reversed(list(_reports(this_round))):
+    asked, guidance = answer or ("", "")
+    for sender, report in reversed(list(_reports(entries))):
         if isinstance(report, HelpRequest) and report.bead_id == asked:
-            yield "answer_help", {"target": sender, "bead_id": asked, "guidance": message.guidance}
+            yield "answer_help", {"target": sender, "bead_id": asked, "guidance": guidance}
             return
 
 
@@ -90,6 +110,9 @@ def _request(worker: str, bead_id: str, title: str, *, resume: bool = False) -> 
 
 
 def _read_beads(letter: Letter) -> dict[str, str]:
+    """The beads of a letter that gives work; an answer gives none, whatever it says."""
+    if isinstance(read(letter), HelpResponse):
+        return {}
     return {bead_id: title.strip() for bead_id, title in _BEAD.findall(letter.body)}
 
 
@@ -97,7 +120,7 @@ def _beads(this_round: list[Entry]) -> dict[str, str]:
     """The titles of the beads that the user has given, by their ids."""
     beads: dict[str, str] = {}
     for entry in this_round:
-        if isinstance(entry, Letter) and entry.is_from_person and not isinstance(read(entry), HelpResponse):
+        if isinstance(entry, Letter) and entry.is_from_person:
             beads |= _read_beads(entry)
     return beads
 

@@ -7,7 +7,7 @@ from mail.agentmail import CheckpointReason, FailureType, IssueType, Parser, Spa
 from mail.agentmail.messages import HelpResponse
 from mail.errors import Subject
 from mail.examples.crew.workshop import Outcome, Step, take_step
-from mail.examples.rule_based.agent import RuleBasedAgent
+from mail.examples.rule_based.agent import RuleBasedAgent, reply_subject
 from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.phrases import brief
 from mail.examples.rule_based.reading import Call, Entry, Letter, back_to
@@ -38,10 +38,10 @@ class Worker(RuleBasedAgent):
                 step = Step(bead_id=bead_id, title=title, after=commit)
                 return [("accept_bead", accept), _take(step)]
             case HelpResponse(bead_id=bead_id, guidance=guidance):
-                stuck = next(step for step in _steps(earlier) if bead_id in ("", step.bead_id))
-                return [_take(stuck.model_copy(update={"guidance": guidance}))]
+                stuck = next((step for step in _steps(earlier) if bead_id in ("", step.bead_id)), None)
+                return [_take(stuck.model_copy(update={"guidance": guidance})) if stuck else _thank(letter)]
             case _:
-                return [WAIT]
+                return [_thank(letter)]
 
     def _go_on(self, letter: Letter, earlier: list[Entry]) -> list[ToolUse]:
         """The system has written: a step is done, or something is wrong."""
@@ -97,6 +97,12 @@ class Worker(RuleBasedAgent):
 def read(letter: Letter) -> object:
     """What a letter says in Agent Mail."""
     return _parser.parse({"sender": letter.sender, "subject": letter.subject, "body": letter.body}).parsed
+
+
+def _thank(letter: Letter) -> ToolUse:
+    """A turn must use a tool, and there may be nothing to await. A response would answer an open request of theirs."""
+    words = {"subject": reply_subject(letter.subject), "body": "Thank you."}
+    return "send_interrupt", {"target": letter.sender, **words}
 
 
 def _take(step: Step) -> ToolUse:

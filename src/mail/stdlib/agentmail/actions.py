@@ -39,7 +39,7 @@ from mail.stdlib.agentmail.letters import (
     Targeted,
     Word,
     appeal,
-    form,
+    form_action,
     request,
     respond,
 )
@@ -219,16 +219,16 @@ def read(desk: Desk) -> Tracker:
     return tracker
 
 
-accept_bead = form("accept_bead", AcceptBead)
-report_progress = form("report_progress", ReportProgress)
-ask_for_help = form("ask_for_help", AskForHelp)
-answer_help = form("answer_help", AnswerHelp, reads_mail=True)
-offer_work = form("offer_work", OfferWork)
-report_done = form("report_done", ReportDone)
-report_failure = form("report_failure", ReportFailure)
-leave_checkpoint = form("leave_checkpoint", LeaveCheckpoint)
-request_worker = form("request_worker", RequestWorker, reads_mail=True)
-acknowledge_request = form("acknowledge_request", AcknowledgeRequest)
+accept_bead = form_action("accept_bead", AcceptBead)
+report_progress = form_action("report_progress", ReportProgress)
+ask_for_help = form_action("ask_for_help", AskForHelp)
+answer_help = form_action("answer_help", AnswerHelp, reads_mail=True)
+offer_work = form_action("offer_work", OfferWork)
+report_done = form_action("report_done", ReportDone)
+report_failure = form_action("report_failure", ReportFailure)
+leave_checkpoint = form_action("leave_checkpoint", LeaveCheckpoint)
+request_worker = form_action("request_worker", RequestWorker, reads_mail=True)
+acknowledge_request = form_action("acknowledge_request", AcknowledgeRequest)
 
 WORKER_ACTIONS = (
     accept_bead,

@@ -18,6 +18,7 @@ from pydantic_core.core_schema import CoreSchema
 
 from mail.agentmail import MalformedMessage, MessageType, build
 from mail.agentmail.messages import Typed, TypedMessage
+from mail.agentmail.subject import possible_subjects
 from mail.api.actions import MAILAction
 from mail.core.actions import ActionCore
 from mail.core.forms import Appeal, Desk, Writing
@@ -78,7 +79,7 @@ class AboutBead(Targeted):
         )
 
 
-def form(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
+def form_action(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
     """The action by which agents fill in `model`."""
 
     def write(arguments: dict[str, Any], desk: Desk) -> Writing:
@@ -132,7 +133,9 @@ def appeal(message: TypedMessage, answer: MessageType) -> Appeal:
     """Send a message to the owner of the task, who answers by a message of type `answer`."""
     subject, body, routing_info = _word(message, "")
     return Appeal(
-        SendRequest(target="user", subject=subject, body=body), routing_info, answer_subject=answer.value
+        SendRequest(target="user", subject=subject, body=body),
+        routing_info,
+        answer_subjects=possible_subjects(answer, message.bead_id),
     )
 
 

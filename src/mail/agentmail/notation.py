@@ -1,6 +1,6 @@
 """How the value of a field is written, and what of it can be read.
 
-A form reads any text without raising (`read`), says whether a strict reader takes the text (`accepts`), and writes a
+A notation reads any text without raising (`read`), says whether a strict reader takes the text (`accepts`), and writes a
 value so that `read` gives it back. All are linear in the length of the text.
 """
 
@@ -22,7 +22,7 @@ MAX_BEAD_ID = 256
 BULLET = re.compile(r"[ \t]*+[-*][ \t]++")
 
 
-class Form[T](ABC):
+class Notation[T](ABC):
     """How one kind of value is written."""
 
     expected: str
@@ -45,7 +45,7 @@ class Form[T](ABC):
         return True
 
 
-class LineForm(Form[str]):
+class LineNotation(Notation[str]):
     """Text without line breaks."""
 
     expected = "one line of text"
@@ -60,7 +60,7 @@ class LineForm(Form[str]):
         return "\n" not in value and "\r" not in value
 
 
-class TextForm(Form[str]):
+class TextNotation(Notation[str]):
     """Text of any number of lines."""
 
     expected = "text"
@@ -72,7 +72,7 @@ class TextForm(Form[str]):
         return True
 
 
-class BeadForm(LineForm):
+class BeadNotation(LineNotation):
     """The name of a bead: no blanks, no brackets, as it stands in subjects too."""
 
     expected = f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets"
@@ -84,7 +84,7 @@ class BeadForm(LineForm):
         return self.accepts(value)
 
 
-class ConstantForm(LineForm):
+class ConstantNotation(LineNotation):
     """A field that always says the same in messages of its type."""
 
     def __init__(self, word: str) -> None:
@@ -97,7 +97,7 @@ class ConstantForm(LineForm):
         return self.accepts(value)
 
 
-class TimestampForm(LineForm):
+class TimestampNotation(LineNotation):
     """A moment as RFC 3339 has it, kept to the letter."""
 
     expected = "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z"
@@ -116,7 +116,7 @@ class TimestampForm(LineForm):
         return value == "" or self.accepts(value)
 
 
-class CountForm(Form[int]):
+class CountNotation(Notation[int]):
     """A number of things."""
 
     expected = "a whole number"
@@ -130,7 +130,7 @@ class CountForm(Form[int]):
         return self.pattern.fullmatch(text) is not None
 
 
-class PercentForm(CountForm):
+class PercentNotation(CountNotation):
     """A share of the context window; it may be over 100."""
 
     expected = "whole percents, such as 45%"
@@ -140,7 +140,7 @@ class PercentForm(CountForm):
         return f"{value}%"
 
 
-class FlagForm(Form[bool]):
+class FlagNotation(Notation[bool]):
     """Yes or no."""
 
     expected = "true or false"
@@ -155,7 +155,7 @@ class FlagForm(Form[bool]):
         return "true" if value else "false"
 
 
-class ChoiceForm[E: StrEnum](Form[E]):
+class ChoiceNotation[E: StrEnum](Notation[E]):
     """One of the words of an enumeration, in any case, or one of their synonyms."""
 
     def __init__(self, words: type[E], synonyms: Mapping[str, E] | None = None) -> None:
@@ -170,7 +170,7 @@ class ChoiceForm[E: StrEnum](Form[E]):
         return bool(self.read(text))
 
 
-class FilesForm(Form[tuple[str, ...]]):
+class FilesNotation(Notation[tuple[str, ...]]):
     """Paths: with commas between them, or as a list with one in each line."""
 
     expected = "paths without line breaks"
@@ -211,11 +211,11 @@ Stripped = Annotated[Text, AfterValidator(str.strip)]
 Files = Annotated[tuple[Text, ...], AfterValidator(without_blanks)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
-LINE = LineForm()
-TEXT = TextForm()
-BEAD = BeadForm()
-TIMESTAMP = TimestampForm()
-COUNT = CountForm()
-PERCENT = PercentForm()
-FLAG = FlagForm()
-FILES = FilesForm()
+LINE = LineNotation()
+TEXT = TextNotation()
+BEAD = BeadNotation()
+TIMESTAMP = TimestampNotation()
+COUNT = CountNotation()
+PERCENT = PercentNotation()
+FLAG = FlagNotation()
+FILES = FilesNotation()
