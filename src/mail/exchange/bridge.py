@@ -2,8 +2,9 @@
 
 A mail that reaches an agent becomes a message in a task of the swarm: the one of this agent, this sender and this
 channel. The task's answer goes back as a mail, or one that says why there is none. Only then is the mail taken from the
-inbox; so nothing is lost where the process dies. What was submitted before is found again in its task, by its id, and not submitted twice. Between
-sending an answer and taking the mail there is a moment at which a death makes the answer come a second time.
+inbox; so nothing is lost where the process dies. What was submitted before is found again in its task, by its id, and not
+submitted twice. Between sending an answer and taking the mail there is a moment at which a death makes the answer come a
+second time.
 """
 
 import asyncio

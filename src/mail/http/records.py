@@ -29,6 +29,10 @@ async def load_task(service: Service, caller: Caller, task_id: str) -> Task:
     return task
 
 
+TASKS_AT_ONCE = 16
+"""How many tasks are read at once: where the store is far away, one by one would take too long."""
+
+
 def page_headers(request: Request, path: str, query: Mapping[str, str], cursor: str | None) -> dict[str, str]:
     """Where the page after this one of `path` and `query` is, if `cursor` tells that there is one."""
     if cursor is None:

@@ -14,7 +14,7 @@ from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import EVENT_STREAM, PAGE_HEADERS, PROTECTED, problems
-from mail.http.records import load_task, page_headers, read_record
+from mail.http.records import TASKS_AT_ONCE, load_task, page_headers, read_record
 from mail.http.schemas import GetTask, TaskRecord
 from mail.http.service import service_of
 from mail.http.sse import stream_events
@@ -22,9 +22,6 @@ from mail.http.submitting import etag
 
 MAX_PAGE = 1000
 """Tasks that one page can hold: what a client that knows of no pages gets."""
-
-RECORDS_AT_ONCE = 16
-"""How many records of a page are read at once: where the store is far away, one by one would take too long."""
 
 MAX_SEQ = 2**53
 """Larger numbers are no longer exact in every client."""
@@ -56,7 +53,7 @@ async def get_tasks(
     instance = str(caller.principal(runtime.swarm.name))
     page = await runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     members = []
-    for tasks in batched(page.tasks, RECORDS_AT_ONCE):
+    for tasks in batched(page.tasks, TASKS_AT_ONCE):
         records = await asyncio.gather(*(read_record(runtime.store, task) for task in tasks))
         members += [to_json(record["task_id"]) + b":" + to_json(record) for record in records]
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})

@@ -15,9 +15,7 @@ from mail.agentmail import AgentMailMessage, Summary, Thread, Tracker
 from mail.core.message import MAILMessage, MAILRequest, MAILResponse
 from mail.core.ports import Store
 from mail.core.tasks import Task, TaskStatus
-
-TASKS_AT_ONCE = 16
-"""How many tasks are read at once: where the store is far away, one by one would take too long."""
+from mail.http.records import TASKS_AT_ONCE
 
 
 class ThreadSummary(Summary):
