@@ -30,6 +30,11 @@ TWO_AGENTS_AND_ONE_ACTION = [
 ]
 
 
+def has_text(file: Path) -> bool:
+    """Whether a line was written: a file is there before its text is."""
+    return file.exists() and file.stat().st_size > 0
+
+
 def test_first_run_prints_a_token_per_role_once(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         assert set(server.tokens) == {"admin", "user", "agent"}
@@ -80,7 +85,7 @@ def test_what_was_accepted_survives_kill_minus_9(slow_folder: Path) -> None:
     with ServerProcess(slow_folder, "--swarm-name", "slow") as server:
         accepted = server.post("work", task_id="t", headers={"Prefer": "respond-async"})
         assert accepted.status_code == 202
-        eventually(turns.exists, "the worker is in the middle of its turn")
+        eventually(lambda: has_text(turns), "the worker is in the middle of its turn")
         server.kill()
         (slow_folder / "go").touch()
         server.start()
@@ -101,7 +106,7 @@ def test_stops_gracefully(slow_folder: Path, number: int) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        eventually((slow_folder / "turns.txt").exists, "the worker is in the middle of its turn")
+        eventually(lambda: has_text(slow_folder / "turns.txt"), "the worker is in the middle of its turn")
         with client.stream("GET", "/task/stream", params={"task_id": "t"}) as stream:
             lines = stream.iter_lines()
             next(lines)
