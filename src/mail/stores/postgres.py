@@ -145,11 +145,9 @@ class PostgresStore:
     ) -> TaskPage:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
-        whose: LiteralString = "" if instance is None else "instance = %(instance)s AND "
+        whose: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            "SELECT born, state FROM mail.tasks WHERE "
-            + whose
-            + "born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            f"SELECT born, state FROM mail.tasks WHERE {whose} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
             " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
