@@ -77,9 +77,8 @@ class UsageMeter:
         """It goes on from what earlier runs of a turn have come to, in sum and by model."""
         self.spent = spent
         self.models: dict[str, Usage] = {}
-        self._earlier = models or (
-            {OTHER_MODELS: spent} if spent else {}
-        )  # an earlier version kept no models
+        unnamed = {OTHER_MODELS: spent} if spent else {}  # an earlier version kept no models
+        self._earlier = models or unnamed
 
     @property
     def spent_by_model(self) -> dict[str, Usage]:
