@@ -4,19 +4,13 @@ from collections.abc import Callable
 
 from fastapi import Request
 
-from handlers.wiring import make_system
 from mail.bootstrap.aws_system import AwsSystem
 from mail.http.rates import rates_of
 from mail.http.service import Service
 
 
-def make_service(time_left: Callable[[Request], float | None]) -> Service:
-    """What HTTP routes serve; `time_left` says when the invocation of a request ends."""
-    return serve_system(make_system(), time_left)
-
-
 def serve_system(system: AwsSystem, time_left: Callable[[Request], float | None]) -> Service:
-    """Likewise, on a system that is there already."""
+    """What HTTP routes serve; `time_left` says when the invocation of a request ends."""
     return Service(
         runtime=system.runtime,
         records=system.records,

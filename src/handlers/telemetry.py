@@ -1,14 +1,21 @@
 """The log of the functions, as JSON lines that name their task, and their metrics, in CloudWatch's embedded format."""
 
+import json
 import logging
 import os
 import sys
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
+from mail.core.change import TaskChange
 from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.observing import Observer, ended_as, is_beginning
 from mail.core.turn_work import TurnReport
+from mail.core.usage import add_models
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
@@ -62,7 +69,7 @@ def make_metrics() -> "Metrics":
 
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
-    """Add what a turn was: its time and its agent's, and how often it had to be settled again."""
+    """Add what a turn was: its time and its agent's, and how often it had to be settled again; tell what it cost."""
     if report.outcome not in RAN:
         metrics.add_metric("IdleWakeUps", "Count", 1)
         return
@@ -70,12 +77,14 @@ def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None
     metrics.add_metric("TurnSeconds", "Seconds", seconds)
     metrics.add_metric("AgentSeconds", "Seconds", report.agent_seconds)
     metrics.add_metric("Conflicts", "Count", report.conflicts)
-    for usage in report.models.values():
-        metrics.add_metric("ModelCalls", "Count", usage.calls)
-        metrics.add_metric("InputTokens", "Count", usage.input_tokens)
-        metrics.add_metric("CachedTokens", "Count", usage.cached_tokens)
-        metrics.add_metric("OutputTokens", "Count", usage.output_tokens)
-        metrics.add_metric("CostUsd", "None", usage.cost)
+    for model, usage in add_models({}, report.models).items():
+        counts = {
+            "ModelCalls": usage.calls,
+            "InputTokens": usage.input_tokens,
+            "CachedTokens": usage.cached_tokens,
+            "OutputTokens": usage.output_tokens,
+        }
+        _write(counts, {"CostUsd": usage.cost}, model=model)
 
 
 def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
@@ -85,3 +94,33 @@ def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> 
         return
     metrics.add_metric("DeliveryAttempts", "Count", 1)
     metrics.add_metric("DeliverySeconds", "Seconds", seconds)
+
+
+class TaskMetrics(Observer):
+    """Counts the tasks that begin, and the generations of them that end, by how; at once, whichever function it is."""
+
+    def task_changed(self, change: TaskChange) -> None:
+        if is_beginning(change):
+            _write({"TasksBegun": 1})
+        status = ended_as(change)
+        if status is not None:
+            _write({"TasksEnded": 1}, status=status.value)
+
+
+def _write(
+    counts: Mapping[str, int], amounts: Mapping[str, float] = MappingProxyType({}), **dimension: str
+) -> None:
+    """Write metrics that count by themselves and, where there is a dimension, for each of its values as well.
+
+    Powertools knows one set of dimensions for all that an invocation measures.
+    """
+    units = {**dict.fromkeys(counts, "Count"), **dict.fromkeys(amounts, "None")}
+    directive = {
+        "Namespace": NAMESPACE,
+        "Dimensions": [["service"], *([["service", *dimension]] if dimension else [])],
+        "Metrics": [{"Name": name, "Unit": unit} for name, unit in units.items()],
+    }
+    about = {"Timestamp": round(time.time() * 1000), "CloudWatchMetrics": [directive]}
+    line = json.dumps({"_aws": about, "service": SERVICE, **dimension, **counts, **amounts})
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

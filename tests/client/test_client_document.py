@@ -88,6 +88,7 @@ async def test_our_samples(
         "you may",
         "question 2",
         "sums 2",
+        "0 0.0 []",
         '404 you have no task "nobody\'s"',
     ]
     assert namespace["TracedClient"](example)._build_headers()["X-Request-Source"] == "night shift"
@@ -103,7 +104,7 @@ async def test_the_quickstart_of_the_seeds(example: str, capsys: pytest.CaptureF
 def test_every_method_is_documented() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     methods = [name for name in vars(MAILClient) | vars(MAILClient.__base__) if not name.startswith("_")]
-    assert len(methods) == 22
+    assert len(methods) == 23
     for name in methods:
         assert f"`{name}(" in text, name
 

@@ -295,6 +295,37 @@ class TestListTasks:
         with pytest.raises(BadRequest):
             await store.list_tasks(ANN, cursor=cursor)
 
+    async def test_everybodys(self, store: Store, make: Maker) -> None:
+        await self.fill(store, make, 4)
+        await store.commit(make.begin(TaskKey(BOB, "task-00")))
+        listed: list[TaskKey] = []
+        cursor = None
+        while True:
+            page = await store.list_tasks(None, limit=2, cursor=cursor)
+            assert 0 < len(page.tasks) <= 2
+            listed += [task.key for task in page.tasks]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        newest_first = [TaskKey(BOB, "task-00"), *(TaskKey(ANN, f"task-{n:02}") for n in (3, 2, 1, 0))]
+        assert sorted(listed) == sorted(newest_first)
+        if page.is_ordered:
+            assert listed == newest_first
+        assert (await store.list_tasks(None, status=TaskStatus.FAILED)).tasks == []
+        assert len((await store.list_tasks(None, status=TaskStatus.RUNNING)).tasks) == 5
+
+    async def test_one_callers_tasks_are_in_order(self, store: Store, make: Maker) -> None:
+        await self.fill(store, make, 2)
+        assert (await store.list_tasks(ANN, limit=1)).is_ordered
+
+    @pytest.mark.parametrize("cursor", ["", "x", "-1", "1 OR 1=1"])
+    async def test_a_cursor_of_everybodys_it_did_not_make_is_refused(
+        self, store: Store, make: Maker, cursor: str
+    ) -> None:
+        await self.fill(store, make, 1)
+        with pytest.raises(BadRequest):
+            await store.list_tasks(None, cursor=cursor)
+
     async def test_a_cursor_opens_nobody_elses_tasks(self, store: Store, make: Maker) -> None:
         await self.fill(store, make, 3)
         page = await store.list_tasks(ANN, limit=1)

@@ -10,6 +10,7 @@ from document_samples import DOCS
 from support.server_process import ServerProcess
 
 from mail.core.events import EventKind
+from mail.core.usage import Usage
 from mail.http.interswarm_schemas import PostInterswarmMessage
 from mail.http.schemas import (
     Health,
@@ -22,6 +23,7 @@ from mail.http.schemas import (
     TaskRecord,
     Whoami,
 )
+from mail.http.usage import TaskCost, UsageReport
 
 TEXT = (DOCS / "api.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([A-Z]+) (/\S*)` \| ([a-z, ]+) \|", TEXT, re.MULTILINE)
@@ -35,6 +37,9 @@ SHAPES = (
     SwarmInfo,
     Health,
     Status,
+    UsageReport,
+    TaskCost,
+    Usage,
     Whoami,
 )
 

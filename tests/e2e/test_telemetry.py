@@ -1,10 +1,8 @@
 """Two real servers that help each other, watched: their spans at a receiver of OTLP, their metrics and their logs."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +12,9 @@ from test_federation import QUESTION, Federation, start
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
 pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.otlp import Receiver
 
 SWARMS = ("swarm-alpha", "swarm-beta")
-
-
-class Receiver:
-    """Takes spans by OTLP over HTTP on a loopback port."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[str, Any]] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.headers.get("content-encoding") == "gzip":
-                    import gzip
-
-                    body = gzip.decompress(body)
-                request = ExportTraceServiceRequest.FromString(body)
-                for resource in request.resource_spans:
-                    (service,) = (
-                        each.value.string_value
-                        for each in resource.resource.attributes
-                        if each.key == "service.name"
-                    )
-                    for scope in resource.scope_spans:
-                        receiver.spans += [(service, span) for span in scope.spans]
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    @contextmanager
-    def running(self) -> Iterator["Receiver"]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
-
-    def of(self, name: str) -> list[tuple[str, Any]]:
-        return [(service, span) for service, span in self.spans if span.name == name]
 
 
 @pytest.fixture(scope="module")

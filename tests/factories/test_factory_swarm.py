@@ -209,6 +209,7 @@ async def test_the_task_record_shows_it(stub: LLMStub) -> None:
     assert record["usage"]["total"]["input_tokens"] == 4000
     assert record["usage"]["agents"]["worker"]["calls"] == 2
     assert record["usage"]["agents"]["worker"]["cost"] == pytest.approx(2 * cost_of(GPT, TURN))
+    assert record["usage"]["models"] == {GPT: record["usage"]["total"]}
 
 
 async def test_the_report_of_a_turn_carries_it(stub: LLMStub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +251,7 @@ async def test_a_turn_that_is_taken_up_again_keeps_its_usage(stub: LLMStub, tmp_
     assert len(stub.requests) == 4
     assert outcome.task.usage["worker"].calls == 2
     assert total(outcome).input_tokens == 4000
+    assert outcome.task.models == {GPT: total(outcome)}
 
 
 # -------------------------------------------------------------------------------------------------- the sum, pure

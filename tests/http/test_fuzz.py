@@ -184,7 +184,7 @@ def background() -> Iterator[Background]:
 OPERATIONS = [
     "GET /", "GET /health", "POST /health", "GET /whoami", "GET /status", "POST /message", "GET /tasks", "GET /task",
     "GET /task/stream", "GET /threads", "GET /threads/{thread_id}", "GET /swarm", "GET /swarms",
-    "POST /swarms", "DELETE /swarms/{name}",
+    "POST /swarms", "DELETE /swarms/{name}", "GET /usage",
 ]  # fmt: skip
 
 NOTHING_TO_GET_WRONG = ("GET /", "GET /health", "GET /swarm", "GET /swarms")

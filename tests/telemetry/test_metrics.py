@@ -1,17 +1,21 @@
 """`/metrics`: what is counted, and who may read it."""
 
+import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.agents import Call, View, complete, request, respond, wait
+from support.changes import ANN, Maker
 from support.federation import Swallow
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from handlers import telemetry
+from mail.core.tasks import TaskKey, Transition
 from mail.core.turn_work import DeliveryEnd, TurnReport
 from mail.core.usage import Usage, report_usage
 from mail.errors import PeerRefused
@@ -148,7 +152,26 @@ def test_labels_that_others_choose_are_few() -> None:
     assert names("n0") == "n0"
 
 
-def test_the_functions_on_aws_call_them_the_same() -> None:
+class Written:
+    """What the functions of AWS have written in CloudWatch's embedded format."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = [json.loads(line) for line in text.splitlines()]
+
+    def sums(self, *dimensions: str) -> dict[tuple[str, ...], float]:
+        """Per metric, and value of each dimension but the service, what CloudWatch adds up."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for line in self.lines:
+            (directive,) = line["_aws"]["CloudWatchMetrics"]
+            assert directive["Namespace"] == telemetry.NAMESPACE
+            if ["service", *dimensions] in directive["Dimensions"]:
+                for metric in directive["Metrics"]:
+                    name = metric["Name"]
+                    found[(name, *(line[dimension] for dimension in dimensions))] += line[name]
+        return dict(found)
+
+
+def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     class Recorder:
         def __init__(self) -> None:
             self.names: set[str] = set()
@@ -162,11 +185,50 @@ def test_the_functions_on_aws_call_them_the_same() -> None:
         report = TurnReport(outcome, models={"m": usage}, delivery=DeliveryEnd.DELIVERED)
         telemetry.measure_turn(emf, report, 1.0)  # type: ignore[arg-type]
         telemetry.measure_delivery(emf, report, 1.0)  # type: ignore[arg-type]
+    maker = Maker()
+    begun = maker.begin(TaskKey(ANN, "t"))
+    for change in (begun, maker.change(begun.task, transition=Transition.COMPLETE)):
+        telemetry.TaskMetrics().task_changed(change)
+    names = emf.names | {name for (name,) in Written(capsys.readouterr().out).sums()}
     page = PrometheusMetrics({"turns": lambda: 0}).render().decode()
     ours = set(re.findall(r"^# TYPE mail_(\w+?)(?:_total)? ", page, re.MULTILINE))
-    theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in emf.names}
+    theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names}
     assert theirs <= ours
-    assert len(theirs) >= 10
+    assert {"tasks_begun", "tasks_ended", "cost_usd"} <= theirs
+    assert len(theirs) >= 12
+
+
+async def test_the_functions_on_aws_count_tasks_as_we_do(
+    metered: Metered, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metered.server.rig.runtime.observers = (*metered.server.rig.runtime.observers, telemetry.TaskMetrics())
+    await metered.server.ask()
+    await metered.server.ask()
+    await metered.server.post(body="fail")
+    written = Written(capsys.readouterr().out)
+    assert written.sums() == {("TasksBegun",): 3, ("TasksEnded",): 3}
+    assert written.sums("status") == {("TasksEnded", "completed"): 2, ("TasksEnded", "failed"): 1}
+    found = await metered.scrape()
+    assert found["mail_tasks_begun_total"] == 3
+    assert (found["mail_tasks_ended_total/completed"], found["mail_tasks_ended_total/failed"]) == (2, 1)
+
+
+def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    class Nothing:
+        def add_metric(self, *_metric: object) -> None:
+            pass
+
+    one = Usage(calls=1, input_tokens=10, cached_tokens=4, output_tokens=2, cost=0.5)
+    report = TurnReport(TurnReport.Outcome.COMMITTED, models={"a": one + one, "": one})
+    telemetry.measure_turn(Nothing(), report, 1.0)  # type: ignore[arg-type]
+    written = Written(capsys.readouterr().out)
+    assert written.sums() == {
+        ("ModelCalls",): 3, ("InputTokens",): 30, ("CachedTokens",): 12, ("OutputTokens",): 6, ("CostUsd",): 1.5,
+    }  # fmt: skip
+    by_model = written.sums("model")
+    assert {key: by_model[key] for key in (("CostUsd", "a"), ("CostUsd", "other"), ("ModelCalls", "a"))} == {
+        ("CostUsd", "a"): 1.0, ("CostUsd", "other"): 0.5, ("ModelCalls", "a"): 2,
+    }  # fmt: skip
 
 
 def test_the_document_names_them_all() -> None:

@@ -60,7 +60,7 @@ def swarm(gate: asyncio.Event) -> SwarmCore:
     def supervise(view: View) -> list[Call]:
         if view.mail.sender_type == "agent":
             return [complete(view.mail.body)]
-        report_usage(SPENT)
+        report_usage(SPENT, "gpt-5-mini")
         ask = request("worker", "dig")._replace(reasoning=[REASONING], preamble="I ask the worker.")
         return [ask, wait("for the worker")]
 
@@ -131,6 +131,8 @@ def test_reasoning_and_usage(page: "Page", shown: Thread, shoot: Callable[[str],
     page.locator("#usage summary").click()
     row = page.get_by_role("row", name="supervisor")
     expect(row.locator("td")).to_have_text(["1", "1200", "0", "34", "20", "0.0123"])
+    model = page.get_by_role("row", name="gpt-5-mini")
+    expect(model.locator("td")).to_have_text(["1", "1200", "0", "34", "20", "0.0123"])
     shoot("reasoning-and-usage")
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mail.bootstrap.embedded_system import EmbeddedSystem
     from mail.bootstrap.server_system import ServerSystem
     from mail.config.aws import AwsConfig
+    from mail.core.observing import Observers
     from mail.net import InterswarmRouter, SwarmRegistry
 
 
@@ -69,14 +70,23 @@ def embedded(
 
 
 def aws(
-    config: "AwsConfig", *, stamp: Stamp = SYSTEM_STAMP, environ: Mapping[str, str] = os.environ
+    config: "AwsConfig",
+    *,
+    stamp: Stamp = SYSTEM_STAMP,
+    environ: Mapping[str, str] = os.environ,
+    observers: "Observers" = (),
 ) -> "AwsSystem":
-    """The system of one function's process. Raises ConfigurationError."""
+    """The system of one function's process; `observers` measure it. Raises ConfigurationError."""
     from mail.bootstrap.aws_system import AwsSystem
 
     entry = read_entry(config.server)
     return AwsSystem(
-        build_configured(entry, config.server), config, entry=entry, stamp=stamp, environ=environ
+        build_configured(entry, config.server),
+        config,
+        entry=entry,
+        stamp=stamp,
+        environ=environ,
+        observers=observers,
     )
 
 

@@ -10,6 +10,7 @@ from mail.bootstrap.shared import auth_endpoints, make_authenticator, read_quota
 from mail.bootstrap.watched import watch_aws
 from mail.config.aws import AwsConfig
 from mail.core.agents import SwarmCore
+from mail.core.observing import Observers
 from mail.core.ports import ServerRecords
 from mail.core.runtime import Runtime
 from mail.core.stamp import SYSTEM_STAMP, Stamp
@@ -38,6 +39,7 @@ class AwsSystem:
         entry: SwarmEntry | None = None,
         stamp: Stamp = SYSTEM_STAMP,
         environ: Mapping[str, str] = os.environ,
+        observers: Observers = (),
     ) -> None:
         self.config = config
         self.stamp = stamp
@@ -67,6 +69,7 @@ class AwsSystem:
             peers=self.router,
             hop_limit=config.server.interswarm.hop_limit,
             quotas=read_quotas(config.server),
+            observers=observers,
             tracer=self.watched.tracer,
         )
         self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,6 +14,7 @@ from mail.client.connection import read_json
 from mail.client.errors import InvalidRequest
 from mail.client.following import Followed
 from mail.client.messaging import Messaging, outgoing
+from mail.client.usage import add_usage
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -105,6 +107,29 @@ class MAILClient(Messaging):
         async with self._deadline("POST /task/cancel"):
             given = {"task_id": task_id, "reason": reason}
             return dict(read_json(await self._send("POST", "/task/cancel", body=given, headers=headers)))
+
+    async def get_usage(
+        self,
+        *,
+        task_id: str | None = None,
+        caller: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        per_task: bool = False,
+    ) -> JSONObject:
+        """What the language models behind the caller's tasks were paid (for admins: everybody's, or those of `caller`).
+
+        Of one task, or of those that began at `since` or later and before `until`, by agent, model and caller; with
+        `per_task`, of each task as well. The server answers for a thousand tasks at a time; their sum is returned.
+        """
+        period = {name: _moment(moment) for name, moment in (("since", since), ("until", until))}
+        query = _query({"task_id": task_id, "caller": caller, "per_task": per_task or None, **period})
+        async with self._deadline("GET /usage"):
+            answer: JSONObject = read_json(await self._send("GET", "/usage", query=query))
+            while answer["cursor"] is not None:
+                query["cursor"] = answer["cursor"]
+                answer = add_usage(answer, read_json(await self._send("GET", "/usage", query=query)))
+            return answer
 
     # ---------------------------------------------------------------------------------------------- threads
 
@@ -272,6 +297,11 @@ class MAILClient(Messaging):
         """POST the fields that are given."""
         body = {name: value for name, value in fields.items() if value is not None}
         return dict(await self._ask("POST", path, body=body))
+
+
+def _moment(moment: datetime | str | None) -> str | None:
+    """A time in ISO 8601; one without a zone is this computer's, as Python takes it."""
+    return moment.astimezone().isoformat() if isinstance(moment, datetime) else moment
 
 
 def _query(fields: Mapping[str, str | float | None]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from mail.core.peers import peer_of
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Cancellation, Task, TaskStatus, Transition
-from mail.core.usage import NO_USAGE, Usage
+from mail.core.usage import Usage
 from mail.errors import NotCancellable, Subject
 
 MAX_REASON = 1000
@@ -72,13 +72,14 @@ def is_discarded(task: Task, turn: Turn) -> bool:
     return task.cancellation is not None and turn.task.seq <= task.cancellation.seq
 
 
-def discard(task: Task, swarm: SwarmCore, turn: Turn, usage: Usage, stamp: Stamp) -> TaskChange:
+def discard(
+    task: Task, swarm: SwarmCore, turn: Turn, usage: Usage, models: Mapping[str, Usage], stamp: Stamp
+) -> TaskChange:
     """End a turn of a task that has been cancelled; its message stays, for when the task is resumed."""
     draft = Draft(task, swarm, stamp)
     draft.end_turn(turn, consume=False)
     if usage:
-        spent = task.usage.get(turn.mailbox, NO_USAGE) + usage
-        draft.updates |= {"usage": {**task.usage, turn.mailbox: spent}, "spent": task.spent + usage}
+        draft.updates |= task.charged(turn.mailbox, usage, models)
     extra = {"usage": usage.model_dump()} if usage else {}
     draft.emit(
         EventKind.TURN_DISCARDED,

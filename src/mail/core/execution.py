@@ -19,7 +19,7 @@ from mail.core.tasks import Checkpoint, Receipt
 from mail.core.tracing import NO_TRACER, Tracer
 from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
 from mail.core.turn_work import TurnReport, TurnWork
-from mail.core.usage import NO_USAGE, USAGE_METER, UsageMeter
+from mail.core.usage import USAGE_METER, UsageMeter
 from mail.errors import AgentUnavailable, StoreError
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,8 @@ class Execution(TurnWork):
         self._agent_seconds = 0.0
         self._at_work: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
-        self._meter = UsageMeter(turn.checkpoint.usage if turn.checkpoint else NO_USAGE)
+        earlier = turn.checkpoint
+        self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
 
     def interrupt(self) -> None:
         """Wait no longer for the agent and its actions."""
@@ -101,7 +102,7 @@ class Execution(TurnWork):
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason))
 
     def _failure(self, reason: str) -> AgentFailure:
-        return AgentFailure(reason, self._meter.spent)
+        return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model)
 
     async def _history(self) -> History:
         turn = self.turn
@@ -174,7 +175,11 @@ class Execution(TurnWork):
         finally:
             self._agent_seconds = clock() - begin
         return Checkpoint(
-            text=text, calls=tuple(calls), receipts=(None,) * len(calls), usage=self._meter.spent
+            text=text,
+            calls=tuple(calls),
+            receipts=(None,) * len(calls),
+            usage=self._meter.spent,
+            models=self._meter.spent_by_model,
         )
 
     def _messages(self, history: History) -> History:
@@ -210,10 +215,10 @@ class Execution(TurnWork):
                 receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
             else:
                 started = Receipt(state=Receipt.State.STARTED)
-                checkpoint = checkpoint.with_receipt(index, started, self._meter.spent)
+                checkpoint = checkpoint.with_receipt(index, started, self._meter)
                 await self._store.save_checkpoint(self.turn, checkpoint)
                 receipt = await self._run_action(action, call)
-            checkpoint = checkpoint.with_receipt(index, receipt, self._meter.spent)
+            checkpoint = checkpoint.with_receipt(index, receipt, self._meter)
         if unfinished:
             await self._store.save_checkpoint(self.turn, checkpoint)
         return checkpoint

@@ -63,10 +63,14 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Some tasks of an instance, newest first; `cursor` asks for the next page, None on the last."""
+    """Some tasks, newest first; `cursor` asks for the next page, None on the last.
+
+    They are in no order where `is_ordered` is False; what is on the next page may be newer then.
+    """
 
     tasks: list[Task]
     cursor: str | None
+    is_ordered: bool = True
 
 
 class Store(Protocol):
@@ -131,9 +135,17 @@ class Store(Protocol):
         ...
 
     async def list_tasks(
-        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> TaskPage:
-        """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make."""
+        """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make.
+
+        None: of everybody's. DynamoDB has no order of those, and a task that begins meanwhile may be missing.
+        """
         ...
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:

@@ -193,7 +193,7 @@ class StepExecution(Execution):
         failed = isinstance(output, AgentFailure)  # then what it has not read stays unread
         turn = replace(self.turn, along=()) if failed else self.turn
         settlement = StepSettlement(task, self._swarm, turn, self._stamp, mail)
-        settlement.charge(output.usage)
+        settlement.charge(output.usage, output.models)
         match output:
             case AgentFailure(reason):
                 settlement.agent_failed(reason)

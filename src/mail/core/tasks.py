@@ -10,7 +10,7 @@ Mail that is still in a mailbox when a task stops stays there: that is the stash
 makes it deliverable again.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from mail.core.once import Remembered
 from mail.core.peers import peer_of
 from mail.core.record import Record
 from mail.core.toolbox import NO_OFFER, Offer, Toolbox
-from mail.core.usage import NO_USAGE, Usage
+from mail.core.usage import NO_USAGE, Usage, UsageMeter, add_models
 
 
 class TaskStatus(StrEnum):
@@ -202,14 +202,15 @@ _REPLY = {"completion", "responses"}
 class Checkpoint(Record):
     """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None).
 
-    `usage` is what its models were paid so far, so that a turn which is taken up again still accounts for it. As data,
-    what the model said stands once in `replies`, and not in each of the calls that it made.
+    `usage` is what its models were paid so far, and `models` which of them, so that a turn which is taken up again
+    still accounts for it. As data, what the model said stands once in `replies`, and not in each of the calls that it made.
     """
 
     text: str | None
     calls: tuple[AgentToolCall, ...]
     receipts: tuple[Receipt | None, ...]
     usage: Usage = NO_USAGE
+    models: dict[str, Usage] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
     def _share_replies(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -236,10 +237,11 @@ class Checkpoint(Record):
             calls.append({**{name: value for name, value in call.items() if name != "reply"}, origin: reply})
         return {**{name: value for name, value in data.items() if name != "replies"}, "calls": calls}
 
-    def with_receipt(self, index: int, receipt: Receipt, usage: Usage | None = None) -> "Checkpoint":
+    def with_receipt(self, index: int, receipt: Receipt, meter: UsageMeter | None = None) -> "Checkpoint":
         """The checkpoint once the call at `index` has got so far, and models were paid so much (None: no more)."""
         receipts = (*self.receipts[:index], receipt, *self.receipts[index + 1 :])
-        return self.model_copy(update={"receipts": receipts, "usage": usage or self.usage})
+        spent = {} if meter is None else {"usage": meter.spent, "models": meter.spent_by_model}
+        return self.model_copy(update={"receipts": receipts, **spent})
 
 
 NO_MAIL = (0,) * len(Tier)
@@ -262,6 +264,7 @@ class Task(Record):
         exhausted: the seq of the notice that a limit is reached, once it is.
         used_up: which limit that is, in words.
         usage: per agent, what its models were paid, in all generations.
+        models: likewise per model (`mail.core.usage.add_models`).
         spent: what all of them were paid in this one.
         contacts: the other swarms that have a part in it, by name.
         asker: the other swarm from which this one got the task; None where its owner is a caller of this one.
@@ -315,6 +318,7 @@ class Task(Record):
     cancellation: Cancellation | None = None
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""
+    models: dict[str, Usage] = Field(default_factory=dict)
 
     def stored(self, exclude: Set[str] | None = None) -> str:
         """The task as stores keep it, in JSON: what is as it is at first is left out, as every commit writes it."""
@@ -334,6 +338,14 @@ class Task(Record):
             "answers": (),
             "toolbox": None,
             "notes": {},
+        }
+
+    def charged(self, agent: str, usage: Usage, models: Mapping[str, Usage]) -> dict[str, Any]:
+        """What changes when the models behind an agent are paid so much, in sum and by model."""
+        return {
+            "usage": {**self.usage, agent: self.usage.get(agent, NO_USAGE) + usage},
+            "models": add_models(self.models, models),
+            "spent": self.spent + usage,
         }
 
     def lends(self, agent: str) -> Toolbox | None:

@@ -9,7 +9,7 @@ Rules first (SPEC, section 5):
 - a running task without any mail would hang: it is nudged once, and then ended.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mail.core.agents import AgentCore, History, SwarmCore
@@ -27,17 +27,21 @@ from mail.core.prompt import render_message
 from mail.core.stall import prevent_stall
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Receipt, Task
-from mail.core.usage import NO_USAGE, Usage
+from mail.core.usage import NO_MODELS, NO_USAGE, Usage
 from mail.core.verbs import Verbs
 from mail.errors import AgentFault, Subject, ToolCallFault
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFailure:
-    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same."""
+    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same.
+
+    `models` is the same by model.
+    """
 
     reason: str
     usage: Usage = NO_USAGE
+    models: Mapping[str, Usage] = NO_MODELS
 
 
 TurnOutput = Checkpoint | AgentFailure
@@ -57,9 +61,9 @@ def settle(
     `mail` is what has been sent in the task, for forms that need it.
     """
     if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, stamp)
+        return discard(task, swarm, turn, output.usage, output.models, stamp)
     settlement = Settlement(task, swarm, turn, stamp, mail)
-    settlement.charge(output.usage)
+    settlement.charge(output.usage, output.models)
     match output:
         case AgentFailure(reason):
             settlement.agent_failed(reason)
@@ -169,14 +173,10 @@ class Settlement:
         self._last_reasoning: str | None = None
         self._unannounced = NO_USAGE
 
-    def charge(self, usage: Usage) -> None:
+    def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
         if usage:
-            spent = self.task.usage.get(self.name, NO_USAGE) + usage
-            self.draft.updates |= {
-                "usage": {**self.task.usage, self.name: spent},
-                "spent": self.task.spent + usage,
-            }
+            self.draft.updates |= self.task.charged(self.name, usage, models)
             self._unannounced = usage
 
     def agent_failed(self, reason: str) -> None:

@@ -3,7 +3,9 @@
 Whatever calls a model says so with `report_usage`. The engine listens while a turn runs, in `USAGE_METER`.
 """
 
+from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Self
 
 from mail.core.record import Record
@@ -43,6 +45,25 @@ class Usage(Record):
 
 NO_USAGE = Usage()
 
+NO_MODELS: Mapping[str, Usage] = MappingProxyType({})
+
+MANY_MODELS = 32
+"""How many models a task tells apart: agents may choose names as they like, and every commit writes them."""
+
+OTHER_MODELS = "other"
+"""Under which name the rest is kept: what comes after those, and what was reported without a name."""
+
+
+def add_models(spent: Mapping[str, Usage], more: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Both together, by model: those that are known first, MANY_MODELS at most, and the rest under OTHER_MODELS."""
+    sums = dict(spent)
+    for model, usage in more.items():
+        name = model or OTHER_MODELS
+        if name not in sums and len(sums.keys() - {OTHER_MODELS}) >= MANY_MODELS:
+            name = OTHER_MODELS
+        sums[name] = sums.get(name, NO_USAGE) + usage
+    return sums
+
 
 class UsageMeter:
     """Adds up what is reported while it listens.
@@ -52,9 +73,17 @@ class UsageMeter:
         models: what has been reported to it, by model; empty for a model without a name.
     """
 
-    def __init__(self, spent: Usage = NO_USAGE) -> None:
+    def __init__(self, spent: Usage = NO_USAGE, models: Mapping[str, Usage] = NO_MODELS) -> None:
+        """It goes on from what earlier runs of a turn have come to, in sum and by model."""
         self.spent = spent
         self.models: dict[str, Usage] = {}
+        unnamed = {OTHER_MODELS: spent} if spent else {}  # an earlier version kept no models
+        self._earlier = models or unnamed
+
+    @property
+    def spent_by_model(self) -> dict[str, Usage]:
+        """What it has come to so far by model, in earlier runs of the turn as well."""
+        return add_models(self._earlier, self.models)
 
     def add(self, usage: Usage, model: str = "") -> None:
         """Take in one report."""

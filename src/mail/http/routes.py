@@ -12,12 +12,14 @@ from mail.http import (
     task_routes,
     threads_routes,
     ui_routes,
+    usage_routes,
 )
 
 ROUTERS = (
     message_routes.router,
     task_routes.router,
     cancel_routes.router,
+    usage_routes.router,
     threads_routes.router,
     server_routes.router,
     metrics_routes.router,

@@ -288,6 +288,9 @@ class TaskUsage(Answered):
 
     total: Usage
     agents: dict[str, Usage] = Field(description="Per agent that has called a model.")
+    models: dict[str, Usage] = Field(
+        description="Per model; `other` for those without a name, and for those past the first 32."
+    )
 
 
 class CancelledTask(Answered):

@@ -126,7 +126,12 @@ class DynamoDBStore:
         return max(after, seq)
 
     async def list_tasks(
-        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> TaskPage:
         return await self._index.page(instance, status, limit, cursor)
 

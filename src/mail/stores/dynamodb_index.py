@@ -44,17 +44,22 @@ class TaskIndex:
         self._reader = reader
 
     async def page(
-        self, instance: str, status: TaskStatus | None, limit: int, cursor: str | None
+        self, instance: str | None, status: TaskStatus | None, limit: int, cursor: str | None
     ) -> TaskPage:
-        """Some tasks of an instance, newest first. Raises BadRequest for a cursor that is not this instance's."""
+        """Some tasks of an instance, newest first; of all, in no order, where that is None.
+
+        Raises BadRequest for a cursor that is not this instance's.
+        """
         start = None if cursor is None else _read_cursor(instance, cursor)
         tasks: list[Task] = []
         async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
             async for task in newest:
                 tasks.append(task)
                 if len(tasks) > limit:
-                    return TaskPage(tasks[:limit], _make_cursor(tasks[limit - 1]))
-        return TaskPage(tasks, None)
+                    return TaskPage(
+                        tasks[:limit], _make_cursor(instance, tasks[limit - 1]), instance is not None
+                    )
+        return TaskPage(tasks, None, instance is not None)
 
     async def ready(self, quiet_since: str | None) -> list[Token]:
         """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
@@ -86,9 +91,9 @@ class TaskIndex:
         return len({task_key(name).instance for name in await self._running_partitions(None)})
 
     async def _newest(
-        self, instance: str, status: TaskStatus | None, start: Item | None, at_once: int
+        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[Task]:
-        """An instance's tasks from `start` on, newest first; `at_once` are read at a time."""
+        """An instance's tasks from `start` on, newest first, or everybody's; `at_once` are read at a time."""
         async with aclosing(self._rows(instance, status, start, at_once)) as pages:
             async for page in pages:
                 for rows in batched(page, at_once):
@@ -101,22 +106,20 @@ class TaskIndex:
                             yield await self._reader.task(item)
 
     def _rows(
-        self, instance: str, status: TaskStatus | None, start: Item | None, at_once: int
+        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[list[Item]]:
-        condition, values = "#instance = :instance", {":instance": string(instance)}
-        choice: dict[str, Any] = {"Limit": at_once}
+        choice: dict[str, Any] = {"IndexName": TASKS_INDEX, "Limit": at_once}
+        values: Item = {}
+        if instance is not None:
+            choice |= {"ScanIndexForward": False, "KeyConditionExpression": "#instance = :instance"}
+            values[":instance"] = string(instance)
         if status is not None:
-            choice = {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
+            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
             values[":status"] = string(status)
-        return self._table.query(
-            start,
-            IndexName=TASKS_INDEX,
-            ScanIndexForward=False,
-            KeyConditionExpression=condition,
-            ExpressionAttributeNames=names(condition + choice.get("FilterExpression", "")),
-            ExpressionAttributeValues=values,
-            **choice,
-        )
+        if values:
+            said = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
+            choice |= {"ExpressionAttributeNames": names(said), "ExpressionAttributeValues": values}
+        return (self._table.scan if instance is None else self._table.query)(start, **choice)
 
     async def _running(self, until: float | None = None) -> list[Task]:
         """The tasks that there is work for, or the running ones with a deadline up to `until`."""
@@ -156,13 +159,15 @@ class TaskIndex:
         return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
 
 
-def _make_cursor(task: Task) -> str:
-    """Where the page after this task starts. It holds a checksum with the instance, to be told from another's."""
+def _make_cursor(listed: str | None, task: Task) -> str:
+    """Where the page after this task starts. It holds a checksum with the listed instance, to be told from another's."""
     place = f"{task.started}#{task.task_id}"
-    return urlsafe_b64encode((_checksum(task.instance, place) + place).encode()).decode()
+    if listed is None:
+        place += f"#{task.instance}"
+    return urlsafe_b64encode((_checksum(listed, place) + place).encode()).decode()
 
 
-def _read_cursor(instance: str, cursor: str) -> Item:
+def _read_cursor(listed: str | None, cursor: str) -> Item:
     """The inverse of `_make_cursor`, as the index wants it."""
     try:
         text = urlsafe_b64decode(cursor).decode()
@@ -170,7 +175,10 @@ def _read_cursor(instance: str, cursor: str) -> Item:
         text = ""
     place = text[CHECKSUM_LENGTH:]
     started, _, task_id = place.partition("#")
-    if not task_id or text[:CHECKSUM_LENGTH] != _checksum(instance, place):
+    instance = listed
+    if listed is None:
+        task_id, _, instance = task_id.partition("#")
+    if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, place):
         raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
     return {
         **key_of((partition(TaskKey(instance, task_id)), META)),
@@ -179,5 +187,5 @@ def _read_cursor(instance: str, cursor: str) -> Item:
     }
 
 
-def _checksum(instance: str, place: str) -> str:
-    return sha256(f"{instance}\n{place}".encode()).hexdigest()[:CHECKSUM_LENGTH]
+def _checksum(listed: str | None, place: str) -> str:
+    return sha256(f"{listed or ''}\n{place}".encode()).hexdigest()[:CHECKSUM_LENGTH]

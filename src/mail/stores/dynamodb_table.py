@@ -82,11 +82,20 @@ class DynamoDBTable:
             arguments["Limit"] = limit
         return self.query(**arguments)
 
-    async def query(self, start: Item | None = None, **arguments: Any) -> AsyncGenerator[list[Item]]:
+    def query(self, start: Item | None = None, **arguments: Any) -> AsyncGenerator[list[Item]]:
         """The pages of a query, from behind the row that `start` names."""
+        return self._pages("query", start, arguments)
+
+    def scan(self, start: Item | None = None, **arguments: Any) -> AsyncGenerator[list[Item]]:
+        """Likewise of all there is in an index, in no order."""
+        return self._pages("scan", start, arguments)
+
+    async def _pages(
+        self, verb: str, start: Item | None, arguments: dict[str, Any]
+    ) -> AsyncGenerator[list[Item]]:
         while True:
             place = {} if start is None else {"ExclusiveStartKey": start}
-            answer = await self._client.call("query", TableName=self.name, **arguments, **place)
+            answer = await self._client.call(verb, TableName=self.name, **arguments, **place)
             yield answer["Items"]
             start = answer.get("LastEvaluatedKey")
             if start is None:

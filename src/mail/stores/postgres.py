@@ -136,13 +136,19 @@ class PostgresStore:
             return max(after, seq)
 
     async def list_tasks(
-        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> TaskPage:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+        whose: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            "SELECT born, state FROM mail.tasks WHERE instance = %(instance)s AND born < %(cursor)s"
-            " AND (%(status)s::text IS NULL OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
+            f"SELECT born, state FROM mail.tasks WHERE {whose} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
                 "cursor": int(cursor or LAST_BORN),
@@ -169,7 +175,7 @@ class PostgresStore:
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = await self._sql.fetch(
-            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS running",
+            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS counted",
             (instance, upto),
         )
         return int(count)

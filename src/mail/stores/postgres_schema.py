@@ -40,6 +40,7 @@ CREATE TABLE mail.tasks (
     state text NOT NULL
 ) WITH (fillfactor = 60);
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
+CREATE INDEX tasks_in_order ON mail.tasks (born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
 CREATE TABLE mail.inbox (

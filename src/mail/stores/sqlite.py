@@ -139,14 +139,19 @@ class SQLiteStore:
         return max(after, self._get(key).task.seq)
 
     async def list_tasks(
-        self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> TaskPage:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
             raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+        whose, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
-            "SELECT id FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
-            " ORDER BY id DESC LIMIT ?",
-            (instance, int(cursor or LAST_ROW), status, status, limit + 1),
+            f"SELECT id FROM tasks WHERE {whose} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
+            (*values, int(cursor or LAST_ROW), status, status, limit + 1),
         )
         tasks = [self._state(row) for (row,) in rows[:limit]]
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)

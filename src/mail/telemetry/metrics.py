@@ -114,7 +114,7 @@ class PrometheusMetrics(Observer):
         self._turn_seconds.labels(agent).observe(seconds)
         self._agent_seconds.labels(agent).observe(report.agent_seconds)
         for model, usage in report.models.items():
-            labels = (agent, self._model(model))
+            labels = (agent, self._model(model or OTHER))
             self._calls.labels(*labels).inc(usage.calls)
             self._input.labels(*labels).inc(usage.input_tokens)
             self._cached.labels(*labels).inc(usage.cached_tokens)

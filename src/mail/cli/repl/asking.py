@@ -243,6 +243,22 @@ async def watch(session: Session, given: Namespace) -> None:
         _show_end(session, stream.task_id, shown.status)
 
 
+async def usage(session: Session, given: Namespace) -> None:
+    """`GET /usage`."""
+    from mail.cli.usage_records import By, ask_usage, show_usage
+
+    by = By(given.by)
+    answer = await ask_usage(
+        session.client,
+        by,
+        task_id=given.task_id,
+        caller=given.caller,
+        since=given.since,
+        until=given.until,
+    )
+    session.output.result(answer, lambda: show_usage(answer, by, session.output))
+
+
 def _which_task(session: Session, given: Namespace) -> str:
     task_id = given.task_id or session.last_task
     if task_id is None:

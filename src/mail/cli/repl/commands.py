@@ -20,6 +20,7 @@ from mail.cli.repl.arguments import (
 )
 from mail.cli.repl.session import Session
 from mail.cli.status import Status
+from mail.cli.usage_records import By
 
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
@@ -156,6 +157,18 @@ COMMANDS: tuple[Command, ...] = (
         "show a task's events as they happen",
         asking.watch,
         (_WHICH_TASK, flag("--after", help="only the events past the one with this id", type=int)),
+    ),
+    Command(
+        "usage",
+        "show what the language models behind your tasks were paid",
+        asking.usage,
+        (
+            flag("--by", help="what to tell apart (agent)", choices=tuple(By), default=By.AGENT.value),
+            flag("--task-id", help="only this task", completes=Completes.TASK),
+            flag("--caller", help="only this caller's tasks, as role:id (admin)"),
+            flag("--since", help="only tasks that began at this time or later: a date, or 7d, 12h, 30m"),
+            flag("--until", help="only tasks that began before this time"),
+        ),
     ),
     Command(
         "threads",

@@ -14,7 +14,7 @@ const NARROW = matchMedia("(max-width: 50rem)");
 
 const COLUMNS = { calls: "calls", input_tokens: "in", cached_tokens: "cached", output_tokens: "out", reasoning_tokens: "reasoning", cost: "cost in $" };
 
-function usageTable({ total, agents }) {
+function usageTable({ total, agents, models }) {
   const row = (name, usage, tag) =>
     h("tr", {}, h("th", { scope: "row" }, name), Object.keys(COLUMNS).map((column) => h(tag, {}, String(usage[column] ?? 0))));
   return h(
@@ -22,6 +22,12 @@ function usageTable({ total, agents }) {
     {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "agent"), Object.values(COLUMNS).map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, Object.entries(agents).map(([name, usage]) => row(name, usage, "td")), row("all", total, "td")),
+    h(
+      "tbody",
+      {},
+      h("tr", {}, h("th", { scope: "rowgroup", colspan: Object.keys(COLUMNS).length + 1 }, "by model")),
+      Object.entries(models).map(([name, usage]) => row(name, usage, "td")),
+    ),
   );
 }
 

@@ -1,0 +1,159 @@
+"""`mail usage`, against a server whose agents are language models: litellm's prices, of a stand-in for the provider."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.llm_stub import LLMStub, Tokens, call, reply
+from support.server_process import MAIL, PATIENCE, ServerProcess, environment, run_mail
+from support.terminal import Terminal
+
+from mail.cli.usage_records import read_moment
+
+PRICED, UNPRICED = "openai/gpt-5-mini", "openai/gpt-of-tomorrow"
+COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
+"""Of one call: what litellm's table says of tokens read, read from the cache, and written."""
+
+
+def agent(name: str, llm: str, *others: str) -> dict[str, object]:
+    kind = "supervisor:LiteLLMSupervisorFunction" if name == "supervisor" else "base:LiteLLMAgentFunction"
+    supervises = name == "supervisor"
+    return {
+        "name": name,
+        "factory": f"python::mail.factories.{kind}",
+        "comm_targets": list(others),
+        "enable_entrypoint": supervises,
+        "can_complete_tasks": supervises,
+        "agent_params": {"llm": llm, "system": f"You are the {name}.", "tool_format": "completions"},
+    }
+
+
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with two tasks that have called models."""
+    folder = tmp_path_factory.mktemp("paid")
+    agents = [agent("supervisor", PRICED, "worker"), agent("worker", UNPRICED, "supervisor")]
+    swarm = {"name": "paid", "version": "1", "entrypoint": "supervisor", "agents": agents}
+    (folder / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
+    tokens = Tokens(input=1000, output=100, cached=400)
+    ask = call("send_request", target="worker", subject="s", body="b")
+    done = call("task_complete", finish_message="fine")
+    with LLMStub() as stub, ServerProcess(folder, "--swarm-name", "paid", env=stub.environ) as server:
+        stub.script(
+            reply(ask, call("await_message", reason="r"), tokens=tokens),
+            reply(done, tokens=tokens),
+            reply(done, tokens=tokens),
+            to="You are the supervisor",
+        )
+        answer = call("send_response", target="supervisor", subject="s", body="b")
+        stub.script(reply(answer, tokens=tokens), to="You are the worker")
+        server.ask("hello", task_id="long")
+        server.ask("hello", task_id="short")
+        assert stub.complaints == []
+        yield server
+
+
+def run_usage(server: ServerProcess, folder: Path, *flags: str, role: str = "user") -> list[list[str]]:
+    env = {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
+    done = run_mail("usage", *flags, cwd=folder, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def usd(calls: int) -> str:
+    return f"{calls * COST:.4f}"
+
+
+def test_by_agent(paid: ServerProcess, tmp_path: Path) -> None:
+    assert run_usage(paid, tmp_path) == [
+        ["supervisor", "3", "3000", "1200", "300", usd(3), "0"],
+        ["worker", "1", "1000", "400", "100", "0.0000", "1"],
+        ["all", "4", "4000", "1600", "400", usd(3), "1"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "calls"),
+    [
+        ("model", {PRICED: "3", UNPRICED: "1", "all": "4"}),
+        ("caller", {"user:user@paid": "4", "all": "4"}),
+        ("task", {"long": "3", "short": "1", "all": "4"}),
+    ],
+)
+def test_by_others(paid: ServerProcess, tmp_path: Path, by: str, calls: dict[str, str]) -> None:
+    assert {row[0]: row[1] for row in run_usage(paid, tmp_path, "--by", by)} == calls
+
+
+def test_of_some_tasks(paid: ServerProcess, tmp_path: Path) -> None:
+    assert run_usage(paid, tmp_path, "--task-id", "short")[-1][1] == "1"
+    assert run_usage(paid, tmp_path, "--since", "7d")[-1][1] == "4"
+    assert run_usage(paid, tmp_path, "--until", "1h")[-1][1] == "0"
+    assert run_usage(paid, tmp_path, "--caller", "user:user", role="admin")[-1][1] == "4"
+    assert run_usage(paid, tmp_path, role="admin")[-1][1] == "4"
+
+
+def test_as_json(paid: ServerProcess, tmp_path: Path) -> None:
+    (row,) = run_usage(paid, tmp_path, "--json")
+    answer = json.loads(row[0])
+    assert (answer["tasks"], answer["cursor"]) == (2, None)
+    assert answer["models"][PRICED]["cost"] == pytest.approx(3 * COST)
+    assert answer["total"]["unpriced_calls"] == 1
+
+
+def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> None:
+    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
+    for flags, code, told in (
+        (("--since", "soon"), 1, "ISO 8601"),
+        (("--caller", "admin:admin"), 1, "for the role admin"),
+        (("--task-id", "gone"), 1, "no task"),
+        (("--by", "hour"), 2, "hour"),
+    ):
+        done = run_mail("usage", *flags, cwd=tmp_path, env=env)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert told in done.stderr
+
+
+def test_at_a_terminal(paid: ServerProcess, tmp_path: Path) -> None:
+    env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
+    with Terminal("usage", "--by", "model", cwd=tmp_path, env=env) as terminal:
+        assert terminal.end() == 0
+    lines = terminal.shown.splitlines()
+    assert lines[0].split("  ")[0] == "model"
+    assert lines[-1] == "2 tasks; 1 call of models without a known price not included"
+    with Terminal("usage", "--until", "1h", cwd=tmp_path, env=env) as terminal:
+        assert terminal.end() == 0
+    assert terminal.shown.splitlines() == ["0 tasks, and no calls of models"]
+
+
+def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
+    lines = "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing"
+    done = subprocess.run(
+        [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]],
+        cwd=tmp_path, env=environment(), input=lines, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
+    assert [row[:2] for row in rows] == [
+        [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],
+        ["long", "3"], ["all", "3"],
+    ]  # fmt: skip
+    assert "usage" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("7d", "2026-01-24T12:00:00+00:00"),
+        ("2w", "2026-01-17T12:00:00+00:00"),
+        ("90m", "2026-01-31T10:30:00+00:00"),
+        ("12h", "2026-01-31T00:00:00+00:00"),
+        ("9999w", "1834-06-14T12:00:00+00:00"),
+        ("2026-01-01", "2026-01-01"),
+        ("7 days", "7 days"),
+        (None, None),
+    ],
+)
+def test_moments(text: str | None, moment: str | None) -> None:
+    assert read_moment(text, datetime(2026, 1, 31, 12, tzinfo=UTC)) == moment

@@ -1,0 +1,153 @@
+"""What functions tell of themselves: metrics in the log, with tokens and costs of real model calls, and spans."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from function_stage import Stage
+from support.lambda_runtime import LambdaRuntime
+from support.llm_stub import LLMStub, Tokens, call, reply
+
+from mail.core.tasks import TaskStatus
+from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
+
+PATIENCE = 60.0
+
+MODEL = "openai/gpt-5-mini"
+COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
+"""Of one call: what litellm's table says of tokens read, read from the cache, and written."""
+
+SWARM = [
+    {
+        "name": "example-no-proxy",
+        "version": "1.0.0",
+        "entrypoint": "supervisor",
+        "agents": [
+            {
+                "name": "supervisor",
+                "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+                "comm_targets": [],
+                "enable_entrypoint": True,
+                "can_complete_tasks": True,
+                "agent_params": {"llm": MODEL, "system": "Answer.", "tool_format": "completions"},
+            }
+        ],
+    }
+]
+
+
+def sums(records: list[dict[str, Any]], *dimensions: str) -> dict[tuple[str, ...], float]:
+    """Per metric, and value of each dimension but the service, what CloudWatch makes of a log."""
+    found: dict[tuple[str, ...], float] = {}
+    for record in records:
+        for directive in record.get("_aws", {}).get("CloudWatchMetrics", ()):
+            if ["service", *dimensions] not in directive["Dimensions"]:
+                continue
+            for name in (metric["Name"] for metric in directive["Metrics"]):
+                value = record[name]
+                key = (name, *(record[dimension] for dimension in dimensions))
+                found[key] = found.get(key, 0) + (sum(value) if isinstance(value, list) else value)
+    return found
+
+
+def ask(stage: Stage, task_id: str, **fields: Any) -> None:
+    event = stage.request(
+        "message", body={"body": "hi", "task_id": task_id, **fields}, prefer="respond-async"
+    )
+    assert stage.invoke("message", event)["statusCode"] == 202
+
+
+def test_a_turn_of_a_model_is_measured(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_text('[server.swarm]\nname = "example-no-proxy"\nsource = "swarms.json"\n')
+    (tmp_path / "swarms.json").write_text(json.dumps(SWARM))
+    tokens = Tokens(input=1000, output=100, cached=400)
+    with LLMStub() as stub:
+        stub.script(
+            reply(call("help"), tokens=tokens),
+            reply(call("task_complete", finish_message="42"), tokens=tokens),
+        )
+        function = stage.function("turn", root=tmp_path, timeout=60)
+        with LambdaRuntime(function, {**stage.environment, **stub.environ}) as running:
+            ask(stage, "costly")
+            for record in stage.records():
+                assert running.invoke({"Records": [record]}) == {"batchItemFailures": []}
+                stage.delete(record)
+            records = running.records
+        assert stub.complaints == []
+    task = stage.load("costly")
+    assert task.status is TaskStatus.COMPLETED
+    assert task.models.keys() == {MODEL}
+    assert task.models[MODEL].cost == pytest.approx(2 * COST)
+    told = sums(records)
+    expected = {"Turns": 2, "ModelCalls": 2, "InputTokens": 2000, "CachedTokens": 800, "OutputTokens": 200}
+    assert {name: told[name,] for name in expected} == expected
+    assert told["CostUsd",] == pytest.approx(2 * COST)
+    assert sums(records, "model")["CostUsd", MODEL] == pytest.approx(2 * COST)
+    assert told["TasksEnded",] == 1
+    assert sums(records, "status") == {("TasksEnded", "completed"): 1}
+
+    usage = json.loads(stage.invoke("tasks", stage.request("tasks", path="/usage"))["body"])
+    assert usage["models"][MODEL]["cost"] == pytest.approx(2 * COST)
+    admin = stage.request(
+        "tasks", path="/usage", authorization=f"Bearer {stage.key('admin', 'root')}", query="per_task=true"
+    )
+    everybody = json.loads(stage.invoke("tasks", admin)["body"])
+    assert "costly" in {each["task_id"] for each in everybody["per_task"]}
+
+
+def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
+    before = len(stage.running("message").records)
+    ask(stage, "begun")
+    assert sums(stage.running("message").records[before:]) == {("TasksBegun",): 1}
+    stage.work_off()
+
+
+@pytest.fixture
+def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """The streaming function, as `layers/run.sh` starts it, and the receiver of its spans."""
+    pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
+    if stage.code == "built":
+        pytest.skip("the layers hold no OpenTelemetry")
+    from support.otlp import Receiver
+
+    function = stage.function("stream")
+    port = free_port()
+    server = ("-m", "uvicorn", "handlers.stream:app", "--host", LOOPBACK, "--port", str(port))
+    path = ":".join(map(str, (function.root, *function.interpreter.path)))
+    with Receiver().running() as receiver:
+        traces = {
+            "MAIL_TRACES": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "3600000",  # nothing is sent but by a flush
+        }
+        process = KeptProcess(
+            [str(function.interpreter.python), *server],
+            env={**system_environment(), **stage.environment, **traces, "PYTHONPATH": path},
+            cwd=function.root,
+        )
+        with process:
+            process.wait_until(lambda: listens(port), seconds=PATIENCE, name="uvicorn")
+            yield f"http://{LOOPBACK}:{port}", receiver
+
+
+def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
+    stage: Stage, traced_url: tuple[str, Any]
+) -> None:
+    url, receiver = traced_url
+    headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
+    assert httpx.get(f"{url}/whoami", headers=headers, timeout=PATIENCE).status_code == 200
+    assert receiver.of("GET /whoami")
+    worker = threading.Thread(target=stage.work_off)
+    body = {"body": "what is 2**10", "task_id": "traced", "stream": True}
+    with httpx.stream("POST", f"{url}/message", json=body, headers=headers, timeout=PATIENCE) as response:
+        lines = response.iter_lines()
+        assert next(lines)
+        worker.start()
+        assert "event: task_complete" in list(lines)
+    worker.join()
+    ((_, span),) = receiver.of("POST /message")
+    assert stage.load("traced").traceparent.split("-")[1] == span.trace_id.hex()

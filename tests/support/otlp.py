@@ -1,0 +1,56 @@
+"""A receiver of traces, as OpenTelemetry's SDK sends them. Needs the extra `otel`."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+class Receiver:
+    """Takes spans by OTLP over HTTP on a loopback port."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Any]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                request = ExportTraceServiceRequest.FromString(body)
+                for resource in request.resource_spans:
+                    (service,) = (
+                        each.value.string_value
+                        for each in resource.resource.attributes
+                        if each.key == "service.name"
+                    )
+                    for scope in resource.scope_spans:
+                        receiver.spans += [(service, span) for span in scope.spans]
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def running(self) -> Iterator["Receiver"]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def of(self, name: str) -> list[tuple[str, Any]]:
+        return [(service, span) for service, span in self.spans if span.name == name]
