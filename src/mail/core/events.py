@@ -28,6 +28,7 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
+    DEAD_LETTER = "dead_letter"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
