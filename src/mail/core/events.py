@@ -29,6 +29,8 @@ class EventKind(StrEnum):
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
     DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
+    DEAD_LETTER_DISCARDED = "dead_letter_discarded"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
