@@ -15,6 +15,9 @@ from mail.errors import BadRequest, LeaseLost
 
 REASON = "its turn could not be run, again and again; the server's log says more"
 
+RECEIVES = 5
+"""How often a token is received before it comes here: `maxReceiveCount` in `template.yaml`."""
+
 logger = logging.getLogger("mail.handlers.dead_letter")
 
 _loop = make_loop()
@@ -43,7 +46,7 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     _loop.run_until_complete(_system.served.refresh())
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
-        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds)
+        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
