@@ -22,7 +22,6 @@ logger = logging.getLogger("mail.handlers.dead_letter")
 
 _loop = make_loop()
 _system = make_system()
-_metrics = telemetry.make_metrics()
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
@@ -30,10 +29,7 @@ _processor.raise_on_entire_batch_failure = False
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Give up a turn per record; one that somebody runs at this moment stays, to be looked at again."""
     telemetry.begin_invocation(context)
-    try:
-        return process_partial_response(event, _give_up, _processor, context)
-    finally:
-        _metrics.flush_metrics()
+    return process_partial_response(event, _give_up, _processor, context)
 
 
 def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
@@ -52,4 +48,3 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.COMMITTED:
         logger.error("task %s: gave up a turn of %s", key.task_id, mailbox)
-        _metrics.add_metric("DeadLetters", "Count", 1)

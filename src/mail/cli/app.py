@@ -6,7 +6,20 @@ from typing import TextIO
 
 import typer
 
-from mail.cli import client, database, demo, local_aws, ping, register, server, task, threads, token, version
+from mail.cli import (
+    client,
+    database,
+    dead_letter,
+    demo,
+    local_aws,
+    ping,
+    register,
+    server,
+    task,
+    threads,
+    token,
+    version,
+)
 from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
 
@@ -28,6 +41,7 @@ app.command("register")(register.register)
 app.command("inbox")(threads.inbox)
 app.command("thread")(threads.thread)
 app.add_typer(task.app, name="task")
+app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(token.app, name="token")
 
 
