@@ -46,6 +46,8 @@ def test_list(dead: ServerProcess, tmp_path: Path) -> None:
     assert (letter["seq"], letter["caller"]) == (int(seq), caller)
     assert run(dead, tmp_path, "list", "--caller", caller, role="admin").stdout == done.stdout
     assert run(dead, tmp_path, "list", "--task", letter["task_id"]).stdout == done.stdout
+    shown = run_mail("task", "show", letter["task_id"], cwd=tmp_path, env=env(dead, "user")).stdout
+    assert "dead        1 messages could not be processed" in shown
     denied = run(dead, tmp_path, "list", "--caller", "user:bob@other")
     assert (denied.returncode, denied.stdout) == (1, "")
     assert "only admins" in denied.stderr
