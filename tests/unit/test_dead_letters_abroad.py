@@ -11,7 +11,7 @@ from support.swarms import build_agent, build_swarm
 from mail.core import outbound
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
-from mail.core.dead_letters import DeadLetter
+from mail.core.dead_letters import DeadLetter, read_letters, redrive, with_messages
 from mail.core.events import EventKind
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.redriving import letters_of, redrive_letters
@@ -129,6 +129,23 @@ async def test_a_persons_task_that_failed_goes_on_and_is_answered() -> None:
     assert task.status is TaskStatus.COMPLETED
     assert task.dead == ()
     assert task.requests == ()
+
+
+async def test_nothing_is_asked_of_others_for_a_cancelled_task() -> None:
+    async with Federation(asking(ask_then_tell, "worker@b"), answering()) as both:
+        both.trouble = Line(PeerRefused("403: not you"))
+        rig = both["a"]
+        outcome = await rig.ask("hello")
+        task = await loaded(rig, outcome.key)
+        events = await rig.store.read_events(outcome.key)
+        dead = with_messages(read_letters(task, events), events)
+        cancelled = task.model_copy(update={"status": TaskStatus.CANCELLED})
+        change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.stamp)
+        assert change is None
+        assert "was cancelled" in refused.refusal
+        change, (redriven,) = redrive(task, dead, rig.swarm, ADMIN, rig.stamp)
+        assert change is not None
+        assert redriven.seq == change.deliveries[0].seq
 
 
 async def test_what_a_swarm_has_refused_may_be_refused_again() -> None:

@@ -5,7 +5,7 @@ A dead letter is an event of its task (`Draft.bury`); the task knows which of th
 | it was for | redriven |
 | --- | --- |
 | an agent | it enters the mailbox again; a failed task goes on, one that has stopped otherwise keeps it until it is resumed |
-| another swarm | it is delivered, as if for the first time; the answer to a request is awaited again |
+| another swarm | it is delivered, as if for the first time, save in a cancelled task; the answer is awaited again |
 | a webhook | its events are delivered again |
 | anybody | or it is discarded: it only leaves the list |
 
@@ -22,7 +22,7 @@ from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
 from mail.core.hints import did_you_mean
 from mail.core.intake import go_on
-from mail.core.limits import ANSWER_SECONDS
+from mail.core.limits import ANSWER_SECONDS, Limits
 from mail.core.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.outbound import ask_everyone, id_of
 from mail.core.peers import ALL_PEERS, peer_of
@@ -131,7 +131,7 @@ def redrive(
     """
     draft = Draft(task, swarm, stamp)
     left = [letter for letter in letters if letter.seq in task.dead]
-    refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, swarm))}
+    refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
     again = [
         letter for letter in reversed(left) if letter.seq not in refusals
     ]  # in the order of their burial
@@ -146,6 +146,8 @@ def redrive(
             _rewind(draft, letter)
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
         go_on(draft)
+        limits: Limits = draft.updates["limits"]
+        draft.updates["limits"] = limits.within(limits.budget, stamp.now().timestamp())
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
     outcomes = [
         Redriven(letter, refusal=refusals[letter.seq])
@@ -159,7 +161,7 @@ def redrive(
     return draft.seal(), outcomes
 
 
-def _refusal(letter: DeadLetter, swarm: SwarmCore) -> str:
+def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
     """Why a letter can't be redriven; empty where it can."""
     mailbox = letter.mailbox
     if mailbox.startswith(WEBHOOK_MARK):
@@ -168,6 +170,8 @@ def _refusal(letter: DeadLetter, swarm: SwarmCore) -> str:
         return "its message is not kept any more"
     if peer_of(mailbox) is None and mailbox not in swarm.agents:
         return f"swarm {swarm.name!r} has no agent {mailbox!r} any more{did_you_mean(mailbox, swarm.agents)}"
+    if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
+        return "the task was cancelled, and another swarm would work on it all the same; resume it first"
     return ""
 
 
