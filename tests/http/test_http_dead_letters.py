@@ -94,6 +94,9 @@ async def test_one_is_redriven_and_gone_from_the_list(server: HTTPServer, superv
         return bool((await server.task("t"))["status"] == "completed")
 
     await eventually(is_completed)
+    threads = await server.client.get("/threads/t", headers=server.headers("user"))
+    bodies = [entry["message"]["body"] for entry in threads.json()["conversation"]]
+    assert bodies.count("hello t") == 1
     again = await post(server, "redrive", task_id="t", seq=line["seq"])
     assert again.status_code == 404
     assert "has been redriven or discarded" in again.json()["detail"]

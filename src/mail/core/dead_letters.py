@@ -19,7 +19,7 @@ from mail.core.address import Principal, parse_agent_address
 from mail.core.agents import SwarmCore
 from mail.core.change import TaskChange
 from mail.core.draft import Draft
-from mail.core.events import Event, EventKind
+from mail.core.events import REDRIVES, Event, EventKind
 from mail.core.hints import did_you_mean
 from mail.core.intake import go_on
 from mail.core.limits import ANSWER_SECONDS, Limits
@@ -32,9 +32,6 @@ from mail.errors import BadRequest, DeadLetterNotFound
 
 WEBHOOK_MARK = "!"
 """What the mailboxes of webhooks begin with."""
-
-REDRIVES = "redrives"
-"""In the event that announces a redriven message: the seq of its dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ OUT_OF_STEPS = "out_of_steps"
 """In the event of the notice that the steps are used up: true."""
 
 
+REDRIVES = "redrives"
+"""In the event that announces a message again: the seq of its dead letter."""
+
+
 class Event(NamedTuple):
     """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
 
@@ -73,6 +77,11 @@ class Event(NamedTuple):
     def is_out_of_steps(self) -> bool:
         """Whether the supervisor is told here that the steps are used up (SPEC, TASK-14)."""
         return OUT_OF_STEPS in self.extra
+
+    @property
+    def is_redrive(self) -> bool:
+        """Whether a message is announced again here, which stands in the timeline already."""
+        return REDRIVES in self.extra
 
     def answers(self, seq: int) -> bool:
         """Whether this ends the task's work on the message with this seq."""

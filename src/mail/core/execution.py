@@ -130,7 +130,7 @@ class Execution(TurnWork):
         if not any(form is not None and form.reads_mail for form in forms):
             return ()
         events = await self._store.read_events(self.turn.task.key)
-        return [event.message for event in events if event.message is not None]
+        return [event.message for event in events if event.message is not None and not event.is_redrive]
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""

@@ -97,7 +97,7 @@ def exhaust(
 def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
     """What was sent so far, less earlier notices like this one: each holds all that came before it."""
     for event in events:
-        if event.message is not None and not event.is_out_of_steps:
+        if event.message is not None and not (event.is_out_of_steps or event.is_redrive):
             yield event.message
 
 
