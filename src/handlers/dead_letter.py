@@ -8,6 +8,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
+from handlers.tokens import RECEIVES
 from handlers.wiring import make_loop, make_system
 from mail.core.context import CURRENT_TASK
 from mail.core.turn_work import TurnReport
@@ -19,7 +20,6 @@ logger = logging.getLogger("mail.handlers.dead_letter")
 
 _loop = make_loop()
 _system = make_system()
-_metrics = telemetry.make_metrics()
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
@@ -27,10 +27,7 @@ _processor.raise_on_entire_batch_failure = False
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Give up a turn per record; one that somebody runs at this moment stays, to be looked at again."""
     telemetry.begin_invocation(context)
-    try:
-        return process_partial_response(event, _give_up, _processor, context)
-    finally:
-        _metrics.flush_metrics()
+    return process_partial_response(event, _give_up, _processor, context)
 
 
 def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
@@ -43,10 +40,9 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     _loop.run_until_complete(_system.served.refresh())
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
-        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds)
+        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.COMMITTED:
         logger.error("task %s: gave up a turn of %s", key.task_id, mailbox)
-        _metrics.add_metric("DeadLetters", "Count", 1)

@@ -20,6 +20,8 @@ from mail.core.usage import add_models
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
 
+    from mail.core.change import TaskChange
+
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
 SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
@@ -66,6 +68,16 @@ def make_metrics() -> "Metrics":
     from aws_lambda_powertools import Metrics
 
     return Metrics(namespace=NAMESPACE, service=SERVICE)
+
+
+class DeadLetterMeter(Observer):
+    """Adds the dead letters that a commit makes, whichever function commits; it loads nothing before there is one."""
+
+    def task_changed(self, change: "TaskChange") -> None:
+        if change.buried:
+            metrics = make_metrics()
+            metrics.add_metric("DeadLetters", "Count", len(change.buried))
+            metrics.flush_metrics()
 
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:

@@ -19,7 +19,8 @@ _secrets: set[str] = set()
 def make_system() -> AwsSystem:
     """The system that the environment describes. Raises ConfigurationError."""
     telemetry.set_up()
-    return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
+    observers = (telemetry.TaskMetrics(), telemetry.DeadLetterMeter())
+    return bootstrap.aws(AwsConfig.from_environ(), observers=observers)
 
 
 def load_secrets() -> None:

@@ -13,6 +13,7 @@
     ├── Unauthenticated             401
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── DeadLetterNotFound          404
     ├── ThreadNotFound              404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
@@ -123,6 +124,12 @@ class Forbidden(MAILError):
     """The caller's role may not use this endpoint."""
 
     http_status = 403
+
+
+class DeadLetterNotFound(MAILError):
+    """There is no such dead letter any more."""
+
+    http_status = 404
 
 
 class TaskNotFound(MAILError):

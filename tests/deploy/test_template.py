@@ -43,7 +43,7 @@ ALLOWED = {
     "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
     "WhoamiFunction": LOG | {"dynamodb:GetItem"},
     "StatusFunction": LOG | READ,
-    "TasksFunction": LOG | READ | {"dynamodb:Scan"},
+    "TasksFunction": LOG | READ | CHANGE | {"dynamodb:Scan"},
     "TaskFunction": LOG | READ,
     "ThreadsFunction": LOG | READ,
     "MessageFunction": LOG | READ | CHANGE,
@@ -60,9 +60,9 @@ ALLOWED = {
 
 INDEXES = {
     "StatusFunction": {"tasks", "running"},
-    "TasksFunction": {"tasks"},
+    "TasksFunction": {"tasks", "dead"},
     "ThreadsFunction": {"tasks"},
-    "StreamFunction": {"tasks", "running"},
+    "StreamFunction": {"tasks", "running", "dead"},
     "SweeperFunction": {"running"},
 }
 """From a function to the indexes that it may query."""

@@ -143,6 +143,29 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
     assert "84" in answer_in(alpha.task("patient")["events"])
 
 
+def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
+    """A swarm is not known, and its mail a dead letter, also after the death of the server; then it is."""
+    alpha, beta = (pair.servers[name] for name in ("swarm-alpha", "swarm-beta"))
+    with pair.client("swarm-alpha", "admin") as admin:
+        assert admin.delete("/swarms/swarm-beta").status_code == 200
+    sent = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"], "task_id": "lost"}
+    with pair.client("swarm-alpha") as client:
+        client.post("/interswarm/message", json=sent)
+    eventually(lambda: alpha.task("lost")["status"] == "failed", "it can't be delivered")
+    alpha.kill()
+    alpha.start()
+    with pair.client("swarm-alpha") as client, pair.client("swarm-alpha", "admin") as admin:
+        (letter,) = client.get("/dead-letters").json()["dead_letters"]
+        assert letter["mailbox"] == "@swarm-beta"
+        registered = {"name": "swarm-beta", "base_url": beta.url, "volatile": False}
+        assert admin.post("/swarms", json=registered).status_code == 200
+        answer = admin.post("/dead-letters/redrive", json={"all": True}).json()
+        assert [each["seq"] for each in answer["redriven"]] == [letter["seq"]]
+        eventually(lambda: alpha.task("lost")["status"] == "completed", "beta has answered")
+        assert answer_in(alpha.task("lost")["events"]) == "2+3 = 5."
+        assert client.get("/dead-letters").json()["dead_letters"] == []
+
+
 async def test_many_tasks_while_servers_die(pair: Federation) -> None:
     """All end with the right answer, and no agent is asked twice."""
     await ask_while_killing(pair, ["swarm-alpha", "swarm-beta"])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mail.core.agents import History
-from mail.core.events import Event
+from mail.core.events import Event, EventKind
 from mail.core.message import MAILMessage, Tier
 from mail.core.prompt import build_mail_xml
 from mail.core.tasks import Checkpoint, Task, TaskKey
@@ -102,3 +102,8 @@ class TaskChange:
     def key(self) -> TaskKey:
         """The task it changes."""
         return self.task.key
+
+    @property
+    def buried(self) -> list[Event]:
+        """The dead letters that it makes."""
+        return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]

@@ -28,6 +28,9 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
+    DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
+    DEAD_LETTER_DISCARDED = "dead_letter_discarded"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
@@ -43,6 +46,10 @@ UNREAD_FROM = "unread_from"
 
 OUT_OF_STEPS = "out_of_steps"
 """In the event of the notice that the steps are used up: true."""
+
+
+REDRIVES = "redrives"
+"""In the event that announces a message again: the seq of its dead letter."""
 
 
 class Event(NamedTuple):
@@ -70,6 +77,11 @@ class Event(NamedTuple):
     def is_out_of_steps(self) -> bool:
         """Whether the supervisor is told here that the steps are used up (SPEC, TASK-14)."""
         return OUT_OF_STEPS in self.extra
+
+    @property
+    def is_redrive(self) -> bool:
+        """Whether a message is announced again here, which stands in the timeline already."""
+        return REDRIVES in self.extra
 
     def answers(self, seq: int) -> bool:
         """Whether this ends the task's work on the message with this seq."""

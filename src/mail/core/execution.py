@@ -97,12 +97,12 @@ class Execution(TurnWork):
             self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
         return change
 
-    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None where its message is newer than `upto`."""
-        return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason))
+        return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
 
-    def _failure(self, reason: str) -> AgentFailure:
-        return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model)
+    def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
+        return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
     async def _history(self) -> History:
         turn = self.turn
@@ -131,7 +131,7 @@ class Execution(TurnWork):
         if not any(form is not None and form.reads_mail for form in forms):
             return ()
         events = await self._store.read_events(self.turn.task.key)
-        return [event.message for event in events if event.message is not None]
+        return [event.message for event in events if event.message is not None and not event.is_redrive]
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""

@@ -159,6 +159,16 @@ class Store(Protocol):
         """The running tasks that are due (`Task.due`)."""
         ...
 
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """A page of the tasks with dead letters (`Task.dead`), of an instance or, in any order, of all of them.
+
+        An instance's newest tasks come first. The list may lag behind a little. Raises BadRequest for a cursor that it
+        did not make.
+        """
+        ...
+
     async def count_running(self, instance: str, *, upto: int) -> int:
         """How many tasks of an instance are running, counted to `upto` at most; it may lag behind a little."""
         ...

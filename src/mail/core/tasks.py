@@ -277,6 +277,7 @@ class Task(Record):
         cancellation: how it was cancelled, if it ever was.
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
         traceparent: where its trace begins (`mail.core.tracing`); empty where it has none.
+        dead: the seqs of its dead letters that nobody has redriven or discarded, the oldest first.
     """
 
     model_config = ConfigDict(extra="ignore")  # an earlier version may have stored more
@@ -319,6 +320,7 @@ class Task(Record):
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""
     models: dict[str, Usage] = Field(default_factory=dict)
+    dead: tuple[int, ...] = ()
 
     def stored(self, exclude: Set[str] | None = None) -> str:
         """The task as stores keep it, in JSON: what is as it is at first is left out, as every commit writes it."""

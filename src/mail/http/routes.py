@@ -3,6 +3,7 @@
 from mail.http import (
     agents_routes,
     cancel_routes,
+    dead_letters_routes,
     interswarm_routes,
     message_routes,
     metrics_routes,
@@ -20,6 +21,7 @@ ROUTERS = (
     task_routes.router,
     cancel_routes.router,
     usage_routes.router,
+    dead_letters_routes.router,
     threads_routes.router,
     server_routes.router,
     metrics_routes.router,

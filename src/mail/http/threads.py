@@ -154,7 +154,9 @@ async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
     return [
         event.message
         for event in events
-        if event.message is not None and event.message.sender.address_type != "system"
+        if event.message is not None
+        and not event.is_redrive
+        and event.message.sender.address_type != "system"
     ]
 
 
