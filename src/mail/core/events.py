@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
+    WEBHOOK_DELIVERED = "webhook_delivered"
+    WEBHOOK_ERROR = "webhook_error"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"

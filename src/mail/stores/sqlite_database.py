@@ -75,6 +75,12 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE webhooks (
+    caller TEXT NOT NULL,
+    id TEXT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (caller, id)
+);
 """
 
 MIGRATIONS = {
@@ -89,11 +95,12 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE webhooks (caller TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (caller, id));
 """,
 }
 """From each earlier version of the schema to the next."""
 
-TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys")
+TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys", "webhooks")
 
 
 def commit_id(task_row: int, seq: int) -> int:
