@@ -20,7 +20,7 @@ from mail.core.agents import History, SwarmCore
 from mail.core.change import Claim, HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.events import UNREAD_FROM, Event, EventKind
 from mail.core.hooks import call
-from mail.core.limits import OPEN_REQUESTS
+from mail.core.limits import DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.message import (
     MAILBroadcast,
     MAILMessage,
@@ -147,6 +147,46 @@ class Draft:
             self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
             (agent,),
         )
+
+    def bury(
+        self,
+        mailbox: str,
+        reason: str,
+        attempts: int,
+        *,
+        message: MAILMessage | None,
+        message_seq: int,
+        **extra: Any,
+    ) -> int:
+        """Add a dead letter: what leaves its mailbox without having been processed. Returns its seq.
+
+        `attempts` is how often that was tried; `message_seq` is that of the event which announced the message, or
+        of the first event that was not delivered, where no message was (`message` is None).
+        """
+        about: dict[str, Any] = {}
+        if message is not None:
+            payload = message.message
+            about = {
+                "message_id": message.id,
+                "msg_type": message.msg_type,
+                "sender": payload.sender.address,
+                "subject": payload.subject,
+            }
+        what = "events" if message is None else f"{message.message.subject!r} of {message.sender.address}"
+        self.emit(
+            EventKind.DEAD_LETTER,
+            f"dead letter: {what} for {mailbox} could not be processed: {reason}",
+            agent=mailbox if mailbox in self.swarm.agents else "",
+            mailbox=mailbox,
+            reason=reason,
+            attempts=attempts,
+            message_seq=message_seq,
+            **about,
+            **extra,
+        )
+        dead: tuple[int, ...] = self.updates.get("dead", self.before.dead)
+        self.updates["dead"] = (*dead, self._seq)[-DEAD_LETTERS:]
+        return self._seq
 
     def ask(self, request: OpenRequest) -> None:
         """Remember that a request waits for its answer."""

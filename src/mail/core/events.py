@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     TURN_DISCARDED = "turn_discarded"
     WEBHOOK_DELIVERED = "webhook_delivered"
     WEBHOOK_ERROR = "webhook_error"
+    DEAD_LETTER = "dead_letter"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"

@@ -19,6 +19,9 @@ BROADCAST_SECONDS = 60.0
 OPEN_REQUESTS = 256
 """Unanswered requests that a task remembers, so that its record stays small; the oldest go first."""
 
+DEAD_LETTERS = 1_000
+"""Dead letters that a task lists, for the same reason; older ones are in its timeline alone."""
+
 MAIL_PER_READING = 64
 """Messages that a turn of manual mode reads besides the one it is for: a commit on DynamoDB changes 100 items at most."""
 

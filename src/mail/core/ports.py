@@ -64,7 +64,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Some tasks of an instance, newest first; `cursor` asks for the next page, None on the last."""
+    """Some tasks, as a rule newest first; `cursor` asks for the next page, None on the last."""
 
     tasks: list[Task]
     cursor: str | None
@@ -153,6 +153,16 @@ class Store(Protocol):
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         """The running tasks that are due (`Task.due`)."""
+        ...
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """A page of the tasks with dead letters (`Task.dead`), of an instance or, in any order, of all of them.
+
+        An instance's newest tasks come first. The list may lag behind a little. Raises BadRequest for a cursor that it
+        did not make.
+        """
         ...
 
     async def count_running(self, instance: str, *, upto: int) -> int:

@@ -276,6 +276,7 @@ class Task(Record):
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
         traceparent: where its trace begins (`mail.core.tracing`); empty where it has none.
         hooks: the webhooks that are sent its events, by their ids.
+        dead: the seqs of its dead letters that nobody has redriven or discarded, the oldest first.
     """
 
     model_config = ConfigDict(extra="ignore")  # an earlier version may have stored more
@@ -318,6 +319,7 @@ class Task(Record):
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""
     hooks: dict[str, Hook] = Field(default_factory=dict)
+    dead: tuple[int, ...] = ()
 
     def stored(self, exclude: Set[str] | None = None) -> str:
         """The task as stores keep it, in JSON: what is as it is at first is left out, as every commit writes it."""

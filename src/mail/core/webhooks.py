@@ -16,7 +16,7 @@ from mail.core.change import Claim, TaskChange
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
 from mail.core.hooks import MAX_HOOKS, Hook, Webhook, call
-from mail.core.peers import hook_of
+from mail.core.peers import hook_mailbox, hook_of
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task
 from mail.errors import BadRequest
@@ -193,6 +193,8 @@ def _fail(
     if rest is not None:
         retry_at = draft.stamp.now().timestamp() + rest
         return hook.model_copy(update={"failures": attempts, "retry_at": retry_at})
+    mailbox = hook_mailbox(hook_id)
+    draft.bury(mailbox, reply.reason, attempts, message=None, message_seq=seq, upto=hook.upto)
     return hook.model_copy(update={"after": hook.upto, "failures": 0, "retry_at": 0.0})
 
 

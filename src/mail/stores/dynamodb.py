@@ -133,6 +133,11 @@ class DynamoDBStore:
     ) -> TaskPage:
         return await self._index.page(instance, status, limit, cursor)
 
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        return await self._index.dead(instance, limit, cursor)
+
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
         return await self._index.ready(quiet_since)
 

@@ -19,6 +19,7 @@ from mail.stores.dynamodb_items import (
     Value,
     blob_name,
     encode_counts,
+    encode_dead,
     encode_identity,
     encode_running,
     encode_state,
@@ -49,6 +50,9 @@ TRANSACTION_ACTIONS = 100
 
 MOST_ALONG = TRANSACTION_ACTIONS - 5
 """Messages that can be read besides the one that is consumed: the task, its events, history and response come first."""
+
+_SPARSE = ("running", "due", "dead", "dead_place", "expires_at")
+"""Attributes of the task that are there at times."""
 
 OUTLIVES_BY = 60
 """Seconds by which a task outlives its parts, so that nothing of it is found once it counts as gone."""
@@ -210,7 +214,7 @@ class CommitPlan:
 
     def _task_values(self) -> Item:
         values = {"state": self._state.attribute, **encode_counts(self._change.task)}
-        values |= encode_running(self._change.task)
+        values |= encode_running(self._change.task) | encode_dead(self._change.task)
         if self._expires_at is not None:
             values["expires_at"] = number(self._expires_at + OUTLIVES_BY)
         return values
@@ -219,7 +223,7 @@ class CommitPlan:
         if self._change.expected_version == 0:
             return self._begin_task()
         turn, values = self._change.turn, self._task_values()
-        removed = [f"#{name}" for name in ("running", "due", "expires_at") if name not in values]
+        removed = [f"#{name}" for name in _SPARSE if name not in values]
         condition = "#version = :expected"
         compared: Item = {":expected": number(self._change.expected_version)}
         if turn is not None:

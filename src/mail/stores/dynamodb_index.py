@@ -14,18 +14,21 @@ from mail.core.ports import TaskPage, Token, wake_ups
 from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, MAILError
 from mail.stores.dynamodb_items import (
+    DEAD,
     META,
     SHARDS,
     Item,
+    dead_start,
     names,
     number,
     partition,
+    place_among_dead,
     place_in_index,
     string,
     task_key,
 )
 from mail.stores.dynamodb_reader import TaskReader
-from mail.stores.dynamodb_schema import RUNNING_INDEX, TASKS_INDEX
+from mail.stores.dynamodb_schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.stores.dynamodb_table import DynamoDBTable, key_of
 
 CHECKSUM_LENGTH = 16
@@ -54,6 +57,35 @@ class TaskIndex:
                 tasks.append(task)
                 if len(tasks) > limit:
                     return TaskPage(tasks[:limit], _make_cursor(tasks[limit - 1]))
+        return TaskPage(tasks, None)
+
+    async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
+        """Some tasks with dead letters, of an instance or of all. Raises BadRequest for a cursor that is not its own."""
+        start = None if cursor is None else _read_dead_cursor(cursor)
+        condition, values = "#dead = :dead", {":dead": string(DEAD)}
+        if instance is not None:
+            condition += " AND begins_with(#dead_place, :start)"
+            values[":start"] = string(dead_start(instance))
+        pages = self._table.query(
+            start,
+            IndexName=DEAD_INDEX,
+            ScanIndexForward=False,
+            Limit=limit + 1,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names(condition),
+            ExpressionAttributeValues=values,
+        )
+        tasks: list[Task] = []
+        async with aclosing(pages):
+            async for page in pages:
+                items = await self._current([row["PK"]["S"] for row in page])
+                for row in page:
+                    item = items.get(row["PK"]["S"])
+                    if item is None or item.get("dead_place") != row["dead_place"]:
+                        continue
+                    tasks.append(await self._reader.task(item))
+                    if len(tasks) > limit:
+                        return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
 
     async def ready(self, quiet_since: str | None) -> list[Token]:
@@ -177,6 +209,25 @@ def _read_cursor(instance: str, cursor: str) -> Item:
         "instance": string(instance),
         "started": string(place_in_index(started, task_id)),
     }
+
+
+def _make_dead_cursor(task: Task) -> str:
+    """Where the page of tasks with dead letters after this task starts."""
+    place = f"{place_among_dead(task)}\n{partition(task.key)}"
+    return urlsafe_b64encode((_checksum(DEAD_INDEX, place) + place).encode()).decode()
+
+
+def _read_dead_cursor(cursor: str) -> Item:
+    """The inverse of `_make_dead_cursor`, as the index wants it."""
+    try:
+        text = urlsafe_b64decode(cursor).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    place = text[CHECKSUM_LENGTH:]
+    among_dead, _, name = place.partition("\n")
+    if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, place):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
 
 
 def _checksum(instance: str, place: str) -> str:

@@ -38,6 +38,9 @@ MAX_SORT_KEY = 1024
 SHARDS = "0123456789abcdef"
 """Over how many partitions the index of running tasks is spread, so that none gets hot."""
 
+DEAD = "1"
+"""The one partition of the index of tasks with dead letters, as these are few."""
+
 NEVER = 9e15
 """The deadline of a task that has none, for the index."""
 
@@ -122,6 +125,17 @@ def shard(name: str) -> str:
 def place_in_index(started: str, task_id: str) -> str:
     """The sort key by which an instance's tasks are listed: cut, where the task's id is very long."""
     return f"{started}#{task_id}".encode()[:MAX_SORT_KEY].decode(errors="ignore")
+
+
+def dead_start(instance: str) -> str:
+    """Before an instance's tasks with dead letters. Names of instances may be too long for a sort key."""
+    return sha256(instance.encode()).hexdigest()[:32] + "#"
+
+
+def place_among_dead(task: Task) -> str:
+    """The sort key by which tasks with dead letters are listed: those of an instance lie together, by their start."""
+    start = dead_start(task.instance)
+    return (start + place_in_index(task.started, task.task_id))[: MAX_SORT_KEY - len(start)]
 
 
 def _of_agent(name: str) -> str:
@@ -218,6 +232,13 @@ def encode_running(task: Task) -> Item:
         "running": string(shard(partition(task.key))),
         "due": number(NEVER if due is None else due),
     }
+
+
+def encode_dead(task: Task) -> Item:
+    """Its place in the index of the tasks with dead letters; nothing where it has none."""
+    if not task.dead:
+        return {}
+    return {"dead": string(DEAD), "dead_place": string(place_among_dead(task))}
 
 
 def encode_identity(task: Task) -> Item:

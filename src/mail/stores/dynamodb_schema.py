@@ -9,7 +9,19 @@ TASKS_INDEX = "tasks"
 RUNNING_INDEX = "running"
 """The running tasks by their deadline."""
 
-_ATTRIBUTES = {"PK": "S", "SK": "S", "instance": "S", "started": "S", "running": "S", "due": "N"}
+DEAD_INDEX = "dead"
+"""The tasks with dead letters, instance by instance."""
+
+_ATTRIBUTES = {
+    "PK": "S",
+    "SK": "S",
+    "instance": "S",
+    "started": "S",
+    "running": "S",
+    "due": "N",
+    "dead": "S",
+    "dead_place": "S",
+}
 
 _LOOKS = 60
 
@@ -35,6 +47,11 @@ async def create_table(client: AwsClient, name: str) -> bool:
                 {
                     "IndexName": RUNNING_INDEX,
                     "KeySchema": _key("running", "due"),
+                    "Projection": {"ProjectionType": "KEYS_ONLY"},
+                },
+                {
+                    "IndexName": DEAD_INDEX,
+                    "KeySchema": _key("dead", "dead_place"),
                     "Projection": {"ProjectionType": "KEYS_ONLY"},
                 },
             ],

@@ -141,20 +141,27 @@ class PostgresStore:
     async def list_tasks(
         self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-            raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
         rows = await self._sql.fetch(
             "SELECT born, state FROM mail.tasks WHERE instance = %(instance)s AND born < %(cursor)s"
             " AND (%(status)s::text IS NULL OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
-                "cursor": int(cursor or LAST_BORN),
+                "cursor": _place(cursor),
                 "status": status and status.value,
                 "limit": limit + 1,
             },
         )
-        tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
-        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+        return _page(rows, limit)
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
+            " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
+            {"instance": instance, "cursor": _place(cursor), "limit": limit + 1},
+        )
+        return _page(rows, limit)
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
         rows = await self._sql.fetch(
@@ -196,3 +203,15 @@ class PostgresStore:
         if not rows:
             await self._seq(key)
         return rows
+
+
+def _place(cursor: str | None) -> int:
+    """The task before which a page starts. Raises BadRequest."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return int(cursor or LAST_BORN)
+
+
+def _page(rows: list[Row], limit: int) -> TaskPage:
+    tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
+    return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)

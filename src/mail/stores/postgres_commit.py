@@ -16,17 +16,17 @@ from mail.stores.codec import encode_events, encode_history
 
 _BEGIN: LiteralString = """
 WITH moved AS (
-    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, updated, seq, version, state)
-    VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(due)s, %(delivering)s, %(updated)s, %(seq)s,
-        %(version)s, %(state)s)
+    INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, state)
+    VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(due)s, %(delivering)s, %(dead)s, %(updated)s,
+        %(seq)s, %(version)s, %(state)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )"""
 
 _MOVE: LiteralString = """
 WITH moved AS (
-    UPDATE mail.tasks SET status = %(status)s, due = %(due)s, delivering = %(delivering)s, updated = %(updated)s,
-        seq = %(seq)s, version = %(version)s, state = %(state)s
+    UPDATE mail.tasks SET status = %(status)s, due = %(due)s, delivering = %(delivering)s, dead = %(dead)s,
+        updated = %(updated)s, seq = %(seq)s, version = %(version)s, state = %(state)s
     WHERE id = %(task)s AND version = %(expected)s AND (%(token)s::text IS NULL OR EXISTS (
         SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text AND token = %(token)s::text
     ))
@@ -75,6 +75,7 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "status": task.status.value,
         "due": task.due,
         "delivering": task.is_delivering,
+        "dead": bool(task.dead),
         "updated": task.updated,
         "seq": task.seq,
         "version": task.version,

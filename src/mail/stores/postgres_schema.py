@@ -34,6 +34,7 @@ CREATE TABLE mail.tasks (
     status text NOT NULL,
     due double precision,
     delivering boolean NOT NULL,
+    dead boolean NOT NULL,
     updated text COLLATE "C" NOT NULL,
     seq integer NOT NULL,
     version integer NOT NULL,
@@ -42,6 +43,7 @@ CREATE TABLE mail.tasks (
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
+CREATE INDEX tasks_with_dead_letters ON mail.tasks (instance, born) WHERE dead;
 CREATE TABLE mail.inbox (
     task uuid NOT NULL,
     mailbox text COLLATE "C" NOT NULL,

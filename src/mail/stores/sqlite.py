@@ -152,15 +152,21 @@ class SQLiteStore:
     async def list_tasks(
         self, instance: str, *, status: TaskStatus | None = None, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-            raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
         rows = self._read(
             "SELECT id FROM tasks WHERE instance = ? AND id < ? AND (? IS NULL OR status = ?)"
             " ORDER BY id DESC LIMIT ?",
-            (instance, int(cursor or LAST_ROW), status, status, limit + 1),
+            (instance, _place(cursor), status, status, limit + 1),
         )
-        tasks = [self._state(row) for (row,) in rows[:limit]]
-        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+        return self._page(rows, limit)
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows = self._read(
+            "SELECT id FROM tasks WHERE dead AND (? IS NULL OR instance = ?) AND id < ? ORDER BY id DESC LIMIT ?",
+            (instance, instance, _place(cursor), limit + 1),
+        )
+        return self._page(rows, limit)
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
@@ -188,6 +194,10 @@ class SQLiteStore:
     async def count_active_instances(self) -> int:
         ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
         return int(count)
+
+    def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
+        tasks = [self._state(row) for (row,) in rows[:limit]]
+        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     def _roll_back(self, error: BaseException) -> None:
         """Leave nothing half-written. Raises StoreUnavailable for what SQLite raised."""
@@ -284,6 +294,7 @@ class SQLiteStore:
             and finished is None
             and task.status is hot.task.status
             and task.is_delivering is hot.task.is_delivering
+            and bool(task.dead) is bool(hot.task.dead)
             and task.due == hot.task.due
         ):
             self._insert_commit(hot.row, change)
@@ -291,15 +302,15 @@ class SQLiteStore:
         self._sql.execute("BEGIN IMMEDIATE")
         if hot is None:
             (row,) = self._sql.execute(
-                "INSERT INTO tasks (instance, task_id, status, deadline, delivering) VALUES (?, ?, ?, ?, ?)"
-                " RETURNING id",
-                (*task.key, task.status, task.due, task.is_delivering),
+                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
+                " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                (*task.key, task.status, task.due, task.is_delivering, bool(task.dead)),
             ).fetchone()
         else:
             row = hot.row
             self._sql.execute(
-                "UPDATE tasks SET status = ?, deadline = ?, delivering = ? WHERE id = ?",
-                (task.status, task.due, task.is_delivering, row),
+                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
+                (task.status, task.due, task.is_delivering, bool(task.dead), row),
             )
         if finished is not None:
             self._sql.execute(
@@ -332,6 +343,13 @@ class SQLiteStore:
                 response and response.model_dump_json(),
             ),
         )
+
+
+def _place(cursor: str | None) -> int:
+    """The row before which a page starts. Raises BadRequest."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return int(cursor or LAST_ROW)
 
 
 def _all(row: int) -> tuple[int, int]:

@@ -16,7 +16,8 @@ SCHEMA_VERSION = 3
 # and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
 # task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
 # went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. `read_seq` is a
-# JSON list where several messages were read at once. `delivering` is 1 while mail waits for other swarms. Short columns come first, as long ones may lie on pages
+# JSON list where several messages were read at once. `delivering` is 1 while mail waits for other swarms, `dead` while
+# there are dead letters. Short columns come first, as long ones may lie on pages
 # behind.
 SCHEMA = """
 CREATE TABLE tasks (
@@ -26,11 +27,13 @@ CREATE TABLE tasks (
     status TEXT NOT NULL,
     deadline REAL,
     delivering INTEGER NOT NULL DEFAULT 0,
+    dead INTEGER NOT NULL DEFAULT 0,
     UNIQUE (instance, task_id)
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks ON tasks (deadline) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
+CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 CREATE TABLE commits (
     id INTEGER PRIMARY KEY,
     agent TEXT,
@@ -96,6 +99,8 @@ CREATE TABLE idempotency_keys (
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
 CREATE TABLE webhooks (caller TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (caller, id));
+ALTER TABLE tasks ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 """,
 }
 """From each earlier version of the schema to the next."""
