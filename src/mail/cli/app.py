@@ -6,7 +6,20 @@ from typing import TextIO
 
 import typer
 
-from mail.cli import client, database, demo, local_aws, ping, register, server, task, threads, token, version
+from mail.cli import (
+    client,
+    database,
+    demo,
+    local_aws,
+    ping,
+    register,
+    server,
+    task,
+    threads,
+    token,
+    version,
+    webhook,
+)
 from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
 
@@ -29,6 +42,7 @@ app.command("inbox")(threads.inbox)
 app.command("thread")(threads.thread)
 app.add_typer(task.app, name="task")
 app.add_typer(token.app, name="token")
+app.add_typer(webhook.app, name="webhook")
 
 
 BROKEN_PIPE = 128 + 13

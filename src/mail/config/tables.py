@@ -112,6 +112,20 @@ class StorageConfig(Table):
         return hide_password(self.database)
 
 
+class WebhooksConfig(Table):
+    """`[server.webhooks]`: what callers may have events sent to.
+
+    Attributes:
+        allow_private_addresses: whether webhooks may have addresses that are not public, and then be called by http;
+            `auto` for whether this server listens on this machine only.
+        retry_seconds: how long a webhook rests after each failure in a row before it is given up; by default from a
+            second to five minutes, about an hour in all.
+    """
+
+    allow_private_addresses: bool | Literal["auto"] = "auto"
+    retry_seconds: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
+
+
 class InterswarmConfig(Table):
     """`[server.interswarm]`: how the server and other swarms reach each other.
 

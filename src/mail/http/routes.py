@@ -12,6 +12,7 @@ from mail.http import (
     task_routes,
     threads_routes,
     ui_routes,
+    webhooks_routes,
 )
 
 ROUTERS = (
@@ -19,6 +20,7 @@ ROUTERS = (
     task_routes.router,
     cancel_routes.router,
     threads_routes.router,
+    webhooks_routes.router,
     server_routes.router,
     metrics_routes.router,
     swarm_routes.router,
