@@ -161,7 +161,8 @@ def check_url(url: str, *, allow_private: bool) -> None:
         raise BadRequest(f"the URL of a webhook is none: {error}") from error
     schemes = ("https", "http") if allow_private else ("https",)
     if parts.scheme not in schemes or not host or port == 0 or len(url) > MAX_URL:
-        raise BadRequest(f"the URL of a webhook must be of the form {' or '.join(schemes)}://host/path")
+        forms = " or ".join(f"{scheme}://host/path" for scheme in schemes)
+        raise BadRequest(f"the URL of a webhook must be of the form {forms}")
     if "@" in parts.netloc or "#" in url:
         raise BadRequest("the URL of a webhook must hold neither a user nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url):

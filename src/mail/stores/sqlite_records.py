@@ -102,10 +102,10 @@ class SQLiteRecords:
 
     async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
         done = self._sql.execute(
-            "INSERT INTO webhooks (caller, id, record) SELECT ?1, ?2, ?3"
-            " WHERE (SELECT count(*) FROM webhooks WHERE caller = ?1 AND id <> ?2) < ?4"
+            "INSERT INTO webhooks (caller, id, record) SELECT :caller, :id, :record"
+            " WHERE (SELECT count(*) FROM webhooks WHERE caller = :caller AND id <> :id) < :limit"
             " ON CONFLICT (caller, id) DO UPDATE SET record = excluded.record",
-            (caller, record.id, record.model_dump_json(), limit),
+            {"caller": caller, "id": record.id, "record": record.model_dump_json(), "limit": limit},
         )
         return done.rowcount > 0
 
