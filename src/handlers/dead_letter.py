@@ -15,11 +15,13 @@ from mail.errors import BadRequest, LeaseLost
 
 REASON = "its turn could not be run, again and again; the server's log says more"
 
+RECEIVES = 5
+"""How often a token is received before it comes here: `maxReceiveCount` in `template.yaml`."""
+
 logger = logging.getLogger("mail.handlers.dead_letter")
 
 _loop = make_loop()
 _system = make_system()
-_metrics = telemetry.make_metrics()
 _processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 _processor.raise_on_entire_batch_failure = False
 
@@ -27,10 +29,7 @@ _processor.raise_on_entire_batch_failure = False
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Give up a turn per record; one that somebody runs at this moment stays, to be looked at again."""
     telemetry.begin_invocation(context)
-    try:
-        return process_partial_response(event, _give_up, _processor, context)
-    finally:
-        _metrics.flush_metrics()
+    return process_partial_response(event, _give_up, _processor, context)
 
 
 def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
@@ -43,10 +42,9 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     _loop.run_until_complete(_system.served.refresh())
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
-        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds)
+        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.COMMITTED:
         logger.error("task %s: gave up a turn of %s", key.task_id, mailbox)
-        _metrics.add_metric("DeadLetters", "Count", 1)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
 from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.observing import Observer
 from mail.core.turn_work import TurnReport
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
+
+    from mail.core.change import TaskChange
 
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
@@ -59,6 +62,16 @@ def make_metrics() -> "Metrics":
     from aws_lambda_powertools import Metrics
 
     return Metrics(namespace=NAMESPACE, service=SERVICE)
+
+
+class DeadLetterMeter(Observer):
+    """Adds the dead letters that a commit makes, whichever function commits; it loads nothing before there is one."""
+
+    def task_changed(self, change: "TaskChange") -> None:
+        if change.buried:
+            metrics = make_metrics()
+            metrics.add_metric("DeadLetters", "Count", len(change.buried))
+            metrics.flush_metrics()
 
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:

@@ -19,7 +19,9 @@ _secrets: set[str] = set()
 def make_system() -> AwsSystem:
     """The system that the environment describes. Raises ConfigurationError."""
     telemetry.set_up()
-    return bootstrap.aws(AwsConfig.from_environ())
+    system = bootstrap.aws(AwsConfig.from_environ())
+    system.runtime.observers = (*system.runtime.observers, telemetry.DeadLetterMeter())
+    return system
 
 
 def load_secrets() -> None:

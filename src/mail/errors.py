@@ -14,6 +14,7 @@
     │   └── InvalidSignature        of `mail.webhooks`: a request that the server has not sent
     ├── Forbidden                   403
     ├── TaskNotFound                404
+    ├── DeadLetterNotFound          404
     ├── ThreadNotFound              404
     ├── WebhookNotFound             404
     ├── SwarmFixed                  404
@@ -129,6 +130,12 @@ class Forbidden(MAILError):
     """The caller's role may not use this endpoint."""
 
     http_status = 403
+
+
+class DeadLetterNotFound(MAILError):
+    """There is no such dead letter any more."""
+
+    http_status = 404
 
 
 class TaskNotFound(MAILError):

@@ -182,6 +182,20 @@ async def test_what_is_given_up_becomes_one_dead_letter(
         assert later[tries].json["seq"] > dead["upto"]
 
 
+async def test_a_dead_letter_is_redriven(server: HTTPServer) -> None:
+    with WebhookReceiver(410, 200) as receiver:
+        await server.ask(task_id="t", webhook={"url": receiver.url})
+        (dead,) = await log(server, "t", "dead_letter")
+        listed = (await server.client.get("/dead-letters")).json()
+        assert dead["mailbox"] in str(listed)
+        answer = await server.client.post("/dead-letters/redrive", json={"task_id": "t"})
+        assert answer.status_code == 200, answer.text
+        first, again = await got(receiver, 2)
+        assert (first.id, first.body) == (again.id, again.body)
+        (entry,) = await log(server, "t", "webhook_delivered")
+        assert entry["from"] == dead["message_seq"]
+
+
 async def test_a_webhook_may_join_a_task_that_is_there(server: HTTPServer, receiver: WebhookReceiver) -> None:
     first = await server.post(task_id="t", body="ask me")
     assert first.status_code == 200

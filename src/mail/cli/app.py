@@ -9,6 +9,7 @@ import typer
 from mail.cli import (
     client,
     database,
+    dead_letter,
     demo,
     local_aws,
     ping,
@@ -41,6 +42,7 @@ app.command("register")(register.register)
 app.command("inbox")(threads.inbox)
 app.command("thread")(threads.thread)
 app.add_typer(task.app, name="task")
+app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(token.app, name="token")
 app.add_typer(webhook.app, name="webhook")
 

@@ -106,6 +106,71 @@ class MAILClient(Messaging):
             given = {"task_id": task_id, "reason": reason}
             return dict(read_json(await self._send("POST", "/task/cancel", body=given, headers=headers)))
 
+    # ----------------------------------------------------------------------------------------- dead letters
+
+    async def get_dead_letters(
+        self, *, task_id: str | None = None, caller: str | None = None, limit: int | None = None
+    ) -> list[JSONObject]:
+        """What could not be processed in the caller's tasks, or in one of them; for admins, in all of the swarm or of
+        `caller` (`user:ann@swarm`).
+
+        Those of the newest tasks come first. Pages are read until there are `limit`; None reads them all.
+        """
+        size = None if limit is None else min(limit, PAGE)
+        query = _query({"task_id": task_id, "caller": caller, "limit": size})
+        letters: list[JSONObject] = []
+        async with self._deadline("GET /dead-letters"):
+            while True:
+                page = read_json(await self._send("GET", "/dead-letters", query=query))
+                letters += page["dead_letters"]
+                if page["next_cursor"] is None or (limit is not None and len(letters) >= limit):
+                    return letters[:limit]
+                query["cursor"] = page["next_cursor"]
+
+    async def redrive_dead_letters(
+        self,
+        task_id: str | None = None,
+        seq: int | None = None,
+        *,
+        caller: str | None = None,
+        all: bool = False,  # noqa: A002 - the server's name for it
+    ) -> JSONObject:
+        """Let dead letters be processed again: one of a task, those of a task, or `all` that the caller may see.
+
+        The answer's `redriven` are those that are, and `failed` those of which nothing became, with the reason.
+        """
+        return await self._settle_dead_letters("redrive", "redriven", task_id, seq, caller, all)
+
+    async def discard_dead_letters(
+        self,
+        task_id: str | None = None,
+        seq: int | None = None,
+        *,
+        caller: str | None = None,
+        all: bool = False,  # noqa: A002 - the server's name for it
+    ) -> JSONObject:
+        """Take dead letters off the list without processing them; which, as for `redrive_dead_letters`.
+
+        The answer's `discarded` are those that are off.
+        """
+        return await self._settle_dead_letters("discard", "discarded", task_id, seq, caller, all)
+
+    async def _settle_dead_letters(
+        self, verb: str, done: str, task_id: str | None, seq: int | None, caller: str | None, every: bool
+    ) -> JSONObject:
+        """The answers of as many requests as it takes, as one."""
+        fields = {"task_id": task_id, "seq": seq, "caller": caller, "all": every or None}
+        given = {name: value for name, value in fields.items() if value is not None}
+        answer: JSONObject = {done: [], "failed": []}
+        async with self._deadline(f"POST /dead-letters/{verb}"):
+            while True:
+                part = read_json(await self._send("POST", f"/dead-letters/{verb}", body=given))
+                for name in answer:
+                    answer[name] += part[name]
+                if part["next_cursor"] is None:
+                    return answer
+                given["cursor"] = part["next_cursor"]
+
     # ---------------------------------------------------------------------------------------------- threads
 
     async def get_threads(

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Protocol
 
 from mail.core.agents import History
-from mail.core.events import Event
+from mail.core.events import Event, EventKind
 from mail.core.message import MAILMessage, Tier
 from mail.core.prompt import build_mail_xml
 from mail.core.tasks import Checkpoint, Task, TaskKey
@@ -131,3 +131,8 @@ class TaskChange:
     def key(self) -> TaskKey:
         """The task it changes."""
         return self.task.key
+
+    @property
+    def buried(self) -> list[Event]:
+        """The dead letters that it makes."""
+        return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]

@@ -70,9 +70,9 @@ class Delivery(TurnWork):
         self._end = DeliveryEnd.DELIVERED
         return await self._commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._stamp))
 
-    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Give the message back to its sender; None where it is newer than `upto`."""
-        return None if self.turn.entry.seq > upto else await self._give_back(reason)
+        return None if self.turn.entry.seq > upto else await self._give_back(reason, attempts)
 
     async def _hand_over(self, peers: Peers) -> str | None:
         turn = self.turn
@@ -82,9 +82,11 @@ class Delivery(TurnWork):
             message = wrap(turn.task, self._swarm, turn.entry, now, traceparent)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
-    async def _give_back(self, reason: str) -> TaskChange | None:
+    async def _give_back(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = DeliveryEnd.RETURNED
-        return await self._commit(lambda task: undelivered(task, self._swarm, self.turn, reason, self._stamp))
+        return await self._commit(
+            lambda task: undelivered(task, self._swarm, self.turn, reason, self._stamp, attempts=attempts)
+        )
 
     async def _put_off(self, reason: str) -> TaskChange | None:
         self._end = DeliveryEnd.DELAYED

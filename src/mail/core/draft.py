@@ -155,13 +155,14 @@ class Draft:
         attempts: int,
         *,
         message: MAILMessage | None,
-        message_seq: int,
+        message_seq: int | None,
         **extra: Any,
     ) -> int:
         """Add a dead letter: what leaves its mailbox without having been processed. Returns its seq.
 
         `attempts` is how often that was tried; `message_seq` is that of the event which announced the message, or
-        of the first event that was not delivered, where no message was (`message` is None).
+        of the first event that was not delivered, where no message was (`message` is None). A message that was never
+        announced (`message_seq` is None) is kept with the dead letter.
         """
         about: dict[str, Any] = {}
         if message is not None:
@@ -173,16 +174,19 @@ class Draft:
                 "subject": payload.subject,
             }
         what = "events" if message is None else f"{message.message.subject!r} of {message.sender.address}"
-        self.emit(
+        self._append_event(
             EventKind.DEAD_LETTER,
             f"dead letter: {what} for {mailbox} could not be processed: {reason}",
-            agent=mailbox if mailbox in self.swarm.agents else "",
-            mailbox=mailbox,
-            reason=reason,
-            attempts=attempts,
-            message_seq=message_seq,
-            **about,
-            **extra,
+            {
+                **({"agent": mailbox} if mailbox in self.swarm.agents else {}),
+                "mailbox": mailbox,
+                "reason": reason,
+                "attempts": attempts,
+                "message_seq": message_seq,
+                **about,
+                **extra,
+            },
+            message if message_seq is None else None,
         )
         dead: tuple[int, ...] = self.updates.get("dead", self.before.dead)
         self.updates["dead"] = (*dead, self._seq)[-DEAD_LETTERS:]

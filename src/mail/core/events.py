@@ -31,6 +31,8 @@ class EventKind(StrEnum):
     WEBHOOK_DELIVERED = "webhook_delivered"
     WEBHOOK_ERROR = "webhook_error"
     DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
+    DEAD_LETTER_DISCARDED = "dead_letter_discarded"
     TASK_CANCELLED = "task_cancelled"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"

@@ -98,12 +98,12 @@ class Execution(TurnWork):
             self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
         return change
 
-    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None where its message is newer than `upto`."""
-        return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason))
+        return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
 
-    def _failure(self, reason: str) -> AgentFailure:
-        return AgentFailure(reason, self._meter.spent)
+    def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
+        return AgentFailure(reason, self._meter.spent, attempts)
 
     async def _history(self) -> History:
         turn = self.turn

@@ -7,7 +7,7 @@
 | | stopped | a new generation, as for a person's words |
 | | any, with word that the whole task is over | it ends, and swarms further down are told |
 | a swarm that this one has asked | running | the answer, or mail, goes to the agent that it is for |
-| | stopped | an awaited answer, or mail that asks for something, waits for the task to go on; the rest is dropped |
+| | stopped | an awaited answer, or mail that asks for something, waits for the task to go on; the rest is a dead letter |
 
 Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer says of itself in a message opens nothing.
 """
@@ -201,17 +201,28 @@ class _Reception:
         asked = self._request_answered()
         if asked is not None:
             draft.settle_request(asked)
-            if not asked.sender:
-                if draft.is_running:
-                    sender = self._sender()
-                    message = self._message("response", (draft.owner_address,))
-                    draft.answer_owner(sender, self.payload.body, message=message)
-                return
-            self._deliver("response", [asked.sender])
+            if asked.sender:
+                self._deliver("response", [asked.sender])
+            elif draft.is_running:
+                sender = self._sender()
+                message = self._message("response", (draft.owner_address,))
+                draft.answer_owner(sender, self.payload.body, message=message)
+            else:
+                self._bury_answer()
             return
         if draft.is_running or self.source == self.task.asker:
             recipients = self._recipients() if self.wrapper.msg_type == "response" else [self.task.entrypoint]
             self._deliver("response", recipients)
+        else:
+            self._bury_answer()
+
+    def _bury_answer(self) -> None:
+        """The task has stopped, and nobody here waits for this: it may be redriven to whom it was for."""
+        names = (parse_agent_address(recipient.address)[0] for recipient in self.payload.recipients)
+        reader = next((name for name in names if name in self.swarm.agents), self.task.entrypoint)
+        message = self._message("response", [create_agent_address(reader)])
+        reason = "it came after the task had stopped"
+        self.draft.bury(reader, reason, 1, message=message, message_seq=None)
 
     def _request_answered(self) -> OpenRequest | None:
         """The request that an answer is for: by its id, else by who has asked whom.

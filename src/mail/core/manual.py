@@ -217,9 +217,10 @@ class StepSettlement(Settlement):
         elif not self.draft.wakes(self.name):
             self.said = self._message(self._step.audience[0], "", None)
 
-    def agent_failed(self, reason: str) -> None:
+    def agent_failed(self, reason: str, attempts: int) -> None:
         """The agent function itself failed; whoever takes the step is told."""
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+        self._bury(reason, attempts)
         self.failed = reason
 
     def seal(self) -> TaskChange:

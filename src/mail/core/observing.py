@@ -12,7 +12,7 @@ class Observer:
     """Is told what has happened. This one doesn't listen; each method is there to be overridden, and must not raise."""
 
     def task_changed(self, change: TaskChange) -> None:
-        """A change that began a task, or ended a generation of it, was committed."""
+        """A change that began a task, ended a generation of it or made dead letters (`buried`) was committed."""
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         """A turn that was leased is over, `seconds` later."""
@@ -34,7 +34,7 @@ def is_beginning(change: TaskChange) -> bool:
 
 def is_remarkable(change: TaskChange) -> bool:
     """Whether observers are told of it."""
-    return change.ended is not None or is_beginning(change)
+    return change.ended is not None or is_beginning(change) or bool(change.buried)
 
 
 def ended_as(change: TaskChange) -> TaskStatus | None:

@@ -164,10 +164,17 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stam
     return draft.seal()
 
 
-def undelivered(task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp) -> TaskChange:
-    """The message can't be delivered: whoever wrote it is told, and the task goes on."""
+def undelivered(
+    task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp, *, attempts: int = 1
+) -> TaskChange:
+    """The message can't be delivered: whoever wrote it is told, it is a dead letter, and the task goes on.
+
+    `attempts` is how often a worker has died of it; those that the peer could not be reached in are known.
+    """
     draft, peer = _end_delivery(task, swarm, turn, stamp)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
+    if not is_moot(turn.task, turn):
+        _bury(draft, turn, reason, attempts)
     _reached(draft, peer, turn.entry)
     _tell_sender(draft, turn.entry, peer, reason)
     prevent_stall(draft)
@@ -206,6 +213,7 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], stam
         draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
     else:
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, "there is no other swarm to send to")
+        _bury(draft, turn, "no other swarm is known", 1)
         _tell_sender(draft, turn.entry, "other swarms", "none is known")
     prevent_stall(draft)
     return draft.seal()
@@ -217,6 +225,12 @@ def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> tup
     peer = peer_of(turn.mailbox)
     assert peer is not None
     return draft, peer or ALL_PEERS
+
+
+def _bury(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
+    contact = draft.contacts.get(peer_of(turn.mailbox) or "")
+    tries = max(attempts, 1 + (contact.failures if contact else 0))
+    draft.bury(turn.mailbox, reason, tries, message=turn.entry.message, message_seq=turn.entry.seq)
 
 
 def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:

@@ -350,17 +350,17 @@ class Runtime(Watching):
         return await self.carry_out(opened, opened.run(limit))
 
     async def give_up(
-        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float
+        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float, attempts: int = 1
     ) -> TurnReport:
         """End the next turn of a mailbox as failed, without running it: whatever ran it has died again and again.
 
-        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5). A message with a seq
-        past `upto`, which came after the token that is given up, is left to be worked on.
+        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5), and it is a dead letter. A
+        message with a seq past `upto`, which came after the token that is given up, is left to be worked on.
         """
         opened = await self._open(key, mailbox, seconds + SKEW)
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
-        return await self.carry_out(opened, opened.fail(reason, upto))
+        return await self.carry_out(opened, opened.fail(reason, upto, attempts))
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
@@ -475,6 +475,17 @@ class Runtime(Watching):
             rests = task.rests_until(turn.mailbox)
             token = Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)
             await self._wake([token])
+
+    async def adopt(self, task: Task, change: TaskChange) -> None:
+        """Commit what was decided on a task outside of its turns, and wake whom it gave mail.
+
+        Raises VersionConflict, or RateLimited where callers may keep less busy.
+        """
+        self.quotas.check_depth(task, change)
+        async with self._beginning_few(task, change):
+            await self.store.commit(change)
+        self._tell(change)
+        await self._publish_ready(change.task)
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Publish a token for all mail that waits: after a restart, or when tokens may have been lost.

@@ -195,8 +195,8 @@ class StepExecution(Execution):
         settlement = StepSettlement(task, self._swarm, turn, self._stamp, mail)
         settlement.charge(output.usage)
         match output:
-            case AgentFailure(reason):
-                settlement.agent_failed(reason)
+            case AgentFailure(reason, _, attempts):
+                settlement.agent_failed(reason, attempts)
             case Checkpoint():
                 settlement.process(output)
         change = settlement.seal()

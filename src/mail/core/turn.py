@@ -34,10 +34,12 @@ from mail.errors import AgentFault, Subject, ToolCallFault
 
 @dataclass(frozen=True, slots=True)
 class AgentFailure:
-    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same."""
+    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same, and
+    `attempts` how often the turn was tried."""
 
     reason: str
     usage: Usage = NO_USAGE
+    attempts: int = 1
 
 
 TurnOutput = Checkpoint | AgentFailure
@@ -61,8 +63,8 @@ def settle(
     settlement = Settlement(task, swarm, turn, stamp, mail)
     settlement.charge(output.usage)
     match output:
-        case AgentFailure(reason):
-            settlement.agent_failed(reason)
+        case AgentFailure(reason, _, attempts):
+            settlement.agent_failed(reason, attempts)
         case Checkpoint():
             settlement.process(output)
     return settlement.seal()
@@ -179,8 +181,9 @@ class Settlement:
             }
             self._unannounced = usage
 
-    def agent_failed(self, reason: str) -> None:
+    def agent_failed(self, reason: str, attempts: int) -> None:
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+        self._bury(reason, attempts)
         self.draft.remember(self.name, self.turn.prompts)
         self._report_failure(reason)
 
@@ -227,7 +230,9 @@ class Settlement:
             return
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
             del faults[self.name]
-            self._report_failure(f"{FAULTS_IN_A_ROW} faulty turns in a row")
+            reason = f"{FAULTS_IN_A_ROW} faulty turns in a row"
+            self._bury(reason, FAULTS_IN_A_ROW)
+            self._report_failure(reason)
         prevent_stall(self.draft)
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
@@ -353,6 +358,11 @@ class Settlement:
         reason = "the task is paused at another breakpoint; call the tool again"
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
+
+    def _bury(self, reason: str, attempts: int) -> None:
+        """What the turn was to read leaves its mailbox, and nothing has come of it."""
+        entry = self.turn.entry
+        self.draft.bury(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
     def _report_failure(self, reason: str) -> None:
         """Tell whoever can act that this agent has failed; end the task where nobody is left.

@@ -67,8 +67,9 @@ class TurnWork(ABC):
         """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
 
     @abstractmethod
-    async def fail(self, reason: str, upto: int) -> TaskChange | None:
-        """End the turn as failed, without running it; None where its message is newer than `upto`."""
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
+        """End the turn, which was tried so often, as failed without running it; None where its message is newer than
+        `upto`."""
 
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Wait no longer for the agent, as nothing that it does will count; it may be called at any time."""

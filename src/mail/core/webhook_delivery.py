@@ -5,6 +5,7 @@ import logging
 
 from mail.core.agents import SwarmCore
 from mail.core.change import Hold, TaskChange
+from mail.core.events import EventKind
 from mail.core.hooks import Hook
 from mail.core.peers import hook_of
 from mail.core.ports import Store
@@ -56,7 +57,7 @@ class WebhookDelivery(TurnWork):
             return None
         return await self._settle(await self._send(hook, seconds))
 
-    async def fail(self, reason: str, upto: int) -> TaskChange | None:
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Count a failure; None where all that waits is newer than `upto`."""
         hook = self._waiting()
         if hook is None or hook.after >= upto:
@@ -70,9 +71,12 @@ class WebhookDelivery(TurnWork):
     async def _settle(self, batch: Batch) -> TaskChange | None:
         self._end = DeliveryEnd.DELIVERED if batch.failed is None else DeliveryEnd.DELAYED
         schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
-        return await self._commit(
+        change = await self._commit(
             lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._stamp)
         )
+        if change is not None and change.events[-1].kind is EventKind.DEAD_LETTER:
+            self._end = DeliveryEnd.RETURNED
+        return change
 
     async def _send(self, hook: Hook, seconds: float) -> Batch:
         """Send as much as there is time for; the first event has all of it."""

@@ -25,7 +25,7 @@ _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
     401: "There is no API key, or it is not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "There is no such task, thread, webhook or swarm, or nothing of that kind on this server.",
+    404: "There is no such task, dead letter, thread, webhook or swarm, or nothing of that kind on this server.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

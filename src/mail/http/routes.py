@@ -3,6 +3,7 @@
 from mail.http import (
     agents_routes,
     cancel_routes,
+    dead_letters_routes,
     interswarm_routes,
     message_routes,
     metrics_routes,
@@ -19,6 +20,7 @@ ROUTERS = (
     message_routes.router,
     task_routes.router,
     cancel_routes.router,
+    dead_letters_routes.router,
     threads_routes.router,
     webhooks_routes.router,
     server_routes.router,

@@ -134,8 +134,8 @@ def dead_start(instance: str) -> str:
 
 def place_among_dead(task: Task) -> str:
     """The sort key by which tasks with dead letters are listed: those of an instance lie together, by their start."""
-    start = dead_start(task.instance)
-    return (start + place_in_index(task.started, task.task_id))[: MAX_SORT_KEY - len(start)]
+    place = dead_start(task.instance) + place_in_index(task.started, task.task_id)
+    return place.encode()[:MAX_SORT_KEY].decode(errors="ignore")
 
 
 def _of_agent(name: str) -> str:

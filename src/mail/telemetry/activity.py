@@ -23,6 +23,9 @@ class ActivityLog(Observer):
         status = ended_as(change)
         if status is not None:
             logger.info("task %s", status.value, extra={**about, "status": status.value})
+        for letter in change.buried:
+            of_letter = {"agent": letter.extra["mailbox"], "attempts": letter.extra["attempts"]}
+            logger.info("dead letter", extra={**about, **of_letter})
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         outcome = (report.delivery or report.outcome).value

@@ -80,6 +80,7 @@ class PrometheusMetrics(Observer):
         )
         self._begun = counter("tasks_begun", "Tasks that have begun.")
         self._ended = counter("tasks_ended", "Generations of tasks that have ended, by how.", "status")
+        self._dead = counter("dead_letters", "Messages that could not be processed.")
         self._attempts = counter(
             "delivery_attempts", "Mail for other swarms, by what became of it.", "swarm", "outcome"
         )
@@ -108,6 +109,7 @@ class PrometheusMetrics(Observer):
         status = ended_as(change)
         if status is not None:
             self._ended.labels(status.value).inc()
+        self._dead.inc(len(change.buried))
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         self._conflicts.inc(report.conflicts)

@@ -244,6 +244,43 @@ async def watch(session: Session, given: Namespace) -> None:
         _show_end(session, stream.task_id, shown.status)
 
 
+async def dead_letters(session: Session, given: Namespace) -> None:
+    """`GET /dead-letters`."""
+    from mail.cli.letters import show_letters
+
+    letters = await session.client.get_dead_letters(
+        task_id=given.task, caller=given.caller, limit=given.limit
+    )
+    session.output.result(letters, lambda: show_letters(letters, session.output))
+
+
+async def redrive(session: Session, given: Namespace) -> None:
+    """`POST /dead-letters/redrive`."""
+    from mail.cli.letters import show_redriven
+
+    answer = await session.client.redrive_dead_letters(
+        _letters_task(given), given.seq, caller=given.caller, all=given.all
+    )
+    session.output.result(answer, lambda: show_redriven(answer, session.output))
+
+
+async def discard(session: Session, given: Namespace) -> None:
+    """`POST /dead-letters/discard`."""
+    from mail.cli.letters import show_discarded
+
+    answer = await session.client.discard_dead_letters(
+        _letters_task(given), given.seq, caller=given.caller, all=given.all
+    )
+    session.output.result(answer, lambda: show_discarded(answer, session.output))
+
+
+def _letters_task(given: Namespace) -> str | None:
+    task_id: str | None = given.task_id
+    if (task_id is None) is not given.all:
+        raise UsageError("name a task, or give --all; dead-letters lists them")
+    return task_id
+
+
 def _which_task(session: Session, given: Namespace) -> str:
     task_id = given.task_id or session.last_task
     if task_id is None:

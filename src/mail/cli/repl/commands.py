@@ -47,6 +47,16 @@ _ACK_WITHIN = flag("--ack-within", help="the seconds after which what waits is o
 _WHICH_TASK = positional("task_id", "the task; by default the last one", Completes.TASK, nargs="?")
 
 
+_OF_CALLER = flag("--caller", help="only those of this caller's tasks (admin)")
+
+_WHICH_LETTERS: tuple[Argument, ...] = (
+    positional("task_id", "the task", Completes.TASK, nargs="?"),
+    positional("seq", "one of its dead letters; by default all", type=int, nargs="?"),
+    flag("--all", help="all that dead-letters lists", action="store_true"),
+    _OF_CALLER,
+)
+
+
 async def _help(session: Session, given: Namespace) -> None:
     if given.command is not None:
         session.output.text(find(given.command).usage().rstrip())
@@ -158,6 +168,18 @@ COMMANDS: tuple[Command, ...] = (
         asking.watch,
         (_WHICH_TASK, flag("--after", help="only the events past the one with this id", type=int)),
     ),
+    Command(
+        "dead-letters",
+        "list what could not be processed",
+        asking.dead_letters,
+        (
+            _OF_TASK,
+            _OF_CALLER,
+            flag("--limit", help="how many, at most (100)", type=int, default=100),
+        ),
+    ),
+    Command("redrive", "let dead letters be processed again", asking.redrive, _WHICH_LETTERS),
+    Command("discard", "take dead letters off the list", asking.discard, _WHICH_LETTERS),
     Command(
         "threads",
         "list threads: mail by what it is about, and what is open in it",
