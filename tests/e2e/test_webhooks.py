@@ -9,7 +9,7 @@ from support.webhook_receiver import DROP, WebhookReceiver
 
 from mail.webhooks import verify
 
-SECRET = "a secret of the environment"  # noqa: S105
+SECRET = "a secret of the environment"
 ENVIRON = {"WEBHOOK_SECRET_E2E": SECRET}
 LOCAL = ("--host", "127.0.0.1")
 
