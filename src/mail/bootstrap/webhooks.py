@@ -7,7 +7,6 @@ from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.ports import ServerRecords
 from mail.core.stamp import Stamp
-from mail.core.webhooks import RETRY_SECONDS
 from mail.net.tokens import EnvironmentTokens, ParameterTokens, Tokens
 from mail.net.urls import host_of, is_loopback
 from mail.net.webhooks import HTTPWebhooks
@@ -47,7 +46,5 @@ def _webhooks(
         secrets,
         stamp,
         allow_private=is_local if allowed == "auto" else allowed,
-        retry_seconds=RETRY_SECONDS
-        if config.webhooks.retry_seconds is None
-        else config.webhooks.retry_seconds,
+        retry_seconds=config.webhooks.retry_seconds,
     )

@@ -17,6 +17,9 @@ from mail.core.record import Record
 MAX_HOOKS = 8
 """How many webhooks a task may have, and a caller may register."""
 
+RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, *(300,) * 11)
+"""How long a webhook rests after each failure in a row; the one after the last, about an hour later, is given up."""
+
 DEFAULT_EVENTS = (
     EventKind.TASK_COMPLETE,
     EventKind.TASK_ERROR,

@@ -15,14 +15,24 @@ from mail.core.agents import SwarmCore
 from mail.core.change import Claim, TaskChange
 from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
-from mail.core.hooks import MAX_HOOKS, Hook, Webhook, call
+from mail.core.hooks import MAX_HOOKS, RETRY_SECONDS, Hook, Webhook, call
 from mail.core.peers import hook_mailbox, hook_of
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task
 from mail.errors import BadRequest
 
-RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, *(300,) * 11)
-"""How long a webhook rests after each failure in a row; the one after the last, about an hour later, is given up."""
+__all__ = [
+    "RETRY_SECONDS",
+    "Batch",
+    "Reply",
+    "Webhooks",
+    "attach",
+    "body_of",
+    "called_by",
+    "event_id",
+    "rewind",
+    "settle",
+]
 
 LONGEST_REST = 900.0
 """Seconds that a receiver may ask for by `Retry-After`."""
