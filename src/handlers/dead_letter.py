@@ -8,15 +8,13 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
+from handlers.tokens import RECEIVES
 from handlers.wiring import make_loop, make_system
 from mail.core.context import CURRENT_TASK
 from mail.core.turn_work import TurnReport
 from mail.errors import BadRequest, LeaseLost
 
 REASON = "its turn could not be run, again and again; the server's log says more"
-
-RECEIVES = 5
-"""How often a token is received before it comes here: `maxReceiveCount` in `template.yaml`."""
 
 logger = logging.getLogger("mail.handlers.dead_letter")
 

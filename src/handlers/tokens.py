@@ -10,6 +10,9 @@ from mail.bootstrap.aws_system import AwsSystem
 from mail.core.context import CURRENT_TASK
 from mail.core.turn_work import TurnReport
 
+RECEIVES = 5
+"""How often a queue hands a token out before it is a dead letter: `maxReceiveCount` in `template.yaml`."""
+
 logger = logging.getLogger("mail.handlers.tokens")
 
 

@@ -33,11 +33,14 @@ class TestSchema:
         assert {name: keys(index) for name, index in indexes.items()} == {
             "tasks": ["instance", "started"],
             "running": ["running", "due"],
+            "dead": ["dead", "dead_place"],
         }
         assert indexes["tasks"]["Projection"]["NonKeyAttributes"] == ["status"]
         assert indexes["running"]["Projection"]["ProjectionType"] == "KEYS_ONLY"
+        assert indexes["dead"]["Projection"]["ProjectionType"] == "KEYS_ONLY"
         assert {each["AttributeName"]: each["AttributeType"] for each in found["AttributeDefinitions"]} == {
-            "PK": "S", "SK": "S", "instance": "S", "started": "S", "running": "S", "due": "N",
+            "PK": "S", "SK": "S", "instance": "S", "started": "S", "running": "S", "due": "N", "dead": "S",
+            "dead_place": "S",
         }  # fmt: skip
         assert found["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
         lifetime = table.client.botocore.describe_time_to_live(TableName=table.table)

@@ -99,6 +99,7 @@ def at_rest(found: Snapshot, logs: Logs, owner: str) -> Iterator[str]:
         yield f"the task is {task.status} and its breakpoint is {task.breakpoint}"
     yield from _endings(found)
     yield from _deliveries(found)
+    yield from _dead(found)
     yield from _turns(found)
     yield from _isolation(found, owner)
     yield from _actions(logs)
@@ -143,6 +144,18 @@ def _deliveries(found: Snapshot) -> Iterator[str]:
                 missing[mailbox] += 1
     if missing != ignored:
         yield f"1. messages are lost: {missing}, and ignored: {ignored}"
+
+
+def _dead(found: Snapshot) -> Iterator[str]:
+    """1. What could not be processed is on the list, until somebody has dealt with it."""
+    dead = {event.seq for event in found.events if event.kind is EventKind.DEAD_LETTER}
+    for event in found.events:
+        if event.kind is EventKind.DEAD_LETTER_REDRIVEN:
+            dead.remove(event.extra["dead_letter"])
+        elif event.kind is EventKind.DEAD_LETTER_DISCARDED:
+            dead -= set(event.extra["dead_letters"])
+    if tuple(sorted(dead)) != found.task.dead:
+        yield f"1. the dead letters are {sorted(dead)}, and the task lists {found.task.dead}"
 
 
 def _turns(found: Snapshot) -> Iterator[str]:

@@ -60,9 +60,9 @@ ALLOWED = {
 
 INDEXES = {
     "StatusFunction": {"tasks", "running"},
-    "TasksFunction": {"tasks"},
+    "TasksFunction": {"tasks", "dead"},
     "ThreadsFunction": {"tasks"},
-    "StreamFunction": {"tasks", "running"},
+    "StreamFunction": {"tasks", "running", "dead"},
     "SweeperFunction": {"running"},
 }
 """From a function to the indexes that it may query."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,11 @@ from uuid import uuid4
 import pytest
 from function_stage import ALICE, Stage
 from support.agents import turns
-from support.lambda_runtime import FunctionFailed, LambdaRuntime
+from support.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
+from handlers.tokens import RECEIVES
 from mail.aws import Aws
 from mail.core.address import Principal
 from mail.core.intake import Submission
@@ -291,3 +293,29 @@ def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
     stage.invoke("sweeper", stage.event("sweeper"))
     stage.work_off()
     assert stage.load("overdue").status is TaskStatus.FAILED
+
+
+def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
+    ask(stage, "dead-twice")
+    record = take(stage)
+    stage.invoke("dead_letter", {"Records": [record]})
+    stage.delete(record)
+    stage.work_off()
+    listed = stage.invoke("tasks", stage.request("tasks", path="/dead-letters", query="task_id=dead-twice"))
+    (letter,) = json.loads(listed["body"])["dead_letters"]
+    assert (letter["mailbox"], letter["attempts"]) == ("supervisor", 5)
+    assert letter["task_status"] == "failed"
+    told = [line for line in stage.running("dead_letter").records if "DeadLetters" in line]
+    assert told
+    event = stage.request("tasks", path="/dead-letters/redrive", body={"all": True})
+    event["requestContext"]["http"]["method"] = "POST"
+    redriven = json.loads(stage.invoke("tasks", event)["body"])["redriven"]
+    assert letter["seq"] in [each["seq"] for each in redriven]
+    assert stage.work_off() >= 1
+    task = stage.load("dead-twice")
+    assert (task.status, task.dead) == (TaskStatus.COMPLETED, ())
+
+
+def test_it_says_how_often_a_token_was_tried() -> None:
+    template = (ROOT / "template.yaml").read_text(encoding="utf-8")
+    assert set(re.findall(r"maxReceiveCount: (\d+)", template)) == {str(RECEIVES)}

@@ -1,5 +1,6 @@
 """`/metrics`: what is counted, and who may read it."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 import pytest
 from support.agents import Call, View, complete, request, respond, wait
+from support.changes import ANN, SWARM, Maker
 from support.federation import Swallow
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from handlers import telemetry
+from mail.core.draft import Draft
+from mail.core.tasks import TaskKey
 from mail.core.turn_work import DeliveryEnd, TurnReport
 from mail.core.usage import Usage, report_usage
 from mail.errors import PeerRefused
@@ -102,6 +106,7 @@ async def test_failures(metered: Metered) -> None:
     await metered.server.post(body="fail")
     found = await metered.scrape()
     assert found["mail_tasks_ended_total/failed"] == 1
+    assert found["mail_dead_letters_total"] == 1
 
 
 async def test_deliveries(metered: Metered) -> None:
@@ -116,6 +121,7 @@ async def test_deliveries(metered: Metered) -> None:
     found = await metered.scrape()
     assert found["mail_delivery_attempts_total/returned/b"] == 1
     assert found["mail_delivery_seconds_count/b"] == 1
+    assert found["mail_dead_letters_total"] == 1
     assert not [name for name in found if name.startswith("mail_turns_total/@")]
 
 
@@ -167,6 +173,20 @@ def test_the_functions_on_aws_call_them_the_same() -> None:
     theirs = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in emf.names}
     assert theirs <= ours
     assert len(theirs) >= 10
+
+
+def test_a_function_tells_of_a_dead_letter_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    make = Maker()
+    begun = make.begin(TaskKey(ANN, "t"))
+    draft = Draft(begun.task, SWARM, make.stamp)
+    for _ in range(2):
+        draft.bury("alpha", "it died", 5, message=None, message_seq=1)
+    meter = telemetry.DeadLetterMeter()
+    meter.task_changed(begun)
+    assert capsys.readouterr().out == ""
+    meter.task_changed(draft.seal())
+    told = json.loads(capsys.readouterr().out)
+    assert told["DeadLetters"] == [2.0]
 
 
 def test_the_document_names_them_all() -> None:

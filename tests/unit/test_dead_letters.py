@@ -12,7 +12,7 @@ from support.swarms import build_swarm
 from mail.core.address import Principal
 from mail.core.dead_letters import DeadLetter
 from mail.core.events import EventKind
-from mail.core.limits import DEAD_LETTERS, FAULTS_IN_A_ROW
+from mail.core.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
 from mail.core.quotas import Quotas
 from mail.core.redriving import (
     LETTERS_PER_COMMIT,
@@ -160,6 +160,15 @@ class TestRedriving:
         assert told.extra == {"dead_letter": outcome.task.dead[0], "by": str(ADMIN)}
         (sent,) = [event for event in events if "redrives" in event.extra]
         assert (sent.seq, sent.extra["redrives"]) == (redriven.seq, outcome.task.dead[0])
+
+    async def test_a_budget_of_time_begins_anew(self) -> None:
+        agent = Failing(answer)
+        async with Rig(build_swarm({"supervisor": agent})) as rig:
+            outcome = await rig.ask("hello", budget=Budget(seconds=60))
+            rig.stamp.advance(3_600)  # type: ignore[attr-defined]
+            agent.is_broken = False
+            await redrive_letters(rig.runtime, ADMIN, outcome.key)
+            assert (await ended(rig, outcome.key, 2)).endswith("hello")
 
     async def test_an_agent_gets_the_answer_that_it_has_missed(self) -> None:
         worker = Failing(lambda view: [respond("supervisor", "42")])

@@ -43,6 +43,7 @@ class TaskView(BaseModel):
     steps: int | None = None
     max_steps: int | None = None
     pending_tool_calls: list[PendingCall] = []
+    dead_letters: list[int] = []
     usage: dict[str, Any] = {}
 
     @property
@@ -101,6 +102,8 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
         yield "steps", f"{view.steps} of {view.max_steps}, in generation {view.generation}"
     if view.task_message_queue:
         yield "mail", f"{len(view.task_message_queue)} messages wait"
+    if view.dead_letters:
+        yield "dead", f"{len(view.dead_letters)} messages could not be processed; mail dead-letter lists them"
     total = view.usage.get("total", {})
     if total.get("calls"):
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"

@@ -5,7 +5,7 @@ A dead letter is an event of its task (`Draft.bury`); the task knows which of th
 | it was for | redriven |
 | --- | --- |
 | an agent | it enters the mailbox again; a failed task goes on, one that has stopped otherwise keeps it until it is resumed |
-| another swarm | it is delivered, as if for the first time; the answer to a request is awaited again |
+| another swarm | it is delivered, as if for the first time, save in a cancelled task; the answer is awaited again |
 | a webhook | its events are delivered again |
 | anybody | or it is discarded: it only leaves the list |
 
@@ -22,7 +22,7 @@ from mail.core.draft import Draft
 from mail.core.events import Event, EventKind
 from mail.core.hints import did_you_mean
 from mail.core.intake import go_on
-from mail.core.limits import ANSWER_SECONDS
+from mail.core.limits import ANSWER_SECONDS, Limits
 from mail.core.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.outbound import ask_everyone, id_of
 from mail.core.peers import ALL_PEERS, goes_out, hook_of, peer_of
@@ -144,6 +144,8 @@ def redrive(
             rewind(draft, hook_id, letter.message_seq)
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
         go_on(draft)
+        limits: Limits = draft.updates["limits"]
+        draft.updates["limits"] = limits.within(limits.budget, stamp.now().timestamp())
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
     outcomes = [
         Redriven(letter, refusal=refusals[letter.seq])
@@ -166,6 +168,8 @@ def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
         return "its message is not kept any more"
     if peer_of(mailbox) is None and mailbox not in swarm.agents:
         return f"swarm {swarm.name!r} has no agent {mailbox!r} any more{did_you_mean(mailbox, swarm.agents)}"
+    if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
+        return "the task was cancelled, and another swarm would work on it all the same; resume it first"
     return ""
 
 

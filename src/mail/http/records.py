@@ -95,6 +95,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         else [],
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
+        "dead_letters": task.dead,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage},
     }
 

@@ -468,4 +468,7 @@ class TaskRecord(Answered):
         description="When it was cancelled last, by whom and why; null where it never was."
     )
     budget: dict[str, Any] | None = Field(description="What this generation may use up; null for no limits.")
+    dead_letters: list[int] = Field(
+        description="The events that are dead letters which nobody has redriven or discarded."
+    )
     usage: TaskUsage

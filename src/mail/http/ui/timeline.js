@@ -3,7 +3,13 @@
 import { $, fold, h, pretty } from "./dom.js";
 import { TIERS, elapsed, readEvent, usageText } from "./events.js";
 
-const ERRORS = new Set(["action_error", "agent_error", "interswarm_message_error", "task_error"]);
+const ERRORS = new Set([
+  "action_error",
+  "agent_error",
+  "dead_letter",
+  "interswarm_message_error",
+  "task_error",
+]);
 
 const anchor = (call) => `call-${call}`;
 

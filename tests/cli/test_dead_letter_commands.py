@@ -1,0 +1,88 @@
+"""`mail dead-letter`, against a server; and the same at the prompt of `mail client`."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.server_process import ServerProcess, eventually, run_mail
+
+
+@pytest.fixture
+def dead(server: ServerProcess) -> ServerProcess:
+    """The server, with nothing but one letter to a swarm that it doesn't know."""
+    run_mail("dead-letter", "discard", "--all", cwd=server.folder, env=env(server, "admin"))
+    with server.client() as client:
+        sent = {"user_token": "", "body": "are you there?", "targets": ["ann@nowhere"], "subject": "Hello"}
+        client.post("/interswarm/message", json=sent)
+        eventually(lambda: letters(client) != [], "it can't be delivered")
+    return server
+
+
+def letters(client: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("/dead-letters").json()["dead_letters"]
+    return found
+
+
+def env(server: ServerProcess, role: str) -> dict[str, str]:
+    return {"MAIL_SERVER": server.url, "MAIL_API_KEY": server.tokens[role]}
+
+
+def run(
+    server: ServerProcess, folder: Path, *arguments: str, role: str = "user"
+) -> subprocess.CompletedProcess[str]:
+    return run_mail("dead-letter", *arguments, cwd=folder, env=env(server, role))
+
+
+def test_list(dead: ServerProcess, tmp_path: Path) -> None:
+    done = run(dead, tmp_path, "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    _, seq, status, mailbox, tries, _, subject, reason, caller = line.split("\t")
+    assert (status, mailbox, tries, subject) == ("failed", "@nowhere", "1", "Hello")
+    assert "nowhere" in reason
+    (letter,) = json.loads(run(dead, tmp_path, "list", "--json").stdout)
+    assert (letter["seq"], letter["caller"]) == (int(seq), caller)
+    assert run(dead, tmp_path, "list", "--caller", caller, role="admin").stdout == done.stdout
+    assert run(dead, tmp_path, "list", "--task", letter["task_id"]).stdout == done.stdout
+    shown = run_mail("task", "show", letter["task_id"], cwd=tmp_path, env=env(dead, "user")).stdout
+    assert "dead        1 messages could not be processed" in shown
+    denied = run(dead, tmp_path, "list", "--caller", "user:bob@other")
+    assert (denied.returncode, denied.stdout) == (1, "")
+    assert "only admins" in denied.stderr
+
+
+def test_redrive_and_discard(dead: ServerProcess, tmp_path: Path) -> None:
+    (letter,) = json.loads(run(dead, tmp_path, "list", "--json").stdout)
+    task_id, seq = letter["task_id"], letter["seq"]
+    done = run(dead, tmp_path, "redrive", task_id, str(seq))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{task_id} {seq} for @nowhere is processed again\n"
+    gone = run(dead, tmp_path, "redrive", task_id, str(seq))
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "has been redriven or discarded" in gone.stderr
+    with dead.client() as client:
+        eventually(lambda: letters(client) != [], "it can't be delivered this time, either")
+    (again,) = json.loads(run(dead, tmp_path, "discard", "--all", "--json").stdout)["discarded"]
+    assert again["seq"] > seq
+    assert run(dead, tmp_path, "discard", "--all").stdout == "no dead letters\n"
+    assert run(dead, tmp_path, "list").stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [["redrive"], ["discard"], ["redrive", "t", "--all"]])
+def test_what_does_not_say_which(server: ServerProcess, tmp_path: Path, arguments: list[str]) -> None:
+    done = run(server, tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "name a task, or give --all" in done.stderr
+
+
+def test_at_the_prompt(dead: ServerProcess, tmp_path: Path) -> None:
+    with dead.client() as client:
+        (letter,) = letters(client)
+    lines = ["dead-letters", f"redrive {letter['task_id']} {letter['seq']}", "redrive", "discard --all"]
+    commands = [word for line in lines for word in ("-c", line)]
+    done = run_mail("client", *commands, cwd=tmp_path, env=env(dead, "user"))
+    assert "@nowhere" in done.stdout
+    assert "is processed again" in done.stdout
+    assert "name a task, or give --all" in done.stderr
