@@ -11,10 +11,12 @@
     │   ├── AlreadyRegistered, NotRegistered  of `mail.exchange`
     │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
+    │   └── InvalidSignature        of `mail.webhooks`: a request that the server has not sent
     ├── Forbidden                   403
     ├── TaskNotFound                404
     ├── DeadLetterNotFound          404
     ├── ThreadNotFound              404
+    ├── WebhookNotFound             404
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
@@ -120,6 +122,10 @@ class Unauthenticated(MAILError):
     http_status = 401
 
 
+class InvalidSignature(Unauthenticated):
+    """The request was not signed with this secret."""
+
+
 class Forbidden(MAILError):
     """The caller's role may not use this endpoint."""
 
@@ -140,6 +146,12 @@ class TaskNotFound(MAILError):
 
 class ThreadNotFound(MAILError):
     """The caller has no thread with this id."""
+
+    http_status = 404
+
+
+class WebhookNotFound(MAILError):
+    """The caller has no webhook with this id."""
 
     http_status = 404
 

@@ -43,10 +43,10 @@ ALLOWED = {
     "HealthFunction": LOG | {"dynamodb:GetItem", "dynamodb:PutItem"},
     "WhoamiFunction": LOG | {"dynamodb:GetItem"},
     "StatusFunction": LOG | READ,
-    "TasksFunction": LOG | READ | CHANGE | {"dynamodb:Scan"},
+    "TasksFunction": LOG | READ | CHANGE | READ_TOKEN | {"dynamodb:Scan"},
     "TaskFunction": LOG | READ,
     "ThreadsFunction": LOG | READ,
-    "MessageFunction": LOG | READ | CHANGE,
+    "MessageFunction": LOG | READ | CHANGE | READ_TOKEN,
     "SwarmsFunction": LOG | KEEP_PEERS | READ_TOKEN | CALL_PEERS | {"dynamodb:PutItem"},
     "InterswarmFunction": LOG | READ | CHANGE,
     "StreamFunction": LOG | READ | CHANGE | READ_TOKEN | CALL_PEERS | {"dynamodb:Scan"},
@@ -332,22 +332,23 @@ def test_functions_write_only_their_own_log(template: Template) -> None:
 
 
 def test_only_turns_see_secrets(template: Template) -> None:
-    """Those that call other swarms may read the tokens for that, one by one, and nothing else."""
-    read_all, read_tokens = set(), set()
+    """Those that call other swarms or webhooks may read what they need for that, one by one, and nothing else."""
+    read_all, read_tokens, read_secrets = set(), set(), set()
     for name, properties in functions(template).items():
         for statement in statements(template, next(references(properties["Role"]))):
             for action in listed(statement["Action"]):
                 if action == "ssm:GetParametersByPath":
                     read_all.add(name)
                 elif action.startswith("ssm:"):
-                    assert statement["Resource"]["Fn::Sub"].endswith("${SecretsPath}/SWARM_AUTH_TOKEN_*")
-                    read_tokens.add(name)
+                    kind = statement["Resource"]["Fn::Sub"].rpartition("${SecretsPath}/")[2]
+                    {"SWARM_AUTH_TOKEN_*": read_tokens, "WEBHOOK_SECRET_*": read_secrets}[kind].add(name)
     assert read_all == {"TurnFunction"}
     assert read_tokens == {"SwarmsFunction", "StreamFunction", "OutboundFunction"}
+    assert read_secrets == {"MessageFunction", "TasksFunction", "StreamFunction", "OutboundFunction"}
     knows_where = {
         name for name, properties in functions(template).items() if "SecretsPath" in references(properties)
     }
-    assert knows_where == read_all | read_tokens
+    assert knows_where == read_all | read_tokens | read_secrets
 
 
 def test_what_is_known_of_other_swarms_is_in_a_partition_of_its_own(template: Template) -> None:

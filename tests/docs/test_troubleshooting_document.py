@@ -88,6 +88,7 @@ def test_what_is_refused(server: ServerProcess) -> None:
         ask("/message", '{"body": "x", "task_id": "none", "resume_from": "user_response"}'),
         ask("/message", '{"task_id": "done", "resume_from": "breakpoint_tool_call"}'),
         ask("/task?task_id=none"),
+        ask("/webhooks", '{"url": "https://example.com", "secret_ref": "${WEBHOOK_SECRET_NONE}"}'),
         ask("/message", b"x" * 5_000_000),
         ask("/whoami", token="nonsense"),
         ask("/whoami", token=None),

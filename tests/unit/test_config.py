@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
+from mail.core.hooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
 
 WriteFile = Callable[..., Path]
@@ -61,6 +62,7 @@ class TestDefaults:
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
+                "webhooks": {"allow_private_addresses": "auto", "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {
                     "base_url": "",
                     "allow_private_addresses": "auto",

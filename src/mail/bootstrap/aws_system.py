@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from mail.aws import Aws, AwsClient
-from mail.bootstrap import peers
+from mail.bootstrap import peers, webhooks
 from mail.bootstrap.shared import auth_endpoints, make_authenticator, read_quotas, serve_swarm
 from mail.bootstrap.watched import watch_aws
 from mail.config.aws import AwsConfig
@@ -71,6 +71,7 @@ class AwsSystem:
             quotas=read_quotas(config.server),
             observers=observers,
             tracer=self.watched.tracer,
+            webhooks=webhooks.aws_webhooks(self.records, config, stamp, account, environ),
         )
         self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))
         self._resources = AsyncExitStack()

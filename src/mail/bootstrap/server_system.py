@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from mail.bootstrap import peers
+from mail.bootstrap import peers, webhooks
 from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, read_quotas, serve_swarm
 from mail.bootstrap.watched import watch_local
 from mail.config import ServerConfig
@@ -72,6 +72,7 @@ class ServerSystem(ABC):
         self.records = engine.records
         settings = config.settings
         self.router = peers.local_router(swarm, self.records, config, stamp, environ)
+        self.webhooks = webhooks.local_webhooks(self.records, config, stamp, environ)
         self.runtime = Runtime(
             swarm,
             self.store,
@@ -83,6 +84,7 @@ class ServerSystem(ABC):
             quotas=read_quotas(config),
             observers=self.watched.observers,
             tracer=self.watched.tracer,
+            webhooks=self.webhooks,
         )
         self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
         self._workers = LocalWorkers(self.runtime, engine.queue, concurrency=settings.turn_concurrency)
@@ -115,6 +117,7 @@ class ServerSystem(ABC):
     def listens(self, host: str, url: str) -> None:
         """Say where the server listens, and by which URL it is reached; to be called before `start`."""
         peers.listens(self.router, self.config, host, url)
+        webhooks.listens(self.webhooks, self.config, host)
 
     async def start(self) -> None:
         """Take up the tasks that an earlier process left, and work on whatever comes."""

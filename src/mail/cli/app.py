@@ -20,6 +20,7 @@ from mail.cli import (
     token,
     usage,
     version,
+    webhook,
 )
 from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
@@ -45,6 +46,7 @@ app.command("usage")(usage.usage)
 app.add_typer(task.app, name="task")
 app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(token.app, name="token")
+app.add_typer(webhook.app, name="webhook")
 
 
 BROKEN_PIPE = 128 + 13

@@ -117,3 +117,21 @@ def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
     left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
     left += [f"swarm {swarm} has not taken the word yet" for swarm in answer["waiting_swarms"]]
     output.text(one_line(f"task {answer['task_id']} is cancelled{'; ' if left else ''}{'; '.join(left)}"))
+
+
+def show_webhooks(webhooks: Iterable[Mapping[str, Any]], output: Output) -> None:
+    """Print a line per webhook; of a task's, how far it is."""
+    rows = [(hook["id"], _progress(hook), ", ".join(hook["events"]), hook["url"]) for hook in webhooks]
+    if not rows and output.is_terminal:
+        output.text("no webhooks")
+        return
+    output.table(("id", "state", "events", "url"), rows)
+
+
+def _progress(hook: Mapping[str, Any]) -> str:
+    if "delivered_to" not in hook:
+        return "registered"
+    if hook["waits_to"] is None:
+        return f"sent to {hook['delivered_to']}"
+    again = f", {hook['failures']} failures, next try {hook['next_try'] or 'now'}" if hook["failures"] else ""
+    return f"waits to {hook['waits_to']}{again}"

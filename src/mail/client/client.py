@@ -229,6 +229,27 @@ class MAILClient(Messaging):
             name = name.replace(".", "%2E")
         return dict(await self._ask("GET", f"/threads/{name}", query=query))
 
+    # --------------------------------------------------------------------------------------------- webhooks
+
+    async def get_webhooks(self, task_id: str | None = None) -> JSONObject:
+        """The webhooks that the caller has registered; or those of a task, and how far each has come."""
+        return dict(await self._ask("GET", "/webhooks", query=_query({"task_id": task_id})))
+
+    async def register_webhook(
+        self, url: str, secret_ref: str | None = None, events: Sequence[str] | None = None
+    ) -> JSONObject:
+        """Let events of the tasks that the caller begins from now on be sent to a URL.
+
+        By default those that end or pause a task; `["*"]` for all. With `secret_ref` (`${WEBHOOK_SECRET_…}`, a secret
+        that the server has) requests are signed, and `mail.webhooks.verify` reads them.
+        """
+        given = {"url": url, "secret_ref": secret_ref, "events": None if events is None else list(events)}
+        return await self._post("/webhooks", given)
+
+    async def delete_webhook(self, webhook_id: str) -> JSONObject:
+        """Forget a registered webhook; tasks that have begun with it keep it."""
+        return dict(await self._ask("DELETE", f"/webhooks/{quote(webhook_id, safe='')}"))
+
     # ----------------------------------------------------------------------------------------------- swarms
 
     async def get_swarm(self) -> JSONObject:

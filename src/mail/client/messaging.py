@@ -37,6 +37,7 @@ class Messaging(Connection):
         resume_from: ResumePoint | None = None,
         idempotency_key: str | None = None,
         generation: int | None = None,
+        webhook: str | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Send a message and wait for the answer: `{"response": …, "events": … or None}`.
@@ -53,12 +54,21 @@ class Messaging(Connection):
             idempotency_key: within a day, a message with this key is accepted once and always answered with the same
                 answer; so it is sent again by itself where the connection breaks.
             generation: the `generation` of the task's record as it was looked at; refused where it has gone on since.
+            webhook: a URL that the task's end is sent to, or an object with its `url`, `secret_ref` and `events`.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
         """
         sent = _message(
-            message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, show_events=show_events
+            message,
+            entrypoint,
+            subject,
+            msg_type,
+            task_id,
+            resume_from,
+            kwargs,
+            show_events=show_events,
+            webhook=_webhook(webhook),
         ).under(idempotency_key, generation)
         answer = await self._wait_for_answer(sent)
         if isinstance(answer, Followed):
@@ -76,6 +86,7 @@ class Messaging(Connection):
         resume_from: ResumePoint | None = None,
         idempotency_key: str | None = None,
         generation: int | None = None,
+        webhook: str | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and watch what happens, up to `task_complete` or `task_error`.
@@ -83,7 +94,15 @@ class Messaging(Connection):
         The arguments are those of `post_message`. Raises MAILClientError, also while it is read.
         """
         sent = _message(
-            message, entrypoint, subject, msg_type, task_id, resume_from, kwargs, stream=True
+            message,
+            entrypoint,
+            subject,
+            msg_type,
+            task_id,
+            resume_from,
+            kwargs,
+            stream=True,
+            webhook=_webhook(webhook),
         ).under(idempotency_key, generation)
         try:
             response = await self._repeated(sent, self._open)
@@ -221,7 +240,7 @@ def _message(
     task_id: str | None,
     resume_from: ResumePoint | None,
     kwargs: Mapping[str, Any],
-    **flags: bool,
+    **others: Any,
 ) -> Sent:
     """A message for `POST /message`."""
     given = {
@@ -232,9 +251,13 @@ def _message(
         "task_id": task_id,
         "resume_from": resume_from,
         "kwargs": kwargs or None,
-        **flags,
+        **others,
     }
     return outgoing(MESSAGE, given)
+
+
+def _webhook(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return {"url": given} if isinstance(given, str) else given
 
 
 def outgoing(path: str, given: Mapping[str, Any]) -> Sent:

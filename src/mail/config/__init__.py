@@ -9,6 +9,7 @@ from mail.config.tables import (
     StorageConfig,
     SwarmConfig,
     TelemetryConfig,
+    WebhooksConfig,
 )
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "StorageConfig",
     "SwarmConfig",
     "TelemetryConfig",
+    "WebhooksConfig",
     "load_config",
 ]

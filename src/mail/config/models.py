@@ -22,6 +22,7 @@ from mail.config.tables import (
     SwarmConfig,
     Table,
     TelemetryConfig,
+    WebhooksConfig,
 )
 from mail.core.limits import Budget
 from mail.errors import ConfigurationError
@@ -64,6 +65,7 @@ class ServerConfig(_TopTable):
     telemetry: TelemetryConfig = TelemetryConfig()
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()
+    webhooks: WebhooksConfig = WebhooksConfig()
     budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
         default_factory=dict,
         description="What tasks of a caller may use up at most, by `user`, `admin` or, for one caller, `role:id`.",

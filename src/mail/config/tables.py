@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mail.config.database import DYNAMODB, POSTGRES, hide_password, read_database
+from mail.core.hooks import RETRY_SECONDS
 
 
 class Table(BaseModel):
@@ -110,6 +111,19 @@ class StorageConfig(Table):
     def shown(self) -> str:
         """The database, as it may be shown to people."""
         return hide_password(self.database)
+
+
+class WebhooksConfig(Table):
+    """`[server.webhooks]`: what callers may have events sent to.
+
+    Attributes:
+        allow_private_addresses: whether webhooks may have addresses that are not public, and then be called by http;
+            `auto` for whether this server listens on this machine only.
+        retry_seconds: how long a webhook rests after each failure in a row before it is given up.
+    """
+
+    allow_private_addresses: bool | Literal["auto"] = "auto"
+    retry_seconds: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = list(RETRY_SECONDS)
 
 
 class InterswarmConfig(Table):

@@ -133,8 +133,10 @@ class SwarmCore:
 
     def _check_agent(self, name: str, agent: AgentCore) -> None:
         where = f"swarm {self.name!r}, agent {name!r}"
-        if name == EVERYONE or not name or "@" in name or "#" in name:
-            raise ConfigurationError(f"{where}: an agent's name is not 'all' and holds neither '@' nor '#'")
+        if name == EVERYONE or not name or "@" in name or "#" in name or name.startswith("!"):
+            raise ConfigurationError(
+                f"{where}: an agent's name is not 'all', holds neither '@' nor '#', and doesn't begin with '!'"
+            )
         for target in agent.comm_targets:
             local, _, swarm = target.partition("@")
             if swarm in ("", self.name) and local not in self.agents:

@@ -13,7 +13,7 @@ from mail.core.agents import SwarmCore
 from mail.core.change import Lease, TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import EventKind
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Cancellation, Task, TaskStatus, Transition
@@ -62,7 +62,7 @@ def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, stamp: 
 def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:
     """What a cancelled task waits for; `leases` are those that are held now, by mailbox."""
     return StillRunning(
-        agents=tuple(sorted(mailbox for mailbox in leases if peer_of(mailbox) is None)),
+        agents=tuple(sorted(mailbox for mailbox in leases if not goes_out(mailbox))),
         swarms=tuple(swarm for swarm, contact in task.contacts.items() if contact.ending),
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from mail.core.agents import History
 from mail.core.events import Event, EventKind
@@ -42,6 +43,34 @@ class Lease:
     expires: float
 
 
+class Claim(Protocol):
+    """A mailbox of a task that a worker has leased, whatever it is going to do with it."""
+
+    @property
+    def task(self) -> Task:
+        """The task, as it was then."""
+        ...
+
+    @property
+    def mailbox(self) -> str:
+        """The mailbox."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """What the worker shows for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A claim on a mailbox that holds no messages: a webhook's, whose mail is the timeline of the task."""
+
+    task: Task
+    mailbox: str
+    lease: Lease
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A turn that a worker has opened: the head of a mailbox, and all it needs to run it.
@@ -79,7 +108,7 @@ class TaskChange:
     Attributes:
         task: the new state; its `version` is `expected_version` + 1.
         expected_version: the version it was decided on; 0 where the task is new.
-        turn: the turn that ends with this commit and gives its lease back.
+        turn: the turn, or another claim, that ends with this commit and gives its lease back.
         consumed: the message that leaves its mailbox.
         along: what leaves it besides; see `Turn.along`.
         deliveries: the messages that enter one.
@@ -89,7 +118,7 @@ class TaskChange:
 
     task: Task
     expected_version: int
-    turn: Turn | None = None
+    turn: Claim | None = None
     consumed: InboxEntry | None = None
     along: tuple[InboxEntry, ...] = ()
     deliveries: tuple[InboxEntry, ...] = ()

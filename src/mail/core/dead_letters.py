@@ -25,13 +25,11 @@ from mail.core.intake import go_on
 from mail.core.limits import ANSWER_SECONDS, Limits
 from mail.core.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.outbound import ask_everyone, id_of
-from mail.core.peers import ALL_PEERS, peer_of
+from mail.core.peers import ALL_PEERS, goes_out, hook_of, peer_of
 from mail.core.stamp import Stamp
 from mail.core.tasks import Contact, OpenRequest, Question, Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, DeadLetterNotFound
-
-WEBHOOK_MARK = "!"
-"""What the mailboxes of webhooks begin with."""
+from mail.core.webhooks import rewind
+from mail.errors import DeadLetterNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +137,8 @@ def redrive(
             dead_letter=letter.seq,
             by=str(caller),
         )
-        if letter.mailbox.startswith(WEBHOOK_MARK):
-            _rewind(draft, letter)
+        if (hook_id := hook_of(letter.mailbox)) is not None:
+            rewind(draft, hook_id, letter.message_seq)
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
         go_on(draft)
         limits: Limits = draft.updates["limits"]
@@ -161,8 +159,8 @@ def redrive(
 def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
     """Why a letter can't be redriven; empty where it can."""
     mailbox = letter.mailbox
-    if mailbox.startswith(WEBHOOK_MARK):
-        return NO_WEBHOOKS
+    if (hook_id := hook_of(mailbox)) is not None:
+        return "" if hook_id in task.hooks else f"the task has no webhook {hook_id!r} any more"
     if letter.message is None:
         return "its message is not kept any more"
     if peer_of(mailbox) is None and mailbox not in swarm.agents:
@@ -170,14 +168,6 @@ def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
     if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
         return "the task was cancelled, and another swarm would work on it all the same; resume it first"
     return ""
-
-
-NO_WEBHOOKS = "this server delivers to no webhooks"
-
-
-def _rewind(draft: Draft, letter: DeadLetter) -> None:
-    """The one place for webhooks: `mail.core.webhooks.rewind(draft, hook_id, letter.message_seq)`, and no refusal."""
-    raise BadRequest(NO_WEBHOOKS)
 
 
 def _needs_turns(letter: DeadLetter) -> bool:
@@ -188,8 +178,7 @@ def _needs_turns(letter: DeadLetter) -> bool:
 
 
 def _rests(draft: Draft, letter: DeadLetter) -> bool:
-    is_agents = peer_of(letter.mailbox) is None and not letter.mailbox.startswith(WEBHOOK_MARK)
-    return is_agents and (draft.before.manual or not draft.is_running)
+    return not goes_out(letter.mailbox) and (draft.before.manual or not draft.is_running)
 
 
 def _send_again(draft: Draft, letter: DeadLetter) -> int:

@@ -25,6 +25,8 @@ class Delivery(TurnWork):
     knows it.
     """
 
+    turn: Turn
+
     def __init__(
         self,
         turn: Turn,

@@ -17,8 +17,9 @@ from mail.core.address import (
     parse_agent_address,
 )
 from mail.core.agents import History, SwarmCore
-from mail.core.change import HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.change import Claim, HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.events import UNREAD_FROM, Event, EventKind
+from mail.core.hooks import call
 from mail.core.limits import DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.message import (
     MAILBroadcast,
@@ -51,6 +52,7 @@ class Draft:
     Attributes:
         requests: the task's unanswered requests, as this decision leaves them.
         contacts: what the task knows of other swarms, likewise.
+        hooks: the task's webhooks, likewise; what this decision adds for them to send is counted in the end.
     """
 
     def __init__(self, task: Task, swarm: SwarmCore, stamp: Stamp, *, is_new: bool = False) -> None:
@@ -62,6 +64,7 @@ class Draft:
         self.updates: dict[str, Any] = {}
         self.requests = task.requests
         self.contacts = dict(task.contacts)
+        self.hooks = dict(task.hooks)
         self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
@@ -71,7 +74,7 @@ class Draft:
         self._deliveries: list[InboxEntry] = []
         self._record: HistoryRecord | None = None
         self._ending: tuple[MAILMessage, EventKind] | None = None
-        self._turn: Turn | None = None
+        self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
         self._along: tuple[InboxEntry, ...] = ()
 
@@ -113,6 +116,10 @@ class Draft:
                     for question in self.before.questions
                     if (question.mailbox, question.seq) not in read
                 )
+
+    def give_back(self, claim: Claim) -> None:
+        """This commit ends a claim that consumes no message."""
+        self._turn = claim
 
     def emit(self, kind: EventKind, text: str, *, agent: str = "", **extra: Any) -> None:
         """Add an event; `agent` is the agent of this swarm that it is about, where it is about one."""
@@ -363,6 +370,7 @@ class Draft:
                 **self.updates,
                 "requests": self.requests,
                 "contacts": self.contacts,
+                "hooks": call(self.hooks, self._events),
                 "status": self.status,
                 "updated": self.timestamp,
                 "seq": self._seq,

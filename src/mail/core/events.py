@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     BROADCAST_IGNORED = "broadcast_ignored"
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
+    WEBHOOK_DELIVERED = "webhook_delivered"
+    WEBHOOK_ERROR = "webhook_error"
     DEAD_LETTER = "dead_letter"
     DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
     DEAD_LETTER_DISCARDED = "dead_letter_discarded"

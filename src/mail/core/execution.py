@@ -38,6 +38,8 @@ class Execution(TurnWork):
     `builtins` are actions that are no swarm's own: MAIL tools whose work is done outside of the task.
     """
 
+    turn: Turn
+
     def __init__(
         self,
         turn: Turn,

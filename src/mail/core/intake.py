@@ -24,6 +24,7 @@ from mail.core.change import TaskChange
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.hints import did_you_mean
+from mail.core.hooks import Webhook
 from mail.core.letters import write_letter
 from mail.core.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
@@ -74,6 +75,7 @@ class Submission(Record):
         toolbox: tools that the caller lends to the generation that this begins.
         notes: what the caller wants to be told again of that generation.
         manual: whether the task is in manual mode from now on (`mail.core.manual`).
+        webhook: a URL that the task's events are sent to from now on.
     """
 
     body: str = ""
@@ -96,6 +98,7 @@ class Submission(Record):
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
+    webhook: Webhook | None = None
 
 
 def admit(

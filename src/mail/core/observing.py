@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mail.core.change import TaskChange, Turn
+from mail.core.change import Claim, TaskChange
 from mail.core.events import EventKind
 from mail.core.tasks import TaskStatus
 from mail.core.turn_work import TurnReport
@@ -14,10 +14,10 @@ class Observer:
     def task_changed(self, change: TaskChange) -> None:
         """A change that began a task, ended a generation of it or made dead letters (`buried`) was committed."""
 
-    def turn_ended(self, turn: Turn, report: TurnReport, seconds: float) -> None:
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         """A turn that was leased is over, `seconds` later."""
 
-    def turn_failed(self, turn: Turn, error: BaseException) -> None:
+    def turn_failed(self, turn: Claim, error: BaseException) -> None:
         """A turn that was leased could not be stored; its mail waits."""
 
     def woken_for_nothing(self, mailbox: str) -> None:

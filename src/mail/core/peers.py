@@ -28,6 +28,24 @@ def peer_of(mailbox: str) -> str | None:
     return mailbox[len(_MARK) :] if mailbox.startswith(_MARK) else None
 
 
+_HOOK_MARK = "!"
+
+
+def hook_mailbox(hook_id: str) -> str:
+    """The mailbox of a webhook. No agent's name begins with an `!`, so none has the same."""
+    return _HOOK_MARK + hook_id
+
+
+def hook_of(mailbox: str) -> str | None:
+    """The id of the webhook whose mailbox this is; None for an agent's or a peer's."""
+    return mailbox[len(_HOOK_MARK) :] if mailbox.startswith(_HOOK_MARK) else None
+
+
+def goes_out(mailbox: str) -> bool:
+    """Whether what is in a mailbox is delivered to somebody outside, whether its task runs or not; not to an agent."""
+    return mailbox.startswith((_MARK, _HOOK_MARK))
+
+
 class PeerRecord(Record):
     """A swarm that this server knows.
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
+from mail.core.hooks import WebhookRecord
 from mail.core.message import MAILMessage, Tier
 from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
@@ -90,6 +91,13 @@ class Store(Protocol):
         """
         ...
 
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox that goes out (`mail.core.peers.goes_out`), without looking for messages in it.
+
+        Idle only where there is no such task, or nothing for it to do.
+        """
+        ...
+
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         """Remember how far the turn has come. Raises LeaseLost when the turn is not the caller's any more."""
         ...
@@ -98,7 +106,7 @@ class Store(Protocol):
         """By mailbox, the leases of a task that have not expired at `now`."""
         ...
 
-    async def release(self, turn: Turn) -> None:
+    async def release(self, turn: Claim) -> None:
         """Give the lease back without a commit; the mail stays."""
         ...
 
@@ -291,4 +299,16 @@ class ServerRecords(Protocol):
 
     async def set_peer_health(self, name: str, health: PeerHealth) -> None:
         """Remember how a swarm is; one that is not known stays unknown."""
+        ...
+
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        """The webhooks that a caller (`role:id@swarm`) has registered, the oldest first."""
+        ...
+
+    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
+        """Keep a webhook, in the place of the one with its id; False where the caller has `limit` others."""
+        ...
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        """Forget a webhook; returns whether it was known."""
         ...

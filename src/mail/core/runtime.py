@@ -20,18 +20,19 @@ from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.agents import SwarmCore
 from mail.core.cancelling import StillRunning, cancel, still_running
-from mail.core.change import Lease, TaskChange, Turn
+from mail.core.change import Claim, Lease, TaskChange, Turn
 from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.delivery import Delivery
 from mail.core.execution import Execution
 from mail.core.histories import HistoryCache
+from mail.core.hooks import Webhook
 from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.mail_tools import DiscoverSwarms
 from mail.core.observing import Observers, is_remarkable
 from mail.core.once import REMEMBERED_SECONDS, Once, Remembered, find, remember
-from mail.core.peers import Peers, peer_of
+from mail.core.peers import Peers, hook_mailbox, hook_of, peer_of
 from mail.core.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
 from mail.core.quotas import NO_QUOTAS, Quotas
 from mail.core.stamp import Stamp
@@ -40,6 +41,8 @@ from mail.core.tracing import NO_TRACER, Tracer, same_trace, traceparent_in
 from mail.core.turn import expire
 from mail.core.turn_work import TurnReport, TurnWork
 from mail.core.watching import Submitted, Watching
+from mail.core.webhook_delivery import NO_WEBHOOKS, WebhookDelivery
+from mail.core.webhooks import Webhooks, attach, called_by
 from mail.errors import (
     BadRequest,
     Forbidden,
@@ -88,6 +91,7 @@ class Runtime(Watching):
         quotas: what callers may keep busy at once.
         observers: whoever measures what happens.
         tracer: follows tasks.
+        webhooks: how events reach webhooks; without it, no task has any.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Runtime(Watching):
         quotas: Quotas = NO_QUOTAS,
         observers: Observers = (),
         tracer: Tracer = NO_TRACER,
+        webhooks: Webhooks | None = None,
     ) -> None:
         super().__init__(store, stamp)
         self.swarm = swarm
@@ -113,6 +118,7 @@ class Runtime(Watching):
         self.quotas = quotas
         self.observers = observers
         self.tracer = tracer
+        self.webhooks = webhooks
         self.histories = HistoryCache()
         self._name = stamp.new_id()
         self._leases = count()
@@ -142,6 +148,8 @@ class Runtime(Watching):
             submission = submission.model_copy(update={"task_id": self.stamp.new_id()})
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
+        webhooks = await self._webhooks_of(submission)
+        registered: Sequence[Webhook] | None = None
         while True:
             task = await self.store.load(key)
             if task is not None and submission.once is not None:
@@ -150,6 +158,12 @@ class Runtime(Watching):
                     return Submitted(key, earlier.generation, earlier.after, earlier.seq)
             change = admit(task, self.swarm, caller, submission, self.stamp)
             self.quotas.check_depth(task, change)
+            if task is None and self.webhooks is not None:
+                if registered is None:
+                    registered = await self.webhooks.registered(key.instance)
+                change = attach(task, change, (*webhooks, *registered))
+            elif webhooks:
+                change = attach(task, change, webhooks)
             change = self._traced(change)
             submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
             if submission.once is not None:
@@ -163,6 +177,15 @@ class Runtime(Watching):
         self._tell(change)
         await self._publish_ready(change.task)
         return submitted
+
+    async def _webhooks_of(self, submission: Submission) -> tuple[Webhook, ...]:
+        """The webhook that comes with a submission. Raises BadRequest for one that can't be called."""
+        if submission.webhook is None:
+            return ()
+        if self.webhooks is None:
+            raise BadRequest(NO_WEBHOOKS)
+        await self.webhooks.check(submission.webhook)
+        return (submission.webhook,)
 
     def _traced(self, change: TaskChange, given: str = "") -> TaskChange:
         """The change, of a task that belongs to the trace of what has brought it, unless it is in one already.
@@ -341,6 +364,11 @@ class Runtime(Watching):
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
+        if hook_of(mailbox) is not None:
+            held = await self._leased(key, self.store.claim(key, mailbox, self._lease(life), now=self._now()))
+            if isinstance(held, TurnReport.Outcome):
+                return held
+            return WebhookDelivery(held, self.swarm, self.store, self.stamp, self.webhooks)
         opened = await self.lease(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
             return opened
@@ -356,19 +384,29 @@ class Runtime(Watching):
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds; returns its turn, and how many history records are at hand."""
-        CURRENT_TASK.set(key.task_id)
-        now = self._now()
-        lease = Lease(f"{self._name}/{next(self._leases)}", now + life)
         known = self.histories.count(key, mailbox)
-        turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
-        match turn:
+        lease, now = self._lease(life), self._now()
+        opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        turn = await self._leased(key, opening)
+        return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
+
+    def _lease(self, life: float) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
+
+    async def _leased[T: Claim](
+        self, key: TaskKey, opening: Coroutine[None, None, T | Leased | Idle]
+    ) -> T | TurnReport.Outcome:
+        """What a mailbox was leased for, or why it was not."""
+        CURRENT_TASK.set(key.task_id)
+        opened = await opening
+        match opened:
             case Leased():
                 return TurnReport.Outcome.LEASED
             case Idle(task):
                 if task is not None:
                     await self._publish_ready(task)
                 return TurnReport.Outcome.IDLE
-        return turn, known
+        return opened
 
     async def carry_out(
         self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
@@ -376,7 +414,7 @@ class Runtime(Watching):
         """Do the work of an open turn, and wake whom it gave mail."""
         turn = execution.turn
         CURRENT_AGENT.set(turn.mailbox)
-        CURRENT_MESSAGE.set(turn.entry.message.id)
+        CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
             return await self._carry_out(execution, work)
         with self.tracer.turn(turn) as span:
@@ -427,14 +465,16 @@ class Runtime(Watching):
         await self._publish(change)
         return execution.report(TurnReport.Outcome.COMMITTED)
 
-    async def _hand_back(self, turn: Turn) -> None:
+    async def _hand_back(self, turn: Claim) -> None:
         """Release a turn that may not run; wake its mailbox again, as tokens of others were dropped meanwhile."""
         await self.store.release(turn)
         task = await self._load(turn.task.key)
         tier = task.head_tier(turn.mailbox)
         may_run = task.exhausted is None or turn.mailbox == self.swarm.finisher(task.entrypoint)
-        if task.is_running and may_run and tier is not None:
-            await self._wake([Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq)])
+        if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
+            rests = task.rests_until(turn.mailbox)
+            token = Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)
+            await self._wake([token])
 
     async def adopt(self, task: Task, change: TaskChange) -> None:
         """Commit what was decided on a task outside of its turns, and wake whom it gave mail.
@@ -488,6 +528,7 @@ class Runtime(Watching):
             await self._publish_ready(change.task)
             return
         touched = {entry.mailbox for entry in change.deliveries}
+        touched |= {hook_mailbox(hook_id) for hook_id in called_by(change)}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
         await self._wake([token for token in wake_ups(change.task) if token.mailbox in touched])

@@ -18,10 +18,11 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 
 from mail.core.address import parse_agent_address
 from mail.core.calls import AgentToolCall, ToolFormat
+from mail.core.hooks import Hook
 from mail.core.limits import Limits
 from mail.core.message import Tier
 from mail.core.once import Remembered
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.record import Record
 from mail.core.toolbox import NO_OFFER, Offer, Toolbox
 from mail.core.usage import NO_USAGE, Usage, UsageMeter, add_models
@@ -277,6 +278,7 @@ class Task(Record):
         cancellation: how it was cancelled, if it ever was.
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
         traceparent: where its trace begins (`mail.core.tracing`); empty where it has none.
+        hooks: the webhooks that are sent its events, by their ids.
         dead: the seqs of its dead letters that nobody has redriven or discarded, the oldest first.
     """
 
@@ -320,6 +322,7 @@ class Task(Record):
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""
     models: dict[str, Usage] = Field(default_factory=dict)
+    hooks: dict[str, Hook] = Field(default_factory=dict)
     dead: tuple[int, ...] = ()
 
     def stored(self, exclude: Set[str] | None = None) -> str:
@@ -371,15 +374,18 @@ class Task(Record):
 
     @property
     def is_delivering(self) -> bool:
-        """Whether mail waits for another swarm; it is delivered even when the task has stopped."""
-        return any(peer_of(mailbox) is not None for mailbox in self.pending)
+        """Whether something waits for another swarm or a webhook; it is delivered even when the task has stopped."""
+        return any(map(goes_out, self.pending)) or any(hook.is_waiting for hook in self.hooks.values())
 
     def lets_open(self, mailbox: str) -> bool:
-        """Whether turns of a mailbox may be opened: an agent's while the task runs, another swarm's at all times."""
-        return self.is_running or peer_of(mailbox) is not None
+        """Whether turns of a mailbox may be opened: an agent's while the task runs, one that goes out at all times."""
+        return self.is_running or goes_out(mailbox)
 
     def head_tier(self, mailbox: str) -> Tier | None:
         """The tier of the most urgent message that waits in a mailbox; None when it is empty."""
+        if (hook_id := hook_of(mailbox)) is not None:
+            hook = self.hooks.get(hook_id)
+            return Tier.AGENT if hook is not None and hook.is_waiting else None
         for index, count in enumerate(self.pending.get(mailbox, NO_MAIL)):
             if count:
                 return _TIERS[index]
@@ -388,13 +394,15 @@ class Task(Record):
     def ready(self) -> Iterator[tuple[str, Tier]]:
         """The mailboxes whose mail is to be worked on, with the tier of their most urgent message."""
         agents_rest = self.manual or not self.is_running
-        for mailbox in self.pending:
+        for mailbox in (*self.pending, *map(hook_mailbox, self.hooks)):
             tier = self.head_tier(mailbox)
-            if tier is not None and not (agents_rest and peer_of(mailbox) is None):
+            if tier is not None and (goes_out(mailbox) or not agents_rest):
                 yield mailbox, tier
 
     def rests_until(self, mailbox: str) -> float:
         """When the mail of a mailbox may be worked on, in seconds since the epoch; 0 for at once."""
+        if (hook_id := hook_of(mailbox)) is not None:
+            return self.hooks[hook_id].retry_at if hook_id in self.hooks else 0.0
         contact = self.contacts.get(peer_of(mailbox) or "")
         return contact.retry_at if contact else 0.0
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from mail.core.calls import AgentToolCall
-from mail.core.change import Turn
+from mail.core.change import Claim, Turn
 from mail.core.context import CURRENT_TRACE
 from mail.core.usage import UsageMeter
 
@@ -61,7 +61,7 @@ class Tracer:
         """An HTTP request, whose caller may trace it."""
         return _NO_SPAN
 
-    def turn(self, turn: Turn) -> Doing:
+    def turn(self, turn: Claim) -> Doing:
         """A turn of a mailbox, from when it is leased to its commit."""
         return _NO_SPAN
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mail.core.agents import SwarmCore
-from mail.core.change import TaskChange, Turn
+from mail.core.change import Claim, TaskChange
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task
@@ -53,9 +53,9 @@ class TurnReport:
 
 
 class TurnWork(ABC):
-    """A turn that its worker has leased."""
+    """A turn, or another claim on a mailbox, that its worker has leased."""
 
-    def __init__(self, turn: Turn, swarm: SwarmCore, store: Store, stamp: Stamp) -> None:
+    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, stamp: Stamp) -> None:
         self.turn = turn
         self._swarm = swarm
         self._store = store

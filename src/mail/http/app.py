@@ -14,6 +14,7 @@ from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
 from mail.http.registry_schemas import PostSwarms
 from mail.http.schemas import (
     GetTask,
+    GivenWebhook,
     PostCancel,
     PostDeadLetters,
     PostHealth,
@@ -25,6 +26,7 @@ from mail.http.service import Service
 
 _REFERRED_TO = (
     GetTask,
+    GivenWebhook,
     PostCancel,
     PostDeadLetters,
     PostHealth,

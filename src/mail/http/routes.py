@@ -14,6 +14,7 @@ from mail.http import (
     threads_routes,
     ui_routes,
     usage_routes,
+    webhooks_routes,
 )
 
 ROUTERS = (
@@ -23,6 +24,7 @@ ROUTERS = (
     usage_routes.router,
     dead_letters_routes.router,
     threads_routes.router,
+    webhooks_routes.router,
     server_routes.router,
     metrics_routes.router,
     swarm_routes.router,

@@ -5,10 +5,11 @@ Requests tolerate unknown fields, and `null` for any field that may be left out,
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from mail.core.cancelling import MAX_REASON
 from mail.core.events import EventKind
+from mail.core.hooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.core.intake import ResumeFrom, Submission
 from mail.core.limits import Budget
 from mail.core.message import MAILMessage, TaskId
@@ -59,6 +60,47 @@ class MessageOptions(Given):
     )
 
 
+EVERY = "*"
+"""Stands for all kinds of events."""
+
+
+def _may_be_sent(kind: EventKind) -> EventKind:
+    if kind in NEVER_SENT:
+        raise ValueError(f"{kind.value} is about webhooks, and never sent")
+    return kind
+
+
+class GivenWebhook(Given):
+    """A URL that events are to be sent to."""
+
+    url: str = Field(description="Where they are posted to: `https://…`.")
+    secret_ref: str | None = Field(
+        default=None,
+        description="Where the server has the secret that requests are signed with: `${WEBHOOK_SECRET_…}`. The default "
+        "is no signature.",
+    )
+    events: (
+        Annotated[
+            list[Literal["*"] | Annotated[EventKind, AfterValidator(_may_be_sent)]], Field(min_length=1)
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The kinds of events, `*` for all. The default is what ends or pauses a task: "
+        f"{', '.join(kind.value for kind in DEFAULT_EVENTS)}.",
+    )
+
+    def webhook(self) -> Webhook:
+        """The webhook as the runtime takes it."""
+        events = DEFAULT_EVENTS if self.events is None else _kinds(self.events)
+        return Webhook(url=self.url, secret_ref=self.secret_ref or "", events=events)
+
+
+def _kinds(events: list[Literal["*"] | EventKind]) -> tuple[EventKind, ...]:
+    kinds = {event for event in events if isinstance(event, EventKind)}
+    return () if EVERY in events else tuple(kind for kind in EventKind if kind in kinds)
+
+
 class PostMessage(Given):
     """A person's message to the swarm."""
 
@@ -85,6 +127,9 @@ class PostMessage(Given):
         default=None, description="From where to go on with a task that has stopped."
     )
     kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
+    webhook: GivenWebhook | None = Field(
+        default=None, description="Where what happens in the task from now on is sent to."
+    )
 
     def submission(self) -> Submission:
         """The message as the runtime takes it."""
@@ -99,6 +144,7 @@ class PostMessage(Given):
             "timeout": options.timeout,
             "budget": options.budget,
             "breakpoint_tool_call_result": options.breakpoint_tool_call_result,
+            "webhook": self.webhook and self.webhook.webhook(),
         }
         return Submission.model_validate(
             {"body": self.body or "", **{name: value for name, value in given.items() if value is not None}}

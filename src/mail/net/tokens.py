@@ -14,6 +14,9 @@ PREFIX = "SWARM_AUTH_TOKEN_"
 SECONDS = 60.0
 """For how long a parameter of SSM is remembered, also that there is none."""
 
+MANY = 1000
+"""How many parameters are remembered at most; callers may ask for ever new ones."""
+
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -107,6 +110,8 @@ class ParameterTokens:
         read, value = self._found.get(variable, (None, None))
         if read is None or self._clock() >= read + self._seconds:
             value = await self._read(variable)
+            if len(self._found) >= MANY:
+                self._found.clear()
             self._found[variable] = (self._clock(), value)
         return value
 

@@ -3,14 +3,14 @@
 import asyncio
 import heapq
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import time
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from mail.core.message import Tier
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
 from mail.core.tasks import TaskKey
@@ -29,7 +29,7 @@ RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 
 DELIVERIES_PER_PEER = 8
-"""How many messages are handed over to one other swarm at once; one that is slow keeps no other waiting."""
+"""How many deliveries to one other swarm, or webhook, go on at once; one that is slow keeps no other waiting."""
 
 
 class Lane:
@@ -96,7 +96,7 @@ class LocalQueue:
 
     def put(self, token: Token) -> None:
         """Publish one token at once."""
-        (self.turns if peer_of(token.mailbox) is None else self.deliveries).put(token)
+        (self.deliveries if goes_out(token.mailbox) else self.turns).put(token)
 
     def _wake(self, token: Token) -> None:
         self._resting.discard(token)
@@ -187,14 +187,14 @@ class LocalWorkers:
                 self._watchers.discard(watcher)
 
     async def _dispatch_deliveries(self) -> None:
-        """Let each other swarm have its share."""
-        shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(DELIVERIES_PER_PEER)
-        )
+        """Let each other swarm, and each webhook, have its share."""
+        shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         while True:
             key, mailbox = await self._queue.take_delivery()
             self._at_work += 1
-            delivery = asyncio.create_task(self._deliver(key, mailbox, shares[mailbox]))
+            share = shares.get(mailbox) or asyncio.Semaphore(DELIVERIES_PER_PEER)
+            shares[mailbox] = share
+            delivery = asyncio.create_task(self._deliver(key, mailbox, share))
             self._turns.add(delivery)
             delivery.add_done_callback(self._turns.discard)
 

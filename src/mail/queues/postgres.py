@@ -16,7 +16,7 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from mail.core.message import Tier
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.ports import Token
 from mail.core.tasks import TaskKey
 from mail.errors import StoreUnavailable
@@ -77,7 +77,7 @@ class PostgresQueue:
             )
         # in the order of their keys: two servers that insert in different orders would wait for each other
         columns = [
-            (*key, place, token.not_before, *token.key, peer_of(token.mailbox) is not None)
+            (*key, place, token.not_before, *token.key, goes_out(token.mailbox))
             for key, (place, token) in sorted(rows.items(), key=itemgetter(0))
         ]
         await self._sql.fetch(_PUT, [self._swarm, *map(list, zip(*columns, strict=True))])

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from mail.aws import AwsClient, back_off
 from mail.core.message import Tier
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.ports import Token
 from mail.core.record import Record
 from mail.core.tasks import TaskKey
@@ -104,8 +104,8 @@ class SQSQueue:
         """Send the tokens. Raises StoreUnavailable when some may not have arrived; sending them again does no harm."""
         if tokens and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
-        deliveries = [token for token in tokens if peer_of(token.mailbox) is not None]
-        turns = [token for token in tokens if peer_of(token.mailbox) is None]
+        deliveries = [token for token in tokens if goes_out(token.mailbox)]
+        turns = [token for token in tokens if not goes_out(token.mailbox)]
         tiers = {token.tier for token in turns}
         sent = await asyncio.gather(
             *(self._send_turns(tier, [token for token in turns if token.tier is tier]) for tier in tiers),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import ceil
 
 from mail.aws import AwsClient, back_off
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, TaskPage, Token
@@ -74,13 +74,16 @@ class DynamoDBStore:
     ) -> Turn | Leased | Idle:
         return await self._turns.open(key, mailbox, lease, now=now, history_after=history_after)
 
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        return await self._turns.claim(key, mailbox, lease, now)
+
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         await self._turns.save(turn, checkpoint)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         return await self._turns.leases(key, now)
 
-    async def release(self, turn: Turn) -> None:
+    async def release(self, turn: Claim) -> None:
         await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
 
     async def commit(self, change: TaskChange) -> None:

@@ -1,6 +1,7 @@
 """Tokens, settings and other swarms in the table, in partitions of their own."""
 
 from mail.aws import AwsClient
+from mail.core.hooks import WebhookRecord, in_order
 from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.errors import PayloadTooLarge
@@ -126,6 +127,39 @@ class DynamoDBRecords:
         except ConditionFailed:
             return
 
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        item = await self._table.get(_webhooks_of(caller), "webhooks")
+        if item is None:
+            return []
+        kept = item["webhooks"]["M"].values()
+        return in_order(WebhookRecord.model_validate_json(record["S"]) for record in kept)
+
+    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
+        place, values = _webhooks_of(caller), {":record": string(record.model_dump_json())}
+        await self._table.update(
+            place, "SET #webhooks = if_not_exists(#webhooks, :none)", "", {":none": {"M": {}}}
+        )
+        try:
+            await self._table.update(
+                place,
+                "SET #webhooks.#webhook = :record",
+                "attribute_exists(#webhooks.#webhook) OR size(#webhooks) < :limit",
+                values | {":limit": number(limit)},
+                webhook=record.id,
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        place, update = _webhooks_of(caller), "REMOVE #webhooks.#webhook"
+        condition = "attribute_exists(#webhooks.#webhook) AND size(#webhooks) >= :one"
+        try:
+            await self._table.update(place, update, condition, {":one": number(1)}, webhook=webhook_id)
+        except ConditionFailed:
+            return False
+        return True
+
     async def _partition(self, name: str) -> list[Item]:
         pages = self._table.query(
             KeyConditionExpression="PK = :partition",
@@ -146,6 +180,11 @@ def _place(digest: str) -> tuple[str, str]:
 
 def _entry(digest: str) -> tuple[str, str]:
     return TOKENS, digest
+
+
+def _webhooks_of(caller: str) -> tuple[str, str]:
+    """A caller's webhooks are one item, so that whoever begins a task reads no more than that."""
+    return f"WEBHOOKS#{caller}", "WEBHOOKS"
 
 
 def _token(digest: str, item: Item) -> TokenRecord:

@@ -112,7 +112,7 @@ class DynamoDBTable:
                     TableName=self.name,
                     Key=key_of(key),
                     UpdateExpression=update,
-                    ExpressionAttributeNames=names(update + condition, **given),
+                    ExpressionAttributeNames=names(f"{update} {condition}", **given),
                     ExpressionAttributeValues=values,
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",

@@ -8,8 +8,8 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from mail.core.change import Lease, Turn
-from mail.core.peers import peer_of
+from mail.core.change import Claim, Hold, Lease, Turn
+from mail.core.peers import goes_out, hook_of
 from mail.core.ports import Idle, Leased
 from mail.core.stamp import Stamp
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
@@ -33,13 +33,16 @@ from mail.stores.dynamodb_items import (
 from mail.stores.dynamodb_reader import NextMail, TaskReader
 from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable, key_of
 
-MAY_OPEN = (
-    "attribute_exists(#running) AND attribute_exists(#pending.#mailbox)"
+MAY_CLAIM = (
+    "attribute_exists(#running)"
     " AND (attribute_not_exists(#expires_at) OR #expires_at > :present)"
     " AND (attribute_not_exists(#leases.#mailbox) OR #leases.#mailbox.#expires <= :now"
     " OR #leases.#mailbox.#token = :token)"
 )
 """The last of it is for a request that was repeated: the lease that it finds is its own."""
+
+AND_HAS_MAIL = " AND attribute_exists(#pending.#mailbox)"
+"""For turns; what else is claimed has its mail elsewhere."""
 
 AND_RUNS = " AND #status = :status"
 """For agents: another swarm gets its mail even when the task has stopped."""
@@ -72,6 +75,18 @@ class TurnDesk:
         except (
             BaseException
         ):  # nobody will run the turn, so nobody shall have to wait for the lease to expire
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox that holds no messages, in one request."""
+        try:
+            item = await self._take(key, mailbox, lease, now)
+            return Hold(await self._reader.task(item), mailbox, lease)
+        except ConditionFailed as refusal:
+            return await self._why_not(refusal.item, mailbox, now)
+        except BaseException:  # as in `open`
             with suppress(StoreUnavailable):
                 await self.release(key, mailbox, lease)
             raise
@@ -110,7 +125,7 @@ class TurnDesk:
                 mailbox=mailbox,
             )
 
-    async def discard_checkpoint(self, turn: Turn) -> None:
+    async def discard_checkpoint(self, turn: Claim) -> None:
         """Tidy the bucket up: nobody will read the turn's last checkpoint any more."""
         await self._discard(self._spilled.pop(turn.lease.token, None))
 
@@ -129,7 +144,7 @@ class TurnDesk:
                 others = sum(
                     other.expires > now
                     for name, other in leases.items()
-                    if name != mailbox and peer_of(name) is None
+                    if name != mailbox and not goes_out(name)
                 )
                 return await self._turn(task, mailbox, lease, mail, others)
             if await self._forget_mail(item, task, mailbox, lease):
@@ -137,14 +152,14 @@ class TurnDesk:
         raise StoreUnavailable
 
     async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Item:
-        condition = MAY_OPEN
+        condition = MAY_CLAIM if hook_of(mailbox) is not None else MAY_CLAIM + AND_HAS_MAIL
         values = {
             ":lease": encode_lease(lease),
             ":now": number(now),
             ":token": string(lease.token),
             ":present": number(self._reader.now()),
         }
-        if peer_of(mailbox) is None:
+        if not goes_out(mailbox):
             condition += AND_RUNS
             values[":status"] = string(TaskStatus.RUNNING)
         return await self._table.update(

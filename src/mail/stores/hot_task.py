@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from mail.core.change import InboxEntry, Lease, TaskChange
 from mail.core.message import MAILMessage
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.tasks import Checkpoint, Task
 
 _place = attrgetter("tier", "seq")
@@ -37,7 +37,7 @@ class HotTask:
 
     def count_leases(self, now: float) -> int:
         """How many mailboxes of agents are leased."""
-        return sum(lease.expires > now for mailbox, lease in self.leases.items() if peer_of(mailbox) is None)
+        return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
 
     def head(self, mailbox: str) -> InboxEntry | None:
         """The message that is next in a mailbox."""

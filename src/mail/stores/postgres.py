@@ -10,7 +10,7 @@ there as a whole or not at all.
 import asyncio
 from typing import LiteralString
 
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
@@ -47,6 +47,9 @@ class PostgresStore:
     ) -> Turn | Leased | Idle:
         return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
 
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        return await self.turns.claim(key, mailbox, lease, now)
+
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         await self.turns.save(turn, checkpoint)
 
@@ -57,7 +60,7 @@ class PostgresStore:
         )
         return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
 
-    async def release(self, turn: Turn) -> None:
+    async def release(self, turn: Claim) -> None:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease)
 
     async def commit(self, change: TaskChange) -> None:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from pydantic_core import from_json, to_json
 
+from mail.core.hooks import WebhookRecord, in_order
 from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.postgres.pool import Postgres
@@ -114,6 +115,27 @@ class PostgresRecords:
     async def set_peer_health(self, name: str, health: PeerHealth) -> None:
         await self._sql.fetch(
             "UPDATE mail.peers SET health = %s WHERE name = %s", (health.model_dump_json(), name)
+        )
+
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        rows = await self._sql.fetch("SELECT record FROM mail.webhooks WHERE caller = %s", (caller,))
+        return in_order(WebhookRecord.model_validate_json(text) for (text,) in rows)
+
+    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
+        """Two that are added at the same moment may both find room."""
+        rows = await self._sql.fetch(
+            "INSERT INTO mail.webhooks (caller, id, record) SELECT %(caller)s, %(id)s, %(record)s"
+            " WHERE (SELECT count(*) FROM mail.webhooks WHERE caller = %(caller)s AND id <> %(id)s) < %(limit)s"
+            " ON CONFLICT (caller, id) DO UPDATE SET record = excluded.record RETURNING id",
+            {"caller": caller, "id": record.id, "record": record.model_dump_json(), "limit": limit},
+        )
+        return bool(rows)
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        return bool(
+            await self._sql.fetch(
+                "DELETE FROM mail.webhooks WHERE caller = %s AND id = %s RETURNING id", (caller, webhook_id)
+            )
         )
 
     async def _setting(self, name: str) -> str | None:

@@ -113,6 +113,12 @@ CREATE TABLE mail.idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON mail.idempotency_keys (until);
+CREATE TABLE mail.webhooks (
+    caller text COLLATE "C" NOT NULL,
+    id text NOT NULL,
+    record text NOT NULL,
+    PRIMARY KEY (caller, id)
+);
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}
@@ -129,6 +135,7 @@ TABLES = (
     "settings",
     "peers",
     "idempotency_keys",
+    "webhooks",
 )
 
 VERSION = "schema_version"

@@ -8,9 +8,9 @@ lease changes hands between the question and the write.
 from contextlib import suppress
 from typing import Any, LiteralString
 
-from mail.core.change import InboxEntry, Lease, Turn
+from mail.core.change import Hold, InboxEntry, Lease, Turn
 from mail.core.message import MAILMessage, Tier
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.ports import Idle, Leased
 from mail.core.tasks import Checkpoint, Task, TaskKey
 from mail.errors import LeaseLost, StoreUnavailable
@@ -32,6 +32,22 @@ WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
 WHERE held.expires <= %(now)s OR held.token = excluded.token
+"""
+
+# What waits in such a mailbox is in the state of the task; whoever claims it looks there.
+CLAIM: LiteralString = """
+INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
+SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
+WHERE id = %(task)s AND (status = 'running' OR delivering)
+ON CONFLICT (task, mailbox) DO UPDATE
+SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
+WHERE held.expires <= %(now)s OR held.token = excluded.token
+"""
+
+LOOK_AT_CLAIM: LiteralString = """
+SELECT tasks.state, lease.token, lease.expires FROM mail.tasks
+LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
+WHERE tasks.id = %(task)s
 """
 
 LOOK: LiteralString = """
@@ -85,7 +101,7 @@ class TurnDesk:
             "expires": lease.expires,
             "owner": self.owner,
             "now": now,
-            "is_delivery": peer_of(mailbox) is not None,
+            "is_delivery": goes_out(mailbox),
             "known": history_after,
         }
 
@@ -110,6 +126,35 @@ class TurnDesk:
         if not isinstance(opened, Turn):
             self.held.discard(lease.token)
         return opened
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox without looking for messages in it, in one round trip."""
+        values = {
+            "task": task_number(key),
+            "mailbox": mailbox,
+            "token": lease.token,
+            "expires": lease.expires,
+            "owner": self.owner,
+            "now": now,
+        }
+
+        async def work(connection: Connection, _: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK_LIGHTLY, values)
+                await connection.execute(CLAIM, values)
+                look = await connection.execute(LOOK_AT_CLAIM, values)
+            return await look.fetchone()
+
+        self.held.add(lease.token)
+        try:
+            claimed = _read_claim(await self._sql.run(work), mailbox, lease, now)
+        except BaseException:  # as in `open`
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+        if not isinstance(claimed, Hold):
+            self.held.discard(lease.token)
+        return claimed
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint beside the message that is read. Raises LeaseLost."""
@@ -138,6 +183,17 @@ class TurnDesk:
         await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
 
 
+def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+    if row is None:
+        return Idle(None)
+    state, token, expires = row
+    if token == lease.token:
+        return Hold(Task.model_validate_json(state), mailbox, lease)
+    if token is not None and expires > now:
+        return Leased()
+    return Idle(Task.model_validate_json(state))
+
+
 def _read(
     row: Row | None, records: list[Row], mailbox: str, lease: Lease, now: float
 ) -> Turn | Leased | Idle:
@@ -153,7 +209,7 @@ def _read(
             lease,
             read_records(records),
             None if checkpoint is None else Checkpoint.model_validate_json(checkpoint),
-            sum(peer_of(other) is None for other in others),
+            sum(not goes_out(other) for other in others),
         )
     if token is not None and expires > now:
         return Leased()

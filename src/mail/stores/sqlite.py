@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
@@ -66,6 +66,17 @@ class SQLiteStore:
         checkpoint = hot.checkpoints.get((mailbox, entry.seq))
         return Turn(hot.task, entry, lease, history, checkpoint, others)
 
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        hot = self._find(key)
+        if hot is None:
+            return Idle(None)
+        if hot.is_leased(mailbox, now):
+            return Leased()
+        if hot.task.head_tier(mailbox) is None:
+            return Idle(hot.task)
+        hot.leases[mailbox] = lease
+        return Hold(hot.task, mailbox, lease)
+
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
         try:
@@ -82,7 +93,7 @@ class SQLiteStore:
         leases = {} if hot is None else hot.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
-    async def release(self, turn: Turn) -> None:
+    async def release(self, turn: Claim) -> None:
         hot = self._find(turn.task.key)
         if hot is not None and hot.leases.get(turn.mailbox) is turn.lease:
             del hot.leases[turn.mailbox]
@@ -266,7 +277,7 @@ class SQLiteStore:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
         return hot
 
-    def _held(self, turn: Turn) -> HotTask:
+    def _held(self, turn: Claim) -> HotTask:
         hot = self._get(turn.task.key)
         if hot.leases.get(turn.mailbox) is not turn.lease:
             raise LeaseLost

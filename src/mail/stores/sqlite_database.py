@@ -78,6 +78,12 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE webhooks (
+    caller TEXT NOT NULL,
+    id TEXT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (caller, id)
+);
 """
 
 MIGRATIONS = {
@@ -92,13 +98,14 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (caller, key)
 );
 CREATE INDEX forgotten_keys ON idempotency_keys (until);
+CREATE TABLE webhooks (caller TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (caller, id));
 ALTER TABLE tasks ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 """,
 }
 """From each earlier version of the schema to the next."""
 
-TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys")
+TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys", "webhooks")
 
 
 def commit_id(task_row: int, seq: int) -> int:

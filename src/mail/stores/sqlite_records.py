@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from pydantic_core import from_json, to_json
 
+from mail.core.hooks import WebhookRecord, in_order
 from mail.core.peers import PeerHealth, PeerRecord
 from mail.core.ports import KeyRecord, TemplateRecord, TokenRecord
 from mail.stores.sqlite_database import SQLiteDatabase
@@ -100,6 +101,23 @@ class SQLiteRecords:
 
     async def set_peer_health(self, name: str, health: PeerHealth) -> None:
         self._sql.execute("UPDATE peers SET health = ? WHERE name = ?", (health.model_dump_json(), name))
+
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        rows = self._sql.execute("SELECT record FROM webhooks WHERE caller = ?", (caller,)).fetchall()
+        return in_order(WebhookRecord.model_validate_json(text) for (text,) in rows)
+
+    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
+        done = self._sql.execute(
+            "INSERT INTO webhooks (caller, id, record) SELECT :caller, :id, :record"
+            " WHERE (SELECT count(*) FROM webhooks WHERE caller = :caller AND id <> :id) < :limit"
+            " ON CONFLICT (caller, id) DO UPDATE SET record = excluded.record",
+            {"caller": caller, "id": record.id, "record": record.model_dump_json(), "limit": limit},
+        )
+        return done.rowcount > 0
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        done = self._sql.execute("DELETE FROM webhooks WHERE caller = ? AND id = ?", (caller, webhook_id))
+        return done.rowcount > 0
 
     def _setting(self, name: str) -> str | None:
         row = self._sql.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()

@@ -5,9 +5,9 @@ It says who, what for and how long, never what anybody wrote.
 
 import logging
 
-from mail.core.change import TaskChange, Turn
+from mail.core.change import Claim, TaskChange, Turn
 from mail.core.observing import Observer, ended_as, is_beginning
-from mail.core.peers import peer_of
+from mail.core.peers import goes_out
 from mail.core.turn_work import TurnReport
 
 logger = logging.getLogger("mail.activity")
@@ -27,9 +27,9 @@ class ActivityLog(Observer):
             of_letter = {"agent": letter.extra["mailbox"], "attempts": letter.extra["attempts"]}
             logger.info("dead letter", extra={**about, **of_letter})
 
-    def turn_ended(self, turn: Turn, report: TurnReport, seconds: float) -> None:
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         outcome = (report.delivery or report.outcome).value
-        what = "turn" if peer_of(turn.mailbox) is None else "delivery"
+        what = "delivery" if goes_out(turn.mailbox) else "turn"
         about: dict[str, object] = {"outcome": outcome, "seconds": round(seconds, 6)}
         if report.conflicts:
             about["conflicts"] = report.conflicts
@@ -41,7 +41,7 @@ class ActivityLog(Observer):
             }
         logger.info("%s %s", what, outcome, extra={**_of(turn), **about})
 
-    def turn_failed(self, turn: Turn, error: BaseException) -> None:
+    def turn_failed(self, turn: Claim, error: BaseException) -> None:
         logger.info("turn failed: %s", type(error).__name__, extra=_of(turn))
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -50,5 +50,6 @@ class ActivityLog(Observer):
         logger.info("request", extra=about)
 
 
-def _of(turn: Turn) -> dict[str, object]:
-    return {"task_id": turn.task.task_id, "agent": turn.mailbox, "message_id": turn.entry.message.id}
+def _of(turn: Claim) -> dict[str, object]:
+    about = {"message_id": turn.entry.message.id} if isinstance(turn, Turn) else {}
+    return {"task_id": turn.task.task_id, "agent": turn.mailbox, **about}

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from mail.core.change import TaskChange, Turn
+from mail.core.change import Claim, TaskChange
 from mail.core.observing import Observer, ended_as, is_beginning
-from mail.core.peers import peer_of
+from mail.core.peers import hook_of, peer_of
 from mail.core.turn_work import TurnReport
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -37,6 +37,15 @@ class _Names:
                 return OTHER
             self._known.add(name)
         return name
+
+
+WEBHOOKS = "webhooks"
+"""What stands in the place of a swarm for all webhooks: callers choose their URLs."""
+
+
+def _destination(mailbox: str) -> str | None:
+    """To whom what is in a mailbox is delivered; None for an agent's."""
+    return peer_of(mailbox) if hook_of(mailbox) is None else WEBHOOKS
 
 
 class PrometheusMetrics(Observer):
@@ -102,9 +111,9 @@ class PrometheusMetrics(Observer):
             self._ended.labels(status.value).inc()
         self._dead.inc(len(change.buried))
 
-    def turn_ended(self, turn: Turn, report: TurnReport, seconds: float) -> None:
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         self._conflicts.inc(report.conflicts)
-        swarm = peer_of(turn.mailbox)
+        swarm = _destination(turn.mailbox)
         if swarm is not None:
             swarm = self._swarm(swarm)
             outcome = report.delivery.value if report.delivery else report.outcome.value
@@ -123,8 +132,8 @@ class PrometheusMetrics(Observer):
             self._output.labels(*labels).inc(usage.output_tokens)
             self._cost.labels(*labels).inc(usage.cost)
 
-    def turn_failed(self, turn: Turn, error: BaseException) -> None:
-        swarm = peer_of(turn.mailbox)
+    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+        swarm = _destination(turn.mailbox)
         if swarm is None:
             self._failed_turns.labels(self._agent(turn.mailbox)).inc()
         else:

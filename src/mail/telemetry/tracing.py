@@ -16,8 +16,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from mail.core.calls import AgentToolCall
-from mail.core.change import Turn
-from mail.core.peers import peer_of
+from mail.core.change import Claim, Turn
+from mail.core.peers import goes_out
 from mail.core.tracing import TRACEPARENT, Doing, Span, Tracer
 from mail.core.usage import UsageMeter
 
@@ -88,8 +88,8 @@ class OpenTelemetryTracer(Tracer):
         with self._span(name, SpanKind.SERVER, attributes, _context(traceparent)):
             yield _Request(trace.get_current_span(), name)
 
-    def turn(self, turn: Turn) -> Doing:
-        if peer_of(turn.mailbox) is not None:
+    def turn(self, turn: Claim) -> Doing:
+        if goes_out(turn.mailbox) or not isinstance(turn, Turn):
             return super().turn(turn)  # its delivery is all that there is to it
         name = f"turn {turn.mailbox}"
         return self._span(name, SpanKind.CONSUMER, _about(turn), _context(turn.task.traceparent))

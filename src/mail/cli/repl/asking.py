@@ -13,7 +13,7 @@ from mail.cli.watching import answering_line, show_answer, show_stream, stopwatc
 from mail.errors import MAILError
 
 _OWN_FLAGS = frozenset(
-    {"message", "entrypoint", "show_events", "subject", "msg_type", "task_id", "resume_from"}
+    {"message", "entrypoint", "show_events", "subject", "msg_type", "task_id", "resume_from", "webhook"}
 )
 
 KNOWN_TASKS = 20
@@ -184,6 +184,7 @@ def _message_settings(given: Namespace, task_id: str | None) -> dict[str, Any]:
         "msg_type": given.msg_type or "request",
         "task_id": task_id,
         "resume_from": given.resume_from,
+        "webhook": given.webhook,
         **further,
     }
 
@@ -343,6 +344,25 @@ async def thread(session: Session, given: Namespace) -> None:
 async def swarms(session: Session, given: Namespace) -> None:
     """`GET /swarms`."""
     session.output.result(await session.client.get_swarms())
+
+
+async def webhooks(session: Session, given: Namespace) -> None:
+    """`GET /webhooks`."""
+    from mail.cli.records import show_webhooks
+
+    answer = await session.client.get_webhooks(given.task)
+    session.output.result(answer, lambda: show_webhooks(answer["webhooks"], session.output))
+
+
+async def register_webhook(session: Session, given: Namespace) -> None:
+    """`POST /webhooks`."""
+    answer = await session.client.register_webhook(given.url, given.secret_ref, given.event)
+    session.output.result(answer, lambda: session.output.text(answer["id"]))
+
+
+async def delete_webhook(session: Session, given: Namespace) -> None:
+    """`DELETE /webhooks/{id}`."""
+    session.output.result(await session.client.delete_webhook(given.webhook_id))
 
 
 async def register_swarm(session: Session, given: Namespace) -> None:

@@ -38,6 +38,7 @@ _MESSAGE: tuple[Argument, ...] = (
         help="a JSON object with max_steps, timeout, breakpoint_tool_call_result",
         type=json_object,
     ),
+    flag("--webhook", help="a URL to send the end of the task to, or a JSON object", type=json_or_text),
 )
 
 _OF_TASK = flag("--task", help="only what is in this task", completes=Completes.TASK)
@@ -217,6 +218,28 @@ COMMANDS: tuple[Command, ...] = (
             _OF_TASK,
             _ACK_WITHIN,
         ),
+    ),
+    Command(
+        "webhooks",
+        "list your webhooks, or those of a task and how far each has come",
+        asking.webhooks,
+        (flag("--task", help="the task", completes=Completes.TASK),),
+    ),
+    Command(
+        "webhook-register",
+        "have the ends of your tasks sent to a URL",
+        asking.register_webhook,
+        (
+            positional("url", "where they are posted to"),
+            flag("--secret-ref", help="the server's secret to sign with, as ${WEBHOOK_SECRET_…}"),
+            flag("--event", help="a kind of event, or * for all; may be repeated", action="append"),
+        ),
+    ),
+    Command(
+        "webhook-delete",
+        "forget one of your webhooks",
+        asking.delete_webhook,
+        (positional("webhook_id", "its id, as webhooks shows it"),),
     ),
     Command("swarms-get", "list the public swarms that the server knows", asking.swarms),
     Command(

@@ -1,0 +1,220 @@
+"""How events reach webhooks: over HTTP, signed, and only where callers of this server may send something."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mail.core.hooks import Hook, Webhook
+from mail.core.ports import ServerRecords
+from mail.core.stamp import Stamp
+from mail.core.webhooks import RETRY_SECONDS, Reply
+from mail.errors import BadRequest, StoreUnavailable
+from mail.net.tokens import Tokens, variable_in
+from mail.net.urls import MAX_URL, host_of, is_loopback
+from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+PREFIX = "WEBHOOK_SECRET_"
+"""How the variables begin that `secret_ref` may name: a caller must not have others used."""
+
+MAX_VARIABLE = 128
+
+NOT_PUBLIC = (
+    "its address is not public; to call it all the same, set allow_private_addresses in [server.webhooks]"
+)
+ONLY_PRIVATE = "http is only for private addresses; use https"
+
+
+class HTTPWebhooks:
+    """`mail.core.webhooks.Webhooks` over HTTP.
+
+    As callers choose the hosts, nothing is kept of them: each request has a connection of its own, whose address was
+    checked. Redirects are not followed, proxies not used, and answers not read.
+
+    Args:
+        secrets: where the values of `secret_ref` are.
+
+    Attributes:
+        allow_private: whether addresses that are not public may be called, then also by http.
+    """
+
+    def __init__(
+        self,
+        records: ServerRecords,
+        secrets: Tokens,
+        stamp: Stamp,
+        *,
+        allow_private: bool,
+        retry_seconds: Sequence[float] = RETRY_SECONDS,
+    ) -> None:
+        self._records = records
+        self._secrets = secrets
+        self._stamp = stamp
+        self.allow_private = allow_private
+        self._retry_seconds = tuple(retry_seconds)
+
+    @property
+    def retry_seconds(self) -> Sequence[float]:
+        """How long a webhook rests after each failure in a row."""
+        return self._retry_seconds
+
+    async def registered(self, caller: str) -> Sequence[Webhook]:
+        """The webhooks of the tasks that a caller begins."""
+        return await self._records.webhooks(caller)
+
+    async def check(self, webhook: Webhook) -> None:
+        """Raise BadRequest for a URL that may not be called, or a secret that is not there."""
+        check_url(webhook.url, allow_private=self.allow_private)
+        await self._key(webhook.secret_ref)
+
+    async def send(self, hook: Hook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+        """Send a hook an event, within so many seconds."""
+        import httpx
+
+        from mail.utils.public_urls import NotPublic
+
+        try:
+            async with asyncio.timeout(seconds):
+                headers = await self._headers(hook.secret_ref, event_id, body)
+                if self.allow_private and hook.url.startswith("http:") and not await _is_private(hook.url):
+                    return Reply(None, ONLY_PRIVATE)
+                async with (
+                    self._client() as client,
+                    client.stream("POST", hook.url, headers=headers, content=body) as response,
+                ):
+                    return self._read(response)
+        except BadRequest as error:
+            return Reply(None, error.detail)
+        except StoreUnavailable:
+            return Reply(None, "its secret can't be read now")
+        except NotPublic:
+            return Reply(None, NOT_PUBLIC)
+        except TimeoutError:
+            return Reply(None, f"no answer within {seconds:.3g} seconds")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+            return Reply(None, f"no answer: {str(error) or type(error).__name__}")
+
+    def _client(self) -> "httpx.AsyncClient":
+        import httpx
+
+        from mail.utils.public_urls import AsyncPublicTransport
+
+        transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
+        return httpx.AsyncClient(
+            verify=_tls(),
+            transport=transport,
+            timeout=None,  # noqa: S113 - all of it has one
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def _headers(self, secret_ref: str, event_id: str, body: bytes) -> dict[str, str]:
+        timestamp = int(self._stamp.now().timestamp())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "mail-webhooks",
+            ID: event_id,
+            TIMESTAMP: str(timestamp),
+        }
+        key = await self._key(secret_ref)
+        return headers if key is None else {**headers, SIGNATURE: sign(key, event_id, timestamp, body)}
+
+    async def _key(self, secret_ref: str) -> bytes | None:
+        """What requests are signed with; None where nothing is to be. Raises BadRequest, StoreUnavailable."""
+        if not secret_ref:
+            return None
+        variable = variable_in(secret_ref)
+        if variable is None or not variable.startswith(PREFIX) or len(variable) > MAX_VARIABLE:
+            raise BadRequest(
+                f"secret_ref must name a variable of the server, of the form ${{{PREFIX}…}}, and not be the secret"
+            )
+        secret = await self._secrets.find(variable)
+        if not secret:
+            raise BadRequest(f"secret_ref: this server has no secret {variable}")
+        return secret_key(secret)
+
+    def _read(self, response: "httpx.Response") -> Reply:
+        status = response.status_code
+        if 200 <= status < 300:
+            return Reply(status)
+        redirects = "; redirects are not followed" if 300 <= status < 400 else ""
+        after = _seconds(response.headers.get("retry-after", ""), self._stamp.now())
+        return Reply(status, f"it answered {status}{redirects}", after)
+
+
+def check_url(url: str, *, allow_private: bool) -> None:
+    """Raise BadRequest for a URL that can't be a webhook's: what can be told of that without asking anybody."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadRequest(f"the URL of a webhook is none: {error}") from error
+    schemes = ("https", "http") if allow_private else ("https",)
+    if parts.scheme not in schemes or not host or port == 0 or len(url) > MAX_URL:
+        forms = " or ".join(f"{scheme}://host/path" for scheme in schemes)
+        raise BadRequest(f"the URL of a webhook must be of the form {forms}")
+    if "@" in parts.netloc or "#" in url:
+        raise BadRequest("the URL of a webhook must hold neither a user nor a fragment")
+    if any(character.isspace() or not character.isprintable() for character in url):
+        raise BadRequest("the URL of a webhook must not hold spaces or control characters")
+    if not allow_private and _is_private_by_name(host):
+        raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
+    if parts.scheme == "http" and _is_public_address(host):
+        raise BadRequest(f"this webhook can't be called: {ONLY_PRIVATE}")
+
+
+def _is_private_by_name(host: str) -> bool:
+    if is_loopback(host):
+        return True
+    return _address(host) is not None and not _is_public_address(host)
+
+
+def _is_public_address(host: str) -> bool:
+    from mail.utils.public_urls import is_public
+
+    address = _address(host)
+    return address is not None and is_public(address)
+
+
+def _address(host: str) -> str | None:
+    try:
+        return str(ip_address(host.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+async def _is_private(url: str) -> bool:
+    """Whether the host of a URL has none but addresses that are not public. Raises OSError where it has none at all."""
+    from mail.utils.public_urls import is_public
+
+    found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
+    return not any(is_public(str(address[0])) for *_, address in found)
+
+
+def _seconds(retry_after: str, now: datetime) -> float | None:
+    """What a header `Retry-After` says, seconds or a date (RFC 9110, section 10.2.3); None where it says nothing."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after[:9])
+    try:
+        until = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())
+
+
+@cache
+def _tls() -> "ssl.SSLContext":
+    """The trusted certificates, which take long to read."""
+    import httpx
+
+    return httpx.create_ssl_context()

@@ -1,0 +1,89 @@
+"""The client's methods for webhooks, and the commands of `mail client`, against a server and a receiver."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support.agents import Call, View, complete
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+from support.webhook_receiver import WebhookReceiver
+
+from mail.cli.output import Output
+from mail.cli.repl.commands import parse
+from mail.cli.repl.session import Session
+from mail.client import MAILClient, MAILClientError
+from mail.net.tokens import EnvironmentTokens
+from mail.net.webhooks import HTTPWebhooks
+
+
+def echo(view: View) -> list[Call]:
+    return [complete(f"you said: {view.mail.body}")]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HTTPServer]:
+    async with HTTPServer(build_swarm({"supervisor": echo})) as server:
+        secrets = EnvironmentTokens({})
+        server.rig.runtime.webhooks = HTTPWebhooks(
+            server.records, secrets, server.rig.stamp, allow_private=True
+        )
+        yield server
+
+
+@pytest.fixture
+async def client(server: HTTPServer) -> AsyncIterator[MAILClient]:
+    async with MAILClient(server.uvicorn.url, server.keys["user"]) as client:
+        yield client
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+async def test_messages_bring_their_webhooks(client: MAILClient, receiver: WebhookReceiver) -> None:
+    await client.post_message("one", task_id="1", webhook=receiver.url)
+    stream = await client.post_message_stream(
+        "two", task_id="2", webhook={"url": receiver.url, "events": ["task_complete"]}
+    )
+    assert [event.event async for event in stream][-1] == "task_complete"
+    got = await asyncio.to_thread(receiver.wait_for, 2)
+    assert {one.json["task_id"] for one in got} == {"1", "2"}
+    (hook,) = (await client.get_webhooks("2"))["webhooks"]
+    assert hook["events"] == ["task_complete"]
+    with pytest.raises(MAILClientError, match="secret_ref"):
+        await client.post_message("three", webhook={"url": receiver.url, "secret_ref": "a secret"})
+
+
+async def test_they_are_registered_and_deleted(client: MAILClient, receiver: WebhookReceiver) -> None:
+    webhook = await client.register_webhook(receiver.url, events=["*"])
+    assert await client.get_webhooks() == {"webhooks": [webhook]}
+    await client.post_message("one", task_id="1")
+    (first, *_) = await asyncio.to_thread(receiver.wait_for, 1)
+    assert first.event == "new_message"
+    assert await client.delete_webhook(webhook["id"]) == {"status": "deleted", "id": webhook["id"]}
+    with pytest.raises(MAILClientError, match="no webhook"):
+        await client.delete_webhook(webhook["id"])
+
+
+async def test_the_commands(client: MAILClient, receiver: WebhookReceiver) -> None:
+    shown = io.StringIO()
+    session = Session(client, Output(shown, False))  # type: ignore[arg-type]
+
+    async def do(*words: str) -> str:
+        shown.truncate(0)
+        shown.seek(0)
+        command, given = parse(list(words))
+        await command.run(session, given)
+        return shown.getvalue().strip()
+
+    webhook_id = await do("webhook-register", receiver.url, "--event", "task_complete")
+    assert await do("webhooks") == f"{webhook_id}\tregistered\ttask_complete\t{receiver.url}"
+    await do("message", "hi", "--task-id", "t", "--webhook", receiver.url)
+    await asyncio.to_thread(receiver.wait_for, 2)
+    assert len((await do("webhooks", "--task", "t")).splitlines()) == 2
+    assert "deleted" in await do("webhook-delete", webhook_id)
+    assert await do("webhooks") == ""

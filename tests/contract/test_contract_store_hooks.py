@@ -1,0 +1,153 @@
+"""Store: webhooks of tasks, whose mailboxes are leased without a message, and those that callers register."""
+
+import pytest
+from support.adapters import StoreAdapter
+from support.changes import ANN, NOW, SWARM, Mail, Maker
+from support.contract import open_turn
+
+from mail.core.change import Hold, TaskChange
+from mail.core.events import EventKind
+from mail.core.hooks import Webhook, WebhookRecord
+from mail.core.peers import hook_mailbox
+from mail.core.ports import Idle, Leased, ServerRecords, Store
+from mail.core.tasks import TaskKey, Transition
+from mail.core.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
+from mail.errors import LeaseLost, VersionConflict
+
+KEY = TaskKey(ANN, "task-1")
+EVERY = Webhook(url="https://example.com/hook?key=ü", secret_ref="${WEBHOOK_SECRET_A}", events=())
+ENDS = Webhook(url="https://example.com/ends", events=(EventKind.TASK_COMPLETE,))
+MAILBOX, OF_ENDS = hook_mailbox(EVERY.id), hook_mailbox(ENDS.id)
+
+
+def begin(make: Maker) -> TaskChange:
+    return attach(None, make.begin(KEY, Mail("alpha")), [EVERY, ENDS])
+
+
+async def claim(store: Store, make: Maker, *, now: float = NOW, expires: float = NOW + 60) -> Hold:
+    claimed = await store.claim(KEY, MAILBOX, make.lease(expires), now=now)
+    assert isinstance(claimed, Hold), claimed
+    return claimed
+
+
+def delivered(make: Maker, hold: Hold, *seqs: int) -> TaskChange:
+    return settle(hold.task, SWARM, hold, Batch(seqs, 200), RETRY_SECONDS, make.stamp)
+
+
+async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, make: Maker) -> None:
+    begun = begin(make)
+    await store.commit(begun)
+    assert (await store.load(KEY)) == begun.task
+    assert {token.mailbox for token in await store.list_ready()} == {"alpha", MAILBOX}
+    hold = await claim(store, make)
+    assert (hold.task, hold.mailbox) == (begun.task, MAILBOX)
+    assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Leased()
+    assert set(await store.read_leases(KEY, now=NOW)) == {MAILBOX}
+    change = delivered(make, hold, 1)
+    await store.commit(change)
+    assert await store.read_leases(KEY, now=NOW) == {}
+    assert {token.mailbox for token in await store.list_ready()} == {"alpha"}
+    events = await store.read_events(KEY, after=1)
+    assert [(event.kind, event.extra["to"]) for event in events] == [(EventKind.WEBHOOK_DELIVERED, 1)]
+    assert await store.load(KEY) == change.task
+
+
+async def test_it_is_ready_when_the_task_has_stopped(store: Store, make: Maker) -> None:
+    begun = begin(make)
+    await store.commit(begun)
+    stopped = make.change(begun.task, transition=Transition.COMPLETE)
+    await store.commit(stopped)
+    assert {token.mailbox for token in await store.list_ready()} == {MAILBOX, OF_ENDS}
+    hold = await claim(store, make)
+    last = hold.task.hooks[EVERY.id].upto
+    await store.commit(delivered(make, hold, 1, last))
+    assert {token.mailbox for token in await store.list_ready()} == {OF_ENDS}
+
+
+async def test_a_lease_that_is_released_or_expired_is_free(store: Store, make: Maker) -> None:
+    await store.commit(begin(make))
+    first = await claim(store, make)
+    await store.release(first)
+    second = await claim(store, make, expires=NOW + 5)
+    third = await claim(store, make, now=NOW + 6, expires=NOW + 60)
+    await store.release(second)
+    assert set(await store.read_leases(KEY, now=NOW + 6)) == {MAILBOX}
+    with pytest.raises(LeaseLost):
+        await store.commit(delivered(make, second, 1))
+    await store.commit(delivered(make, third, 1))
+
+
+async def test_others_commit_meanwhile(store: Store, make: Maker) -> None:
+    begun = begin(make)
+    await store.commit(begun)
+    hold = await claim(store, make)
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.others == 0
+    other = make.change(turn.task, turn=turn)
+    await store.commit(other)
+    with pytest.raises(VersionConflict):
+        await store.commit(delivered(make, hold, 1))
+    change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.stamp)
+    await store.commit(change)
+    hook = change.task.hooks[EVERY.id]
+    assert (hook.after, hook.upto) == (1, other.task.seq)
+    assert MAILBOX in {token.mailbox for token in await store.list_ready()}
+
+
+async def test_one_that_rests_has_its_token_later(store: Store, make: Maker) -> None:
+    await store.commit(begin(make))
+    hold = await claim(store, make)
+    batch = Batch((), None, 1, Reply(500, "it answered 500"))
+    await store.commit(settle(hold.task, SWARM, hold, batch, RETRY_SECONDS, make.stamp))
+    (token,) = [token for token in await store.list_ready() if token.mailbox == MAILBOX]
+    assert token.not_before == make.stamp.now().timestamp() + RETRY_SECONDS[0]
+
+
+async def test_there_is_nothing_to_claim_of_no_task(store: Store, make: Maker) -> None:
+    assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Idle(None)
+
+
+async def test_there_is_nothing_to_claim_where_nothing_waits(store: Store, make: Maker) -> None:
+    begun = make.begin(KEY)
+    await store.commit(begun)
+    stopped = make.change(begun.task, transition=Transition.COMPLETE)
+    await store.commit(stopped)
+    assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Idle(stopped.task)
+
+
+# ------------------------------------------------------------------------------------------------ records
+
+FIRST = WebhookRecord(**EVERY.model_dump(), created="2026-01-01T00:00:00+00:00")
+SECOND = WebhookRecord(**ENDS.model_dump(), created="2026-01-02T00:00:00+00:00")
+
+
+async def test_webhooks_are_their_callers(records: ServerRecords) -> None:
+    assert await records.webhooks("user:a@s") == []
+    assert await records.delete_webhook("user:a@s", FIRST.id) is False
+    assert await records.set_webhook("user:a@s", SECOND, limit=2)
+    assert await records.set_webhook("user:a@s", FIRST, limit=2)
+    assert await records.webhooks("user:a@s") == [FIRST, SECOND]
+    assert await records.webhooks("user:b@s") == []
+    assert await records.delete_webhook("user:b@s", FIRST.id) is False
+    assert await records.delete_webhook("user:a@s", FIRST.id) is True
+    assert await records.delete_webhook("user:a@s", FIRST.id) is False
+    assert await records.webhooks("user:a@s") == [SECOND]
+
+
+async def test_a_caller_has_so_many_at_most(records: ServerRecords) -> None:
+    assert await records.set_webhook("user:a@s", FIRST, limit=1)
+    assert await records.set_webhook("user:a@s", SECOND, limit=1) is False
+    again = FIRST.model_copy(update={"secret_ref": ""})
+    assert await records.set_webhook("user:a@s", again, limit=1)
+    assert await records.webhooks("user:a@s") == [again]
+    assert await records.set_webhook("user:b@s", SECOND, limit=1)
+
+
+async def test_webhooks_survive_reopening(durable: StoreAdapter, make: Maker) -> None:
+    await durable.records.set_webhook("user:a@s", FIRST, limit=8)
+    begun = begin(make)
+    await durable.store.commit(begun)
+    await durable.reopen()
+    assert await durable.records.webhooks("user:a@s") == [FIRST]
+    assert await durable.store.load(KEY) == begun.task
+    assert {token.mailbox for token in await durable.store.list_ready()} == {"alpha", MAILBOX}

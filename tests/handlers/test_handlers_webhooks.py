@@ -1,0 +1,117 @@
+"""Webhooks on AWS: the functions that accept them and the one that sends, each on a Lambda of our own."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from function_stage import Stage
+from support.lambda_runtime import LambdaRuntime
+from support.webhook_receiver import WebhookReceiver
+
+from mail.aws import Aws
+
+NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
+SIGNED = "${WEBHOOK_SECRET_STAGE}"
+SECRET = b"a secret of SSM"
+
+
+@pytest.fixture(scope="module")
+def path(stage: Stage) -> str:
+    """Where SSM has the secret."""
+    path = f"/mail/{stage.table.table}"
+    with patch.dict(os.environ, stage.environment):
+        ssm = Aws().client("ssm").botocore
+    ssm.put_parameter(Name=f"{path}/WEBHOOK_SECRET_STAGE", Value=SECRET.decode(), Type="SecureString")
+    ssm.close()
+    return path
+
+
+def started(stage: Stage, name: str, path: str) -> LambdaRuntime:
+    """A function that is told where secrets are."""
+    return LambdaRuntime(stage.function(name), {**stage.environment, "MAIL_SECRETS_PATH": path})
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+def message(stage: Stage, task_id: str, webhook: dict[str, Any] | None = None) -> dict[str, Any]:
+    body = {"body": "hi", "task_id": task_id} | ({"webhook": webhook} if webhook else {})
+    return stage.request("message", body=body, prefer="respond-async")
+
+
+def test_it_is_sent_with_the_secret_of_ssm(stage: Stage, path: str, receiver: WebhookReceiver) -> None:
+    webhook = {"url": receiver.url, "secret_ref": SIGNED, "events": ["new_message"]}
+    with started(stage, "message", path) as running:
+        unknown = {**webhook, "secret_ref": "${WEBHOOK_SECRET_OTHER}"}
+        assert running.invoke(message(stage, "hooked", unknown))["statusCode"] == 400
+        assert running.invoke(message(stage, "hooked", webhook))["statusCode"] == 202
+    (record,) = stage.deliveries()
+    with started(stage, "outbound", path) as running:
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        assert SECRET.decode() not in running.log
+    stage.delete(record)
+    (one,) = receiver.got
+    assert one.is_signed_with(SECRET)
+    assert (one.event, one.json["task_id"], one.json["seq"]) == ("new_message", "hooked", 1)
+    (hook,) = stage.load("hooked").hooks.values()
+    assert (hook.after, hook.upto) == (1, 1)
+
+
+def test_what_fails_has_a_token_for_later(stage: Stage, path: str) -> None:
+    with WebhookReceiver(500, 200) as receiver, started(stage, "outbound", path) as running:
+        webhook = {"url": receiver.url, "events": ["new_message"]}
+        assert stage.invoke("message", message(stage, "later", webhook))["statusCode"] == 202
+        (record,) = stage.deliveries()
+        assert running.invoke({"Records": [record]}) == NOTHING_FAILED
+        stage.delete(record)
+        deadline = time.monotonic() + 10
+        while not (again := stage.deliveries()):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert running.invoke({"Records": again}) == NOTHING_FAILED
+        stage.delete(again[0])
+        first, second = receiver.got
+        assert first.id == second.id
+    (hook,) = stage.load("later").hooks.values()
+    assert (hook.failures, hook.is_waiting) == (0, False)
+
+
+def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: WebhookReceiver) -> None:
+    webhook = {"url": receiver.url, "events": ["new_message"]}
+    stage.invoke("message", message(stage, "dead hook", webhook))
+    (record,) = stage.deliveries()
+    assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
+    stage.delete(record)
+    (hook,) = stage.load("dead hook").hooks.values()
+    assert (hook.failures, hook.is_waiting) == (1, True)
+    assert receiver.got == []
+
+
+def test_callers_register_them(stage: Stage, path: str, receiver: WebhookReceiver) -> None:
+    def asks(method: str, where: str = "/webhooks", body: dict[str, Any] | None = None) -> dict[str, Any]:
+        event = stage.request("tasks", path=where, body=body, **{"content-type": "application/json"})
+        event["rawQueryString"] = ""
+        event["queryStringParameters"] = {}
+        event["requestContext"]["http"]["method"] = method
+        return event
+
+    with started(stage, "tasks", path) as running:
+        given = {"url": receiver.url, "secret_ref": SIGNED, "events": ["new_message"]}
+        answer = running.invoke(asks("POST", body=given))
+        assert answer["statusCode"] == 201, answer
+        webhook = json.loads(answer["body"])
+        assert json.loads(running.invoke(asks("GET"))["body"]) == {"webhooks": [webhook]}
+        assert stage.invoke("message", message(stage, "registered"))["statusCode"] == 202
+        for record in stage.deliveries():
+            stage.delete(record)
+        assert set(stage.load("registered").hooks) == {webhook["id"]}
+        assert running.invoke(asks("DELETE", f"/webhooks/{webhook['id']}"))["statusCode"] == 200
+        assert json.loads(running.invoke(asks("GET"))["body"]) == {"webhooks": []}
