@@ -29,6 +29,8 @@ class EventKind(StrEnum):
     BUILTIN_TOOL_CALL = "builtin_tool_call"
     TURN_DISCARDED = "turn_discarded"
     TASK_CANCELLED = "task_cancelled"
+    TASK_FORKED = "task_forked"
+    HISTORY_INHERITED = "history_inherited"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
 
