@@ -12,12 +12,21 @@ from mail.http.docs import DESCRIPTION, TAGS
 from mail.http.errors import install_error_handlers
 from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
 from mail.http.registry_schemas import PostSwarms
-from mail.http.schemas import GetTask, PostCancel, PostHealth, PostMessage, PostSwarmsLoad, StreamEvent
+from mail.http.schemas import (
+    GetTask,
+    PostCancel,
+    PostFork,
+    PostHealth,
+    PostMessage,
+    PostSwarmsLoad,
+    StreamEvent,
+)
 from mail.http.service import Service
 
 _REFERRED_TO = (
     GetTask,
     PostCancel,
+    PostFork,
     PostHealth,
     PostInterswarm,
     PostInterswarmMessage,

@@ -3,6 +3,7 @@
 from mail.http import (
     agents_routes,
     cancel_routes,
+    fork_routes,
     interswarm_routes,
     message_routes,
     metrics_routes,
@@ -18,6 +19,7 @@ ROUTERS = (
     message_routes.router,
     task_routes.router,
     cancel_routes.router,
+    fork_routes.router,
     threads_routes.router,
     server_routes.router,
     metrics_routes.router,
