@@ -114,3 +114,10 @@ def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
     left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
     left += [f"swarm {swarm} has not taken the word yet" for swarm in answer["waiting_swarms"]]
     output.text(one_line(f"task {answer['task_id']} is cancelled{'; ' if left else ''}{'; '.join(left)}"))
+
+
+def show_forked(answer: Mapping[str, Any], output: Output) -> None:
+    """Say which task was made of which, and how it stands."""
+    mail = f"; {answer['waiting']} messages wait" if answer["waiting"] else ""
+    made = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
+    output.text(one_line(f"{made}: {answer['status']}{mail}"))
