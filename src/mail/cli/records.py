@@ -118,6 +118,6 @@ def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
 
 def show_forked(answer: Mapping[str, Any], output: Output) -> None:
     """Say which task was made of which, and how it stands."""
-    mail = f"; {answer['waiting']} messages wait" if answer["waiting"] else ""
+    mail = f"; waiting mail: {answer['waiting']}" if answer["waiting"] else ""
     made = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
     output.text(one_line(f"{made}: {answer['status']}{mail}"))
