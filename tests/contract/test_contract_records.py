@@ -178,6 +178,18 @@ async def test_a_key_is_claimed_once_by_each_caller(records: ServerRecords) -> N
     assert await records.claim_key("user:b@s", "k", second, now=10.0) == second
 
 
+async def test_a_key_of_a_request_that_was_refused_is_forgotten(records: ServerRecords) -> None:
+    first, second = KeyRecord("d1", "task 1", 1_000.0), KeyRecord("d2", "task 2", 2_000.0)
+    await records.claim_key("a", "k", first, now=0.0)
+    await records.claim_key("b", "k", first, now=0.0)
+    await records.forget_key("a", "k", "another task")
+    assert await records.claim_key("a", "k", second, now=10.0) == first
+    await records.forget_key("a", "k", "task 1")
+    assert await records.claim_key("a", "k", second, now=10.0) == second
+    assert await records.claim_key("b", "k", second, now=10.0) == first
+    await records.forget_key("nobody", "k", "task 1")
+
+
 async def test_a_key_is_forgotten_when_its_time_is_up(records: ServerRecords) -> None:
     first, second = KeyRecord("d1", "1", 1_000.0), KeyRecord("d2", "2", 2_000.0)
     await records.claim_key("a", "k", first, now=0.0)

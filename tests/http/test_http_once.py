@@ -65,6 +65,14 @@ async def test_the_same_key_with_another_body_is_refused(
     assert list((await server.client.get("/tasks", headers=server.headers("user"))).json()) == ["t"]
 
 
+async def test_a_request_that_is_refused_uses_no_key(server: HTTPServer) -> None:
+    assert (await post(server, "k", entrypoint="nobody")).status_code == 400
+    mended = await post(server, "k", entrypoint="supervisor")
+    assert mended.json()["response"] == "1: hi"
+    assert (await post(server, "k", entrypoint="nobody")).status_code == 422
+    assert (await post(server, "k", entrypoint="supervisor")).json()["response"] == "1: hi"
+
+
 async def test_the_same_key_on_another_endpoint_is_another_request(server: HTTPServer) -> None:
     await post(server, "k", task_id="t")
     refused = await post(server, "k", "/interswarm/message", task_id="t", targets=["x@elsewhere"])

@@ -86,6 +86,14 @@ def worker(**_wiring):
 '''
 
 
+CONFIG = """
+[server.swarm]
+name = {name}
+[server.limits]
+running_tasks = 0
+"""
+
+
 def make_project(folder: Path, swarm: dict[str, Any], modules: dict[str, str]) -> Path:
     """A project with a swarm and the modules that it names; returns its template."""
     template = folder / "template.yaml"
@@ -95,7 +103,7 @@ def make_project(folder: Path, swarm: dict[str, Any], modules: dict[str, str]) -
     for name, source in modules.items():
         (code / f"{name}.py").write_text(source, encoding="utf-8")
     (code / "swarms.json").write_text(json.dumps([swarm]), encoding="utf-8")
-    (code / "mail.toml").write_text(f"[server.swarm]\nname = {json.dumps(swarm['name'])}\n", encoding="utf-8")
+    (code / "mail.toml").write_text(CONFIG.format(name=json.dumps(swarm["name"])), encoding="utf-8")
     return template
 
 

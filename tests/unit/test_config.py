@@ -69,6 +69,7 @@ class TestDefaults:
                     "volatile_seconds": 86_400.0,
                     "hop_limit": 8,
                 },
+                "budgets": {},
             },
             "client": {"timeout": 3600.0, "verbose": False},
         }

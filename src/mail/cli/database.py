@@ -16,8 +16,9 @@ def db_init(config: ConfigPath = None, database: Database = None, as_json: AsJso
     tables = asyncio.run(create_tables(storage))
 
     def show() -> None:
+        width = max(map(len, tables))
         for table in tables:
-            output.text(f"{table:<12} OK")
+            output.text(f"{table:<{width}} OK")
         output.text(f"{storage.shown} is ready")
 
     output.result({"database": storage.shown, "tables": tables}, show)

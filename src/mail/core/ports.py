@@ -217,6 +217,10 @@ class ServerRecords(Protocol):
         """Keep what a key is used for, unless that is known already; returns what is known."""
         ...
 
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        """Forget a key that was claimed for this task, of a request that was refused."""
+        ...
+
     async def add_token(self, record: TokenRecord) -> None:
         """Keep a token."""
         ...

@@ -1,6 +1,8 @@
 """Handing a submission to the runtime as its headers ask for it: once (`Idempotency-Key`), or only if (`If-Match`)."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +16,7 @@ from mail.core.once import REMEMBERED_SECONDS, Once, check
 from mail.core.ports import KeyRecord
 from mail.core.tracing import TRACEPARENT, read_traceparent
 from mail.core.watching import Submitted
-from mail.errors import BadRequest
+from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -61,15 +63,20 @@ async def submit(request: Request, caller: Principal, body: BaseModel, submissio
     submission = submission.model_copy(update={"ceiling": service.ceiling(caller)})
     if (match := request.headers.get("if-match", "*").strip()) != "*":
         submission = submission.model_copy(update={"expects": _read_generation(match)})
-    if (key := request.headers.get("idempotency-key")) is not None:
-        submission = await _claim(request, caller, _read_key(key), body, submission)
-    return await service.runtime.submit(caller, submission)
+    if (key := request.headers.get("idempotency-key")) is None:
+        return await service.runtime.submit(caller, submission)
+    async with _claimed(request, caller, _read_key(key), body, submission) as submission:
+        return await service.runtime.submit(caller, submission)
 
 
-async def _claim(
+@asynccontextmanager
+async def _claimed(
     request: Request, caller: Principal, key: str, body: BaseModel, submission: Submission
-) -> Submission:
-    """The submission under its key, for the task that it was for when the key was used first."""
+) -> AsyncIterator[Submission]:
+    """The submission under its key, for the task that it was for when the key was used first.
+
+    A request that is refused has used no key: the caller may mend it, and send it under the same.
+    """
     service = service_of(request)
     stamp = service.runtime.stamp
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
@@ -79,7 +86,12 @@ async def _claim(
     record = KeyRecord(once.digest, task_id, now + REMEMBERED_SECONDS)
     known = await service.records.claim_key(str(caller), key, record, now=now)
     check(known.digest, once)
-    return submission.model_copy(update={"once": once, "task_id": known.task_id})
+    try:
+        yield submission.model_copy(update={"once": once, "task_id": known.task_id})
+    except MAILError as error:
+        if error.http_status < 500 and known == record:
+            await service.records.forget_key(str(caller), key, task_id)
+        raise
 
 
 def _read_key(text: str) -> str:

@@ -29,7 +29,6 @@ class DynamoDBRecords:
 
     async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
         """DynamoDB deletes it some time after it has expired."""
-        place = (f"ONCE#{caller}", f"KEY#{key}")
         values = {
             ":digest": string(record.digest),
             ":task_id": string(record.task_id),
@@ -39,12 +38,15 @@ class DynamoDBRecords:
         update = "SET #digest = :digest, #task_id = :task_id, #expires_at = :expires_at"
         try:
             await self._table.update(
-                place, update, "attribute_not_exists(#PK) OR #expires_at <= :now", values
+                _once(caller, key), update, "attribute_not_exists(#PK) OR #expires_at <= :now", values
             )
         except ConditionFailed as failed:
             item = failed.item or {}  # there is one, as the condition holds where there is none
             return KeyRecord(item["digest"]["S"], item["task_id"]["S"], float(item["expires_at"]["N"]))
         return record
+
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        await self._table.delete(_once(caller, key), "#task_id = :task_id", {":task_id": string(task_id)})
 
     async def add_token(self, record: TokenRecord) -> None:
         fields = {name: string(getattr(record, name)) for name in ("role", "id", "created")}
@@ -131,6 +133,11 @@ class DynamoDBRecords:
             ConsistentRead=True,
         )
         return [item async for page in pages for item in page]
+
+
+def _once(caller: str, key: str) -> tuple[str, str]:
+    """Where an idempotency key is."""
+    return f"ONCE#{caller}", f"KEY#{key}"
 
 
 def _place(digest: str) -> tuple[str, str]:

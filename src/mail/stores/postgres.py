@@ -196,7 +196,7 @@ class PostgresStore:
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = await self._sql.fetch(
-            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS some",
+            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS running",
             (instance, upto),
         )
         return int(count)

@@ -35,6 +35,12 @@ class PostgresRecords:
             if rows:
                 return KeyRecord(*rows[0])
 
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        await self._sql.fetch(
+            "DELETE FROM mail.idempotency_keys WHERE caller = %s AND key = %s AND task_id = %s",
+            (caller, key, task_id),
+        )
+
     async def add_token(self, record: TokenRecord) -> None:
         await self._sql.fetch(
             "INSERT INTO mail.tokens (digest, role, id, created) VALUES (%s, %s, %s, %s) ON CONFLICT (digest)"

@@ -29,6 +29,12 @@ class SQLiteRecords:
         ).fetchone()
         return KeyRecord(*known)
 
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        self._sql.execute(
+            "DELETE FROM idempotency_keys WHERE caller = ? AND key = ? AND task_id = ?",
+            (caller, key, task_id),
+        )
+
     async def add_token(self, record: TokenRecord) -> None:
         self._sql.execute(
             "INSERT OR REPLACE INTO tokens (digest, role, id, created) VALUES (?, ?, ?, ?)",
