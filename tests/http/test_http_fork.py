@@ -157,3 +157,12 @@ async def test_those_that_run_are_counted(server: HTTPServer) -> None:
     refused = await fork(server, at=1, run=True)
     assert refused.status_code == 429
     assert (await fork(server, at=1)).status_code == 201
+
+
+async def test_threads_of_a_fork_are_its_own(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    before = (await server.client.get("/threads", params={"task_id": "t"})).json()
+    made = (await fork(server, at=1)).json()
+    listed = (await server.client.get("/threads")).json()
+    assert {task for thread in listed["threads"] for task in thread["task_ids"]} == {"t", made["task_id"]}
+    assert (await server.client.get("/threads", params={"task_id": "t"})).json() == before

@@ -158,9 +158,9 @@ class _Fork:
         return not (elsewhere and message.msg_type == "request")
 
     def _readdressed(self, message: MAILMessage) -> MAILMessage:
-        """The message, which keeps its id and time, as one of the new task."""
+        """The message as one of the new task: with an id of its own, as ids tell messages of all tasks apart."""
         payload = message.message.model_copy(update={"task_id": self._draft.task_id})
-        return message.model_copy(update={"message": payload})
+        return message.model_copy(update={"id": self._draft.stamp.new_id(), "message": payload})
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
         """Requests among the agents that are still there stay open; whoever waits for another answer is told."""
