@@ -1,6 +1,6 @@
-"""`POST /message` and `POST /task/cancel`: a person talks to the swarm, or has heard enough."""
+"""`POST /message`, `/task/cancel` and `/task/fork`: a person talks to the swarm, has heard enough, or tries something else."""
 
 from handlers.http_api import serve
-from mail.http import cancel_routes, message_routes
+from mail.http import cancel_routes, fork_routes, message_routes
 
-handler = serve(message_routes.router, cancel_routes.router)
+handler = serve(message_routes.router, cancel_routes.router, fork_routes.router)

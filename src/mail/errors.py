@@ -20,6 +20,7 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
+    ├── MomentNotKept               409  a task can't be read any more as it was then
     ├── PreconditionFailed          412  the task is not as the caller takes it to be
     ├── PayloadTooLarge             413
     ├── IdempotencyConflict         422  a key that was used for another request
@@ -172,6 +173,12 @@ class MetricsOff(MAILError):
     """This server keeps no metrics; its operator may set metrics in [server.telemetry]."""
 
     http_status = 404
+
+
+class MomentNotKept(MAILError):
+    """What the task was like at this moment is not kept; choose a later one."""
+
+    http_status = 409
 
 
 class PreconditionFailed(MAILError):

@@ -330,3 +330,17 @@ def test_python_m(server: ServerProcess, tmp_path: Path) -> None:
         [*MAIL, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True, env=environment()
     )
     assert "client" in done.stdout
+
+
+def test_a_task_as_it_was_and_a_fork_of_it(piped: Piped) -> None:
+    answer, now, begun, made, forked = piped.json(
+        "message --task-id looked-back 2+3",
+        "task",
+        "task looked-back --at 1",
+        "task-fork --at 1 --run",
+        "task",
+    )
+    assert answer["status"] == now["status"] == "completed"
+    assert (begun["status"], begun["seq"]) == ("running", 1)
+    assert (made["forked_from"], made["at"], made["status"]) == ("looked-back", 1, "running")
+    assert forked["task_id"] == made["task_id"]

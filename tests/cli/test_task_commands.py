@@ -212,3 +212,35 @@ def test_a_task_is_cancelled(waiting: ServerProcess, tmp_path: Path) -> None:
     assert "The task was cancelled by user: no need" in watched.stdout
     gone = run_task(waiting, tmp_path, "cancel", "nobody's")
     assert (gone.returncode, gone.stderr) == (1, 'mail: there is no task "nobody\'s"\n')
+
+
+def test_a_task_as_it_was(tasks: ServerProcess, tmp_path: Path) -> None:
+    then = run_task(tasks, tmp_path, "show", "weather-task", "--at", "1")
+    assert then.returncode == 0, then.stderr
+    lines = then.stdout.splitlines()
+    assert lines[1].split() == ["status", "running"]
+    assert lines[-1] == "user → supervisor  weather in Oslo"
+    wrong = run_task(tasks, tmp_path, "show", "weather-task", "--at", "9999")
+    assert wrong.returncode == 1
+    assert "has the events 1 to" in wrong.stderr
+
+
+def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
+    done = run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    assert done.stdout == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
+    watched = run_task(tasks, tmp_path, "watch", words[1])
+    assert watched.returncode == 4
+    assert watched.stdout.splitlines()[-1] == "It waits for a message."
+    resumed = run_task(tasks, tmp_path, "fork", "weather-task", "-m", "weather in Lima")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "is a fork of weather-task at" in resumed.stdout.splitlines()[0]
+    assert "Lima" in resumed.stdout.splitlines()[-1]
+    made = json.loads(
+        run_task(tasks, tmp_path, "fork", "weather-task", "--at", "1", "--run", "--json").stdout
+    )
+    assert made["status"] == "running"
+    refused = run_task(tasks, tmp_path, "fork", "weather-task", "--run")
+    assert refused.returncode == 1
+    assert "so its fork can't run by itself" in refused.stderr

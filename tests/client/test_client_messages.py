@@ -410,3 +410,17 @@ async def test_a_task_is_cancelled(server: HTTPServer) -> None:
         400,
         "task 't' is completed; there is nothing to cancel",
     )
+
+
+async def test_a_task_as_it_was_and_a_fork_of_it(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        await client.post_message("hi", task_id="t")
+        begun = await client.get_task("t", at=1)
+        assert (begun["status"], begun["seq"]) == ("running", 1)
+        made = await client.fork_task("t", 1)
+        assert (made["forked_from"], made["at"], made["status"]) == ("t", 1, "paused")
+        assert (await client.post_message("more", task_id=made["task_id"]))["response"]
+        assert (await client.fork_task("t", at=1, run=True))["status"] == "running"
+        with pytest.raises(BadAnswer) as refused:
+            await client.fork_task("t", run=True)
+        assert refused.value.status == 400

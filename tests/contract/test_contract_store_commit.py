@@ -61,7 +61,8 @@ async def test_commit_applies_every_part_of_a_turn(store: Store, make: Maker) ->
     assert await store.load(KEY) == change.task
     assert {entry.mailbox for entry in await store.read_inbox(KEY)} == {"beta", "gamma"}
     assert await store.read_events(KEY) == [*begun.events, *change.events]
-    assert await store.read_history(KEY, "alpha") == change.history.entries
+    (record,) = change.histories
+    assert await store.read_history(KEY, "alpha") == record.entries
     assert await store.read_response(KEY, 1) == change.response
 
 

@@ -57,6 +57,7 @@ class Model:
     responses: dict[int, MAILMessage] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     checkpoints: dict[tuple[str, int], Checkpoint] = field(default_factory=dict)
+    moments: list[tuple[Task, list[InboxEntry]]] = field(default_factory=list)
 
     def apply(self, change: TaskChange) -> None:
         self.task = change.task
@@ -65,8 +66,9 @@ class Model:
             self.checkpoints.pop((change.consumed.mailbox, change.consumed.seq), None)
         self.inbox += change.deliveries
         self.events += change.events
-        if change.history is not None:
-            self.histories.setdefault(change.history.agent, []).append(change.history.entries)
+        for record in change.histories:
+            self.histories.setdefault(record.agent, []).append(record.entries)
+        self.moments.append((change.task, list(self.inbox)))
         if change.response is not None:
             self.responses[change.task.generation] = change.response
         if change.turn is not None:
@@ -230,6 +232,19 @@ class StoreMachine(RuleBasedStateMachine):
         model = self.models.get(key)
         unborn = self.make.change(model.task).task if model else self.make.begin(key).task
         self.refused(self.make.change(unborn, *mail), VersionConflict, TaskNotFound)
+
+    @rule(key=keys, nth=st.integers(0, 50))
+    def look_back(self, key: TaskKey, nth: int) -> None:
+        """The task as any of its events left it is what it was then."""
+        model = self.models.get(key)
+        if model is None:
+            return
+        at = 1 + nth % model.task.seq
+        task, inbox = next(moment for moment in model.moments if moment[0].seq >= at)
+        snapshot = self.run(self.adapter.store.read_snapshot(key, at))
+        assert snapshot.task == task
+        assert sorted(map(place, snapshot.mail)) == sorted(map(place, inbox))
+        assert snapshot.events == model.events[: task.seq]
 
     @rule(seconds=st.sampled_from([0.5, 10, 31]))
     def let_time_pass(self, seconds: float) -> None:

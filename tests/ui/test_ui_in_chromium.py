@@ -104,6 +104,31 @@ def test_a_task_is_cancelled(page: "Page", server: ServerProcess) -> None:
     expect(page.locator("#timeline > li").last).to_contain_text("The task was cancelled by user")
 
 
+def test_a_task_as_it_was_and_a_fork_of_it(page: "Page", server: ServerProcess) -> None:
+    sign_in(page, server)
+    send(page, "2+3")
+    expect(page.locator("#task-status")).to_have_text("completed")
+    page.get_by_label("As of event").fill("1")
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator("#task-status")).to_have_text("running")
+    expect(page.get_by_role("button", name="Cancel task")).not_to_be_visible()
+    lines = page.locator("#timeline > li")
+    expect(page.locator("#timeline > li.later")).to_have_count(lines.count() - 1)
+    page.get_by_role("button", name="Fork").click()
+    expect(page.locator("#task-status")).to_have_text("paused")
+    expect(page.get_by_label("As of event")).to_have_value("")
+    expect(lines.first).to_contain_text("task forked")
+    send(page, "2+4")
+    expect(page.locator("#task-status")).to_have_text("completed")
+    page.get_by_label("As of event").fill("1")
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator("#task-status")).to_have_text("paused")
+    page.get_by_label("As of event").fill("")
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator("#task-status")).to_have_text("completed")
+    expect(page.locator("#timeline > li.later")).to_have_count(0)
+
+
 def test_a_follow_up_streams_on_and_survives_a_broken_stream(page: "Page", server: ServerProcess) -> None:
     sign_in(page, server)
     send(page, "1+1")

@@ -343,9 +343,8 @@ class TaskMachine(RuleBasedStateMachine):
             json.dumps(event.data("t"))
 
     def check_history(self, before: Task | None, change: TaskChange) -> None:
-        record = change.history
         known = dict(before.histories) if before else {}
-        if record is not None:
+        for record in change.histories:
             known[record.agent] = known.get(record.agent, 0) + 1
             assert record.n == known[record.agent]
             for entry in record.entries:

@@ -135,3 +135,10 @@ def _progress(hook: Mapping[str, Any]) -> str:
         return f"sent to {hook['delivered_to']}"
     again = f", {hook['failures']} failures, next try {hook['next_try'] or 'now'}" if hook["failures"] else ""
     return f"waits to {hook['waits_to']}{again}"
+
+
+def show_forked(answer: Mapping[str, Any], output: Output) -> None:
+    """Say which task was made of which, and how it stands."""
+    mail = f"; waiting mail: {answer['waiting']}" if answer["waiting"] else ""
+    made = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
+    output.text(one_line(f"{made}: {answer['status']}{mail}"))

@@ -50,6 +50,9 @@ def show(
     events: Annotated[
         bool, typer.Option("--events", help="Every event in its order, not the tree of requests.")
     ] = False,
+    at: Annotated[
+        int | None, typer.Option(metavar="ID", help="As it was once the event with this id had happened.")
+    ] = None,
     timeout: Timeout = None,
     config: ConfigPath = None,
     as_json: AsJson = False,
@@ -60,7 +63,7 @@ def show(
 
     async def run(client: "CommandClient") -> None:
         async with client:
-            record = await client.get_task(task_id)
+            record = await client.get_task(task_id, at=at)
         output.result(record, lambda: show_task(read_task(record), output, events=events))
 
     output = Output(sys.stdout, as_json)
@@ -95,11 +98,14 @@ async def _watch(client: "CommandClient", task_id: str, after: int | None, outpu
     async with client:
         stream = await client.watch_task(task_id, after=after)
         show_answer((await show_stream(client, stream, output)).answer, output)
-        state = read_task(await client.get_task(task_id)).state
-    if state == Status.PAUSED and not output.as_json:
-        command = answering_command(client.base_url, answering_line(task_id))
-        output.text(f"It waits for the results of these calls. Answer with\n  {command}")
-    return exit_code([state])
+        view = read_task(await client.get_task(task_id))
+    if view.state == Status.PAUSED and not output.as_json:
+        if view.pending_tool_calls:
+            command = answering_command(client.base_url, answering_line(task_id))
+            output.text(f"It waits for the results of these calls. Answer with\n  {command}")
+        else:
+            output.text("It waits for a message.")
+    return exit_code([view.state])
 
 
 @app.command("cancel")
@@ -126,3 +132,51 @@ def cancel(
 
     output = Output(sys.stdout, as_json)
     asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))
+
+
+@app.command("fork")
+def fork(
+    task_id: TaskId,
+    server: ServerOption,
+    api_key: ApiKey = None,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID", help="The moment: once the event with this id had happened. By default, now."
+        ),
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Let the fork of a running moment go on at once.")
+    ] = False,
+    message: Annotated[
+        str | None,
+        typer.Option("--message", "-m", metavar="BODY", help="Resume it with this, and show what happens."),
+    ] = None,
+    timeout: Timeout = None,
+    config: ConfigPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new task that goes on from any moment of another one: to try another message, or another swarm."""
+    from mail.cli.connecting import connect
+
+    client = connect(server, api_key, timeout=timeout, config=config)
+    code = asyncio.run(_fork(client, task_id, at, message, Output(sys.stdout, as_json), run=run))
+    if code:
+        raise typer.Exit(code)
+
+
+async def _fork(
+    client: "CommandClient", task_id: str, at: int | None, message: str | None, output: Output, *, run: bool
+) -> int:
+    from mail.cli.records import show_forked
+    from mail.cli.watching import show_answer, show_stream
+
+    async with client:
+        made = await client.fork_task(task_id, at, run=run)
+        output.result(made, lambda: show_forked(made, output))
+        if message is None:
+            return 0
+        stream = await client.post_message_stream(message, task_id=made["task_id"])
+        shown = await show_stream(client, stream, output)
+    show_answer(shown.answer, output)
+    return exit_code([] if shown.status is None else [shown.status])

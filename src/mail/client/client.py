@@ -92,10 +92,18 @@ class MAILClient(Messaging):
                     return dict(islice(tasks.items(), limit))
                 query["cursor"] = page.headers["x-next-cursor"]
 
-    async def get_task(self, task_id: str) -> JSONObject:
-        """The record of a task of the caller's: state, events, mail that waits."""
+    async def get_task(self, task_id: str, *, at: int | None = None) -> JSONObject:
+        """The record of a task of the caller's: state, events, mail that waits; as it was once event `at` had happened."""
         named = {"task_id": task_id}  # servers in use read it from the body, which proxies drop
-        return dict(await self._ask("GET", "/task", query=named, body=named))
+        moment = {} if at is None else {"at": str(at)}
+        return dict(await self._ask("GET", "/task", query=named | moment, body=named))
+
+    async def fork_task(self, task_id: str, at: int | None = None, *, run: bool = False) -> JSONObject:
+        """Make a new task that goes on from where another one was at an event (None: now); returns its `task_id`.
+
+        Where that one was running, the new one is paused until it gets a message; with `run` it goes on at once.
+        """
+        return await self._post("/task/fork", {"task_id": task_id, "at": at, "run": run})
 
     async def cancel_task(self, task_id: str, reason: str = "", *, wait: float | None = None) -> JSONObject:
         """Cancel a task that runs or is paused; a message resumes it.

@@ -28,7 +28,7 @@ class InboxEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
-    """What one turn appended to an agent's history; the agent's `n`-th record, counted from 1."""
+    """What one commit appended to an agent's history; the agent's `n`-th record, counted from 1."""
 
     agent: str
     n: int
@@ -112,7 +112,8 @@ class TaskChange:
         consumed: the message that leaves its mailbox.
         along: what leaves it besides; see `Turn.along`.
         deliveries: the messages that enter one.
-        history: what the turn (or a resume) appends to its agent's history.
+        histories: what the turn (or a resume) appends to its agent's history; only a new task has more of them, one
+            of each agent at most, and at least as many events.
         response: the finishing message, where this commit ends a generation, which is then `ended`.
     """
 
@@ -122,7 +123,7 @@ class TaskChange:
     consumed: InboxEntry | None = None
     along: tuple[InboxEntry, ...] = ()
     deliveries: tuple[InboxEntry, ...] = ()
-    history: HistoryRecord | None = None
+    histories: tuple[HistoryRecord, ...] = ()
     events: tuple[Event, ...] = ()
     response: MAILMessage | None = None
     ended: int | None = None
@@ -136,3 +137,17 @@ class TaskChange:
     def buried(self) -> list[Event]:
         """The dead letters that it makes."""
         return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A task as one of its commits left it.
+
+    Attributes:
+        events: those up to then.
+        mail: what waited, in (tier, seq) order.
+    """
+
+    task: Task
+    events: list[Event]
+    mail: list[InboxEntry]

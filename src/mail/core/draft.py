@@ -72,7 +72,7 @@ class Draft:
         self._events: list[Event] = []
         self._outgoing: list[tuple[MAILMessage, Sequence[str], dict[str, Any]]] = []
         self._deliveries: list[InboxEntry] = []
-        self._record: HistoryRecord | None = None
+        self._records: list[HistoryRecord] = []
         self._ending: tuple[MAILMessage, EventKind] | None = None
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
@@ -212,10 +212,10 @@ class Draft:
         self.contacts[swarm] = contact
 
     def remember(self, agent: str, entries: History) -> None:
-        """Append to an agent's history; a commit does so at most once, as it ends at most one turn."""
+        """Append to an agent's history: that of the agent whose turn this ends, or of each agent of a new task."""
         n = self._histories.get(agent, 0) + 1
         self._histories[agent] = n
-        self._record = HistoryRecord(agent, n, entries)
+        self._records.append(HistoryRecord(agent, n, entries))
 
     def move(self, transition: Transition) -> None:
         """Let the task go through a transition of the lifecycle."""
@@ -386,7 +386,7 @@ class Draft:
             consumed=self._consumed,
             along=self._along,
             deliveries=tuple(self._deliveries),
-            history=self._record,
+            histories=tuple(self._records),
             events=tuple(self._events),
             response=response,
             ended=None if response is None else self.before.generation,

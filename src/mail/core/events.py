@@ -34,6 +34,8 @@ class EventKind(StrEnum):
     DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
     DEAD_LETTER_DISCARDED = "dead_letter_discarded"
     TASK_CANCELLED = "task_cancelled"
+    TASK_FORKED = "task_forked"
+    HISTORY_INHERITED = "history_inherited"
     TASK_ERROR = "task_error"
     TASK_COMPLETE = "task_complete"
 

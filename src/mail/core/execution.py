@@ -94,9 +94,8 @@ class Execution(TurnWork):
         except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(_unsaid(error)))
-        if change is not None and change.history is not None:
-            new = change.history
-            self._histories.extend(turn.task.key, turn.mailbox, new.n - 1, new.n, new.entries)
+        for new in () if change is None else change.histories:
+            self._histories.extend(turn.task.key, new.agent, new.n - 1, new.n, new.entries)
         return change
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:

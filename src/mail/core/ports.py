@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.hooks import WebhookRecord
 from mail.core.message import MAILMessage, Tier
@@ -118,8 +118,18 @@ class Store(Protocol):
         """
         ...
 
-    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
-        """The agent's whole history in a task, oldest first."""
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        """The agent's history in a task, oldest first: the whole of it, or its records up to the `upto`-th."""
+        ...
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        """The task as the commit left it that holds the event `at`; what a commit does happens at once.
+
+        An agent's history is then what `read_history` gives up to the number in the task's `histories`. Raises
+        BadRequest for an event that the task does not have, MomentNotKept where that moment can't be read any more.
+        """
         ...
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:

@@ -24,6 +24,7 @@ from mail.core.change import Claim, Lease, TaskChange, Turn
 from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.delivery import Delivery
 from mail.core.execution import Execution
+from mail.core.forking import fork
 from mail.core.histories import HistoryCache
 from mail.core.hooks import Webhook
 from mail.core.inbound import begin, may_reach, places, receive, runner_of
@@ -79,6 +80,14 @@ class Received:
 
     key: TaskKey
     runner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A task that was made out of another one, as it was `at` one of its events."""
+
+    task: Task
+    at: int
 
 
 class Runtime(Watching):
@@ -272,6 +281,31 @@ class Runtime(Watching):
             work.interrupt()
         await self._publish_ready(change.task)
         return change.task
+
+    async def fork(
+        self, caller: Principal, task_id: str, *, at: int | None = None, run: bool = False
+    ) -> Forked:
+        """Make a new task of the caller's out of a moment of another one (`mail.core.forking`), by default its last.
+
+        Raises TaskNotFound, BadRequest, MomentNotKept, TooManyTasks; then there is no new task.
+        """
+        key = TaskKey(str(caller), task_id)
+        CURRENT_TASK.set(task_id)
+        present = await self._load(key)
+        snapshot = await self.store.read_snapshot(key, present.seq if at is None else at)
+        histories = {
+            agent: await self.store.read_history(key, agent, upto=n)
+            for agent, n in snapshot.task.histories.items()
+            if agent in self.swarm.agents
+        }
+        new_id = self.stamp.new_id()
+        change = fork(snapshot, histories, self.swarm, caller, new_id, self.stamp, run=run)
+        change = self._traced(change)
+        async with self._beginning_few(None, change):
+            await self.store.commit(change)
+        self._tell(change)
+        await self._publish_ready(change.task)
+        return Forked(change.task, snapshot.task.seq)
 
     async def still_running(self, task: Task) -> StillRunning:
         """What a cancelled task waits for."""

@@ -26,6 +26,7 @@ _MEANINGS = {
     401: "There is no API key, or it is not valid.",
     403: "The key's role may not use this endpoint.",
     404: "There is no such task, dead letter, thread, webhook or swarm, or nothing of that kind on this server.",
+    409: "What the task was like then is not kept any more.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",

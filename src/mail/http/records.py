@@ -72,6 +72,13 @@ async def read_record(store: Store, task: Task) -> dict[str, Any]:
     return task_record(task, await store.read_events(task.key), await store.read_inbox(task.key))
 
 
+async def read_past_record(store: Store, task: Task, at: int) -> dict[str, Any]:
+    """The record of a task as it was at an event. Raises BadRequest, MomentNotKept."""
+    await asyncio.sleep(0)
+    snapshot = await store.read_snapshot(task.key, at)
+    return task_record(snapshot.task, snapshot.events, snapshot.mail)
+
+
 def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]) -> dict[str, Any]:
     """The record of a task; the fields from `status` on are additions of this server's."""
     return {
@@ -97,6 +104,7 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "dead_letters": task.dead,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
+        "seq": task.seq,
     }
 
 

@@ -194,6 +194,20 @@ class PostDeadLetters(Given):
     )
 
 
+class PostFork(Given):
+    """Which task to fork, and at which moment."""
+
+    task_id: TaskId
+    at: int | None = Field(
+        default=None,
+        description="The id (seq) of an event: the moment after what happened with it; the default is now.",
+    )
+    run: bool = Field(
+        default=False,
+        description="Whether the fork of a running moment goes on at once; otherwise it is paused until it gets a message.",
+    )
+
+
 class Problem(Answered):
     """What is wrong, and what to change."""
 
@@ -442,6 +456,18 @@ class Discarded(Answered):
     )
 
 
+class ForkedTask(Answered):
+    """A task that was made out of another one."""
+
+    task_id: str
+    forked_from: str = Field(description="The other one.")
+    at: int = Field(description="The last of the events that had happened in it.")
+    status: TaskStatus
+    generation: int = Field(description="0 until it is resumed for the first time.")
+    seq: int = Field(description="The last event of the new task so far.")
+    waiting: int = Field(description="How many messages wait in its mailboxes.")
+
+
 class TaskRecord(Answered):
     """All there is to know of a task."""
 
@@ -475,3 +501,6 @@ class TaskRecord(Answered):
         description="The events that are dead letters which nobody has redriven or discarded."
     )
     usage: TaskUsage
+    seq: int = Field(
+        description="The id of its last event, which `GET /task?at=` and `POST /task/fork` take."
+    )

@@ -14,7 +14,7 @@ from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import EVENT_STREAM, PAGE_HEADERS, PROTECTED, problems
-from mail.http.records import TASKS_AT_ONCE, load_task, page_headers, read_record
+from mail.http.records import TASKS_AT_ONCE, load_task, page_headers, read_past_record, read_record
 from mail.http.schemas import GetTask, TaskRecord
 from mail.http.service import service_of
 from mail.http.sse import stream_events
@@ -64,7 +64,7 @@ async def get_tasks(
     "/task",
     summary="Look at a task",
     response_model=TaskRecord,
-    responses=problems(400, 404, 413, *PROTECTED),
+    responses=problems(400, 404, 409, 413, *PROTECTED),
     openapi_extra=_task_body.docs(),
 )
 async def get_task(
@@ -72,8 +72,11 @@ async def get_task(
     caller: AdminOrUser,
     body: Annotated[GetTask, Depends(_task_body)],
     task_id: Annotated[TaskId | None, Query(description="The task; proxies may drop a body.")] = None,
+    at: Annotated[
+        int | None, Query(description="The id (seq) of an event: the task as it was once that had happened.")
+    ] = None,
 ) -> JSON:
-    """The record of one of the caller's tasks, named in the query or in a JSON body."""
+    """The record of one of the caller's tasks, named in the query or in a JSON body; as it is, or `at` a moment before."""
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")
     wanted = task_id or body.task_id
@@ -81,6 +84,8 @@ async def get_task(
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
     task = await load_task(service, caller, wanted)
+    if at is not None:
+        return JSON(await read_past_record(service.runtime.store, task, at))
     return JSON(await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation)})
 
 

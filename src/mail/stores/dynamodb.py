@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import ceil
 
 from mail.aws import AwsClient, back_off
-from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, TaskPage, Token
@@ -95,8 +95,13 @@ class DynamoDBStore:
         if change.response is not None:
             self._endings.announce(change.key)
 
-    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
-        return await self._reader.history(key, agent)
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        return await self._reader.history(key, agent, upto)
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        return await self._reader.snapshot(key, at)
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
         return await self._reader.inbox(key)

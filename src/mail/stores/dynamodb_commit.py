@@ -2,14 +2,16 @@
 
 Texts too large for an item go to the bucket before the transaction. Where there are more messages than a transaction
 has room for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged
-message counts once that item is there with that id; otherwise whoever meets it takes it for what a failed commit left.
+message counts once that item is there with that id; otherwise whoever meets it takes it for what a failed commit left. It is
+the same with the histories of a new task that brings those of very many agents.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import starmap
 from typing import Any
 
-from mail.core.change import InboxEntry, TaskChange
+from mail.core.change import HistoryRecord, InboxEntry, TaskChange
 from mail.core.message import MAILMessage
 from mail.errors import PayloadTooLarge
 from mail.stores.codec import encode_events, encode_history
@@ -36,6 +38,7 @@ from mail.stores.dynamodb_items import (
     string,
 )
 from mail.stores.dynamodb_table import key_of
+from mail.stores.moments import encode_delivered, encode_read
 
 INLINE_BYTES = 190_000
 """How large a text of an item may be, where there is a bucket: a message and its checkpoint fit together."""
@@ -99,19 +102,25 @@ class CommitPlan:
         self.events_key = events_key(change.task.seq, change.task.version)
         self.blobs: dict[str, str] = {}
         self._state = Text(encode_state(change.task))
-        self._history = (
-            None if change.history is None else Text(encode_history(change.history.entries).decode())
-        )
+        self._counts = encode_counts(change.task)
+        self._places = {"delivered": encode_delivered(change), "read": encode_read(change)}
+        self._histories = [
+            (record, Text(encode_history(record.entries).decode())) for record in change.histories
+        ]
         self._messages = {id(message): Text(message.model_dump_json()) for message in self._kept()}
-        parts = (change.consumed, change.history, change.response)
-        others = 2 + len(change.along) + sum(part is not None for part in parts)
-        self._direct = change.deliveries[: max(0, TRANSACTION_ACTIONS - others)]
+        parts = (change.consumed, change.response)
+        room = max(0, TRANSACTION_ACTIONS - 2 - len(change.along) - sum(part is not None for part in parts))
+        self._records = self._histories[:room]
+        self._direct = change.deliveries[: room - len(self._records)]
         if has_bucket:
             self._spill_large()
         self._events = self._encode_events()
         if has_bucket:
             self._make_room()
-        self.staged = [self._staged(entry) for entry in change.deliveries[len(self._direct) :]]
+        self.staged = [
+            *(self._staged(self._mail(entry)) for entry in change.deliveries[len(self._direct) :]),
+            *(self._staged(self._record(*each, commit_id)) for each in self._histories[len(self._records) :]),
+        ]
         self._check()
         puts: Iterator[dict[str, Any]] = ({"Put": {"Item": item}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
@@ -126,8 +135,7 @@ class CommitPlan:
     # ---------------------------------------------------------------------------------------------- room
 
     def _texts(self) -> list[Text]:
-        texts = [self._state, *self._messages.values()]
-        return texts if self._history is None else [*texts, self._history]
+        return [self._state, *self._messages.values(), *(text for _, text in self._histories)]
 
     def _spill_large(self) -> None:
         """What is too large for an item goes to the bucket."""
@@ -139,6 +147,11 @@ class CommitPlan:
         """What is too large for the transaction goes to the bucket, the largest first."""
         if self._events.size > INLINE_BYTES:
             self._spill(self._events)
+        while item_size(self._batch()) > ITEM_BYTES:
+            inline = [text for text in (self._state, self._events) if text.blob is None]
+            if not inline:
+                break
+            self._spill(max(inline, key=lambda text: text.size))
         copies = Counter(id(self._messages[id(entry.message)]) for entry in self._direct)
         while self._size() > TRANSACTION_BYTES:
             inline = [text for text in (*self._texts(), self._events) if text.blob is None]
@@ -172,26 +185,35 @@ class CommitPlan:
     def _mail(self, entry: InboxEntry) -> Item:
         return self._item(inbox_key(entry), message=self._messages[id(entry.message)].attribute)
 
-    def _staged(self, entry: InboxEntry) -> Item:
-        return {
-            **self._mail(entry),
-            "commit": string(self.commit_id),
-            "proof": string(self.events_key),
-        }
+    def _record(self, record: HistoryRecord, text: Text, writer: str = "") -> Item:
+        return self._item(history_key(record.agent, record.n, writer), entries=text.attribute)
+
+    def _staged(self, item: Item) -> Item:
+        return {**item, "commit": string(self.commit_id), "proof": string(self.events_key)}
 
     def _puts(self) -> Iterator[Item]:
         change = self._change
         yield from map(self._mail, self._direct)
-        if change.history is not None and self._history is not None:
-            key = history_key(change.history.agent, change.history.n)
-            yield self._item(key, entries=self._history.attribute)
-        batch = {"events": self._events.attribute, "commit": string(self.commit_id)}
-        if self._moved:
-            batch["messages"] = {"M": {str(seq): pointer(blob) for seq, blob in self._moved.items()}}
-        yield self._item(self.events_key, **batch)
+        yield from starmap(self._record, self._records)
+        yield self._batch()
         if change.response is not None and change.ended is not None:
             message = self._messages[id(change.response)]
             yield self._item(response_key(change.ended), message=message.attribute)
+
+    def _batch(self) -> Item:
+        """The events, and what the task is once they have happened."""
+        batch = {
+            "events": self._events.attribute,
+            "commit": string(self.commit_id),
+            "state": self._state.attribute,
+            **self._counts,
+        }
+        if self._moved:
+            batch["messages"] = {"M": {str(seq): pointer(blob) for seq, blob in self._moved.items()}}
+        for name, places in self._places.items():
+            if places is not None:
+                batch[name] = string(places)
+        return self._item(self.events_key, **batch)
 
     def _encode_events(self) -> Text:
         """The batch of events, less the messages that are in the bucket; `_moved` says which, by their events' seq."""
@@ -213,7 +235,7 @@ class CommitPlan:
             yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
 
     def _task_values(self) -> Item:
-        values = {"state": self._state.attribute, **encode_counts(self._change.task)}
+        values = {"state": self._state.attribute, **self._counts}
         values |= encode_running(self._change.task) | encode_dead(self._change.task)
         if self._expires_at is not None:
             values["expires_at"] = number(self._expires_at + OUTLIVES_BY)

@@ -3,9 +3,10 @@
 A task is a partition. `T` is its instance and id, `A` a mailbox or the agent that reads it:
 
     T  META                  the task's state, and the leases of its mailboxes
-    T  A#name#H#n            the agent's n-th history record
+    T  A#name#H#n            the agent's n-th history record; where it is staged, #writer follows
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
-    T  E#seq#version         the events of the commit that made this version; `seq` is that of the last
+    T  E#seq#version         the events of the commit that made this version, and the state of the task then, with the
+                             places of the mail that came and went (see `moments`); `seq` is that of the last event
     T  R#generation          a finishing message
 
 History sorts before the inbox, so one query brings the newest history and the head. `id` is the end of the message's
@@ -142,9 +143,10 @@ def _of_agent(name: str) -> str:
     return "A#" + name.replace("%", "%25").replace("#", "%23")
 
 
-def history_key(agent: str, n: int) -> str:
-    """Where an agent's n-th history record is."""
-    return f"{_of_agent(agent)}#H#{n:012}"
+def history_key(agent: str, n: int, writer: str = "") -> str:
+    """Where an agent's n-th history record is; one that is staged, by a commit with the id `writer`."""
+    place = f"{_of_agent(agent)}#H#{n:012}"
+    return f"{place}#{writer}" if writer else place
 
 
 def history_end(agent: str) -> str:
@@ -174,7 +176,7 @@ def is_mail(item: Item) -> bool:
 
 def history_number(item: Item) -> int:
     """Which history record it is."""
-    return int(item["SK"]["S"].rpartition("#")[2])
+    return int(item["SK"]["S"].rpartition("#H#")[2].partition("#")[0])
 
 
 def mail_place(item: Item) -> tuple[Tier, int]:

@@ -8,12 +8,12 @@ from itertools import chain
 from operator import attrgetter
 
 from mail.core.agents import History
-from mail.core.change import InboxEntry
+from mail.core.change import InboxEntry, Snapshot
 from mail.core.events import Event
 from mail.core.message import MAILMessage
 from mail.core.stamp import Stamp
 from mail.core.tasks import Task, TaskKey
-from mail.errors import ConfigurationError, StoreUnavailable, TaskNotFound
+from mail.errors import ConfigurationError, MomentNotKept, StoreUnavailable, TaskNotFound
 from mail.stores.blobs import Blobs
 from mail.stores.codec import decode_events, decode_history
 from mail.stores.dynamodb_items import (
@@ -37,6 +37,9 @@ from mail.stores.dynamodb_items import (
     response_key,
 )
 from mail.stores.dynamodb_table import DynamoDBTable
+from mail.stores.moments import check_moment, take_snapshot, waits_after
+
+_PLACES = ("delivered", "read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,33 @@ class TaskReader:
         """Whether the item counts as deleted."""
         return is_expired(item, self.now())
 
-    async def history(self, key: TaskKey, agent: str) -> History:
-        """An agent's whole history. Raises TaskNotFound."""
-        items = await self._items(key, history_key(agent, 1), history_end(agent))
+    async def history(self, key: TaskKey, agent: str, upto: int | None = None) -> History:
+        """An agent's whole history, or its records up to the `upto`-th. Raises TaskNotFound."""
+        end = history_end(agent) if upto is None else history_key(agent, upto + 1)
+        items = await self._proven(await self._items(key, history_key(agent, 1), end))
+        items = [item for item in items if upto is None or history_number(item) <= upto]
         if not items:
             await self.seq(key)
         return await self.join_history(items)
+
+    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        """The task as it was. Raises TaskNotFound, BadRequest, MomentNotKept."""
+        name = partition(key)
+        present = await self._table.get((name, META))
+        if present is None or self.is_gone(present):
+            raise _not_found(key)
+        check_moment(await self.task(present), at)
+        moment = await self._commit_of(key, at)
+        if moment is None or "state" not in moment:
+            raise MomentNotKept
+        commits = await self._items(key, events_after(0), moment["SK"]["S"])
+        batches = await asyncio.gather(*map(self._batch, commits))
+        if not batches or batches[-1][0].seq > at:
+            raise MomentNotKept
+        was = {**moment, "started": present["started"]}
+        places = [[item[name]["S"] if name in item else None for name in _PLACES] for item in commits]
+        waiting = waits_after((delivered, read) for delivered, read in places)
+        return take_snapshot(await self.task(was), waiting, list(chain.from_iterable(batches)))
 
     async def join_history(self, records: Iterable[Item]) -> History:
         """The entries of history records."""
@@ -133,7 +157,7 @@ class TaskReader:
             async for item in (item async for page in pages for item in page):
                 if not is_mail(item):
                     if history_number(item) <= known and not self.is_gone(item):
-                        records.append(item)
+                        records += await self._proven([item])
                 elif await self._counting([item], task):
                     return NextMail(records, item)
                 else:
@@ -190,10 +214,18 @@ class TaskReader:
 
     async def _counting(self, items: list[Item], task: Task) -> list[Item]:
         """The messages that were in their mailboxes when `task` was read; not what failed commits have left."""
-        there = [item for item in items if mail_place(item)[1] <= task.seq and not self.is_gone(item)]
-        proofs = list({item["proof"]["S"] for item in there if "proof" in item})
-        name = partition(task.key)
-        found = await asyncio.gather(*(self._table.get((name, proof), "commit") for proof in proofs))
+        return await self._proven(
+            [item for item in items if mail_place(item)[1] <= task.seq and not self.is_gone(item)]
+        )
+
+    async def _proven(self, there: list[Item]) -> list[Item]:
+        """The items of a task that belong to a commit which went through, where they were staged for one."""
+        proofs = {item["proof"]["S"]: item["PK"]["S"] for item in there if "proof" in item}
+        if not proofs:
+            return there
+        found = await asyncio.gather(
+            *(self._table.get((name, proof), "commit") for proof, name in proofs.items())
+        )
         commits = {
             proof: item["commit"] for proof, item in zip(proofs, found, strict=True) if item is not None
         }
@@ -207,6 +239,15 @@ class TaskReader:
             key = (partition(task.key), item["SK"]["S"])
             with suppress(StoreUnavailable):
                 await self._table.delete(key, "#commit = :commit", {":commit": item["commit"]})
+
+    async def _commit_of(self, key: TaskKey, seq: int) -> Item | None:
+        """The commit that holds an event, or the next one that is there."""
+        pages = self._table.pages(partition(key), events_after(seq - 1), EVENTS_END, limit=1)
+        async with aclosing(pages):
+            async for item in (item async for page in pages for item in page):
+                if not self.is_gone(item):
+                    return item
+        return None
 
     async def _events(self, key: TaskKey, after: int) -> list[Event]:
         items = await self._items(key, events_after(after), EVENTS_END)

@@ -10,7 +10,7 @@ there as a whole or not at all.
 import asyncio
 from typing import LiteralString
 
-from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
 from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
@@ -20,10 +20,13 @@ from mail.postgres.bell import Bell
 from mail.postgres.keys import change_topic, ending_topic, task_number
 from mail.postgres.pool import Connection, Postgres, Row, transaction
 from mail.stores.codec import decode_events
+from mail.stores.moments import check_moment, take_snapshot, waits_after
 from mail.stores.postgres_commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
 from mail.stores.postgres_turns import LOCK_TASK, TurnDesk, read_records
 
 LAST_BORN = 2**63 - 1
+
+LAST_RECORD = 2**31 - 1
 
 
 class PostgresStore:
@@ -89,11 +92,35 @@ class PostgresStore:
             change_topic(number), *((ending_topic(number),) if change.response is not None else ())
         )
 
-    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
         return read_records(
             await self._parts(
-                key, "SELECT history FROM mail.commits WHERE task = %s AND agent = %s ORDER BY n", agent
+                key,
+                "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n <= %s ORDER BY n",
+                agent,
+                LAST_RECORD if upto is None else upto,
             )
+        )
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        present = await self.load(key)
+        if present is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        check_moment(present, at)
+        ((state,),) = await self._parts(
+            key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
+        )
+        task = Task.model_validate_json(state)
+        commits = await self._parts(
+            key,
+            "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
+            task.seq,
+        )
+        waiting = waits_after((delivered, read) for delivered, read, _ in commits)
+        return take_snapshot(
+            task, waiting, [event for _, _, events in commits for event in decode_events(events)]
         )
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:

@@ -13,6 +13,7 @@ from mail.errors import LeaseLost, StoreError, VersionConflict
 from mail.postgres.keys import task_number
 from mail.postgres.pool import Row
 from mail.stores.codec import encode_events, encode_history
+from mail.stores.moments import encode_delivered, encode_read, rows_of
 
 _BEGIN: LiteralString = """
 WITH moved AS (
@@ -21,6 +22,12 @@ WITH moved AS (
         %(seq)s, %(version)s, %(state)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
+), inherited AS (
+    INSERT INTO mail.commits (task, seq, agent, n, events, history, state)
+    SELECT moved.id, part.*, %(state)s::text FROM moved, unnest(
+        %(part_seqs)s::integer[], %(part_agents)s::text[], %(part_ns)s::integer[], %(part_events)s::text[],
+        %(part_histories)s::text[]
+    ) AS part
 )"""
 
 _MOVE: LiteralString = """
@@ -45,9 +52,9 @@ _ADD: LiteralString = """, delivered AS (
         %(mailboxes)s::text[], %(tiers)s::smallint[], %(seqs)s::integer[], %(messages)s::text[]
     ) AS mail
 ), written AS (
-    INSERT INTO mail.commits (task, seq, agent, n, ended, events, history, response)
-    SELECT id, %(seq)s, %(agent)s::text, %(n)s::integer, %(ended)s::integer, %(events)s::text, %(history)s::text,
-        %(response)s::text
+    INSERT INTO mail.commits (task, seq, agent, n, ended, delivered, read, state, events, history, response)
+    SELECT id, %(seq)s, %(agent)s::text, %(n)s::integer, %(ended)s::integer, %(delivered)s::text,
+        %(taken)s::text, %(state)s::text, %(events)s::text, %(history)s::text, %(response)s::text
     FROM moved
 )
 SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done),
@@ -66,7 +73,10 @@ IS_WRITTEN: LiteralString = (
 
 def commit_values(change: TaskChange) -> dict[str, Any]:
     """The values of the statements. Raises ValueError for history that JSON can't hold."""
-    task, turn, new, response = change.task, change.turn, change.history, change.response
+    task, turn, response = change.task, change.turn, change.response
+    *parts, (_, new, events) = rows_of(change)
+    records = [(seq, record, batch) for seq, record, batch in parts if record is not None]
+    assert not records or change.expected_version == 0
     read = () if change.consumed is None else (change.consumed, *change.along)
     return {
         "task": task_number(change.key),
@@ -92,9 +102,16 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "agent": new and new.agent,
         "n": new and new.n,
         "ended": change.ended,
-        "events": encode_events(change.events).decode(),
+        "delivered": encode_delivered(change),
+        "taken": encode_read(change),
+        "events": encode_events(events).decode(),
         "history": new and encode_history(new.entries).decode(),
         "response": response and response.model_dump_json(),
+        "part_seqs": [seq for seq, _, _ in records],
+        "part_agents": [record.agent for _, record, _ in records],
+        "part_ns": [record.n for _, record, _ in records],
+        "part_events": [encode_events(batch).decode() for _, _, batch in records],
+        "part_histories": [encode_history(record.entries).decode() for _, record, _ in records],
     }
 
 

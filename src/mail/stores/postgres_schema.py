@@ -18,7 +18,8 @@ LOCK = 0x6D61696C
 # A task's row is its lock: whatever changes something of a task holds that row, and looks at the rest afterwards. It is
 # written by each commit, and short (`fillfactor` keeps the new row on the page of the old one). `born` is the order in which
 # tasks began. A message that waits is a row of `inbox`, with the checkpoint of the turn that reads it; a commit's events, what
-# it adds to a history and its answer are a row of `commits`, never changed. `owner` is the server that holds a lease.
+# it adds to a history and its answer are a row of `commits`, never changed, with the task's state then and the places of the
+# mail that came (`delivered`) and went (`read`), so that a task can be read as it was at any time (`moments`). `owner` is the server that holds a lease.
 # `wake_ups` is the queue: it holds hints, not the truth, so it is not logged, and empty after a crash of PostgreSQL.
 SCHEMA: LiteralString = """
 CREATE SCHEMA IF NOT EXISTS mail;
@@ -69,6 +70,9 @@ CREATE TABLE mail.commits (
     agent text,
     n integer,
     ended integer,
+    delivered text,
+    read text,
+    state text NOT NULL,
     events text NOT NULL,
     history text,
     response text,

@@ -13,21 +13,24 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from mail.core.change import Claim, Hold, InboxEntry, Lease, TaskChange, Turn
+from mail.core.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
 from mail.core.events import Event
-from mail.core.message import MAILMessage, Tier
+from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 from mail.stores.announcements import Announcements
 from mail.stores.codec import decode_events, decode_history, encode_events, encode_history
 from mail.stores.hot_task import HotTask
+from mail.stores.moments import Waiting, check_moment, deliver, encode_delivered, rows_of, take_snapshot
 from mail.stores.sqlite_database import SQLiteDatabase, commit_id
 
 HOT_TASKS = 1_000
 """How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
 
 LAST_ROW = 2**63 - 1
+
+LAST_SEQ = 2**32 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -114,19 +117,25 @@ class SQLiteStore:
         if change.response is not None:
             self._endings.announce(change.key)
 
-    async def read_history(self, key: TaskKey, agent: str) -> list[dict[str, object]]:
-        return self._history(self._get(key).row, agent, 0)
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        return self._history(self._get(key).row, agent, 0, upto)
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        hot = self._get(key)
+        check_moment(hot.task, at)
+        ((state,),) = self._read(
+            "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(hot.row, at),)
+        )
+        task = Task.model_validate_json(state)
+        return take_snapshot(task, self._waiting(hot.row, task.seq), self._events(hot.row, 0, task.seq))
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
         return self._get(key).all_mail()
 
     async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
-        row = self._get(key).row
-        rows = self._read(
-            "SELECT events FROM commits WHERE id > ? AND id < ? ORDER BY id",
-            (commit_id(row, after), commit_id(row + 1, 0)),
-        )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
+        return self._events(self._get(key).row, after, LAST_SEQ)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         hot = self._get(key)
@@ -224,21 +233,33 @@ class SQLiteStore:
     def _warm(self, row: int) -> HotTask:
         """Read a task as its last commit left it."""
         hot = HotTask(row, self._state(row))
-        waiting: dict[tuple[str, int], Tier] = {}
-        mail = self._read(
-            "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id < ? ORDER BY id",
-            _all(row),
-        )
-        for delivered, read_mailbox, read_seq in mail:
-            for seq in from_json(read_seq) if isinstance(read_seq, str) else (read_seq,):
-                waiting.pop((read_mailbox, seq), None)
-            waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered or b"[]")}
-        for (mailbox, seq), tier in waiting.items():
+        for (mailbox, seq), tier in self._waiting(row, hot.task.seq).items():
             hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
         checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
         for mailbox, seq, checkpoint in checkpoints:
             hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
         return hot
+
+    def _waiting(self, row: int, upto: int) -> Waiting:
+        """The mail that waited when the commit was made whose last event is `upto`."""
+        waiting: Waiting = {}
+        mail = self._read(
+            "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
+            (commit_id(row, 0), commit_id(row, upto)),
+        )
+        for delivered, read_mailbox, read_seq in mail:
+            for seq in from_json(read_seq) if isinstance(read_seq, str) else (read_seq,):
+                waiting.pop((read_mailbox, seq), None)
+            deliver(waiting, delivered)
+        return waiting
+
+    def _events(self, row: int, after: int, upto: int) -> list[Event]:
+        """The events past `after` of the commits up to the one whose last event is `upto`."""
+        rows = self._read(
+            "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id",
+            (commit_id(row, after), commit_id(row, upto)),
+        )
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
 
     def _state(self, row: int) -> Task:
         """The task as its last commit left it."""
@@ -283,10 +304,10 @@ class SQLiteStore:
             raise LeaseLost
         return hot
 
-    def _history(self, row: int, agent: str, after: int) -> list[dict[str, object]]:
+    def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
         rows = self._read(
-            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? ORDER BY id",
-            (*_all(row), agent, after),
+            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ? ORDER BY id",
+            (*_all(row), agent, after, LAST_ROW if upto is None else upto),
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
@@ -326,24 +347,38 @@ class SQLiteStore:
         return int(row)
 
     def _insert_commit(self, row: int, change: TaskChange) -> None:
-        new, gone, response = change.history, change.consumed, change.response
+        gone, response = change.consumed, change.response
         read_seq: int | str | None = gone.seq if gone else None
         if gone and change.along:
             read_seq = to_json([gone.seq, *(entry.seq for entry in change.along)]).decode()
-        delivered = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
+        state = change.task.stored()
+        *early, (seq, new, events) = rows_of(change)
+        for place, record, batch in early:
+            assert record is not None
+            self._sql.execute(
+                "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    commit_id(row, place),
+                    record.agent,
+                    record.n,
+                    state,
+                    encode_events(batch),
+                    encode_history(record.entries),
+                ),
+            )
         self._sql.execute(
             "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
             " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                commit_id(row, change.task.seq),
+                commit_id(row, seq),
                 new and new.agent,
                 new and new.n,
                 change.ended,
-                to_json(delivered) if delivered else None,
+                encode_delivered(change),
                 gone and gone.mailbox,
                 read_seq,
-                change.task.stored(),
-                encode_events(change.events),
+                state,
+                encode_events(events),
                 new and encode_history(new.entries),
                 response and response.model_dump_json(),
             ),

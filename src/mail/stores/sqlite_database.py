@@ -13,7 +13,8 @@ IN_MEMORY = ":memory:"
 SCHEMA_VERSION = 3
 
 # A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
-# and a task can be read as it was at any time. `tasks` has only what tasks are looked up by; it changes when a
+# and a task can be read as it was at any time. Only a new task that brings the histories of several agents (a fork) has a
+# row for each, with the first events. `tasks` has only what tasks are looked up by; it changes when a
 # task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
 # went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. `read_seq` is a
 # JSON list where several messages were read at once. `delivering` is 1 while mail waits for other swarms, `dead` while

@@ -218,7 +218,7 @@ async def task(session: Session, given: Namespace) -> None:
     """`GET /task`."""
     from mail.cli.records import read_task, show_task
 
-    record = await session.client.get_task(_which_task(session, given))
+    record = await session.client.get_task(_which_task(session, given), at=given.at)
     view = read_task(record)
     for kind, data in view.timeline():
         session.learn(kind, data)
@@ -232,6 +232,15 @@ async def cancel(session: Session, given: Namespace) -> None:
 
     answer = await session.client.cancel_task(_which_task(session, given), given.reason)
     session.output.result(answer, lambda: show_cancelled(answer, session.output))
+
+
+async def fork(session: Session, given: Namespace) -> None:
+    """`POST /task/fork`."""
+    from mail.cli.records import show_forked
+
+    answer = await session.client.fork_task(_which_task(session, given), given.at, run=given.run)
+    session.meet_task(answer["task_id"])
+    session.output.result(answer, lambda: show_forked(answer, session.output))
 
 
 async def watch(session: Session, given: Namespace) -> None:

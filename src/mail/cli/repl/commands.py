@@ -154,7 +154,11 @@ COMMANDS: tuple[Command, ...] = (
         "task",
         "show a task",
         asking.task,
-        (_WHICH_TASK, flag("-e", "--events", help="event by event", action="store_true")),
+        (
+            _WHICH_TASK,
+            flag("-e", "--events", help="event by event", action="store_true"),
+            flag("--at", help="as it was once the event with this id had happened", type=int),
+        ),
         ("task-get",),
     ),
     Command(
@@ -162,6 +166,16 @@ COMMANDS: tuple[Command, ...] = (
         "cancel a task that runs or is paused",
         asking.cancel,
         (_WHICH_TASK, flag("--reason", help="why", default="")),
+    ),
+    Command(
+        "task-fork",
+        "make a new task that goes on from any moment of another one",
+        asking.fork,
+        (
+            _WHICH_TASK,
+            flag("--at", help="the moment: once the event with this id had happened (now)", type=int),
+            flag("--run", help="let the fork of a running moment go on at once", action="store_true"),
+        ),
     ),
     Command(
         "task-watch",

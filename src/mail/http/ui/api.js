@@ -67,7 +67,8 @@ export async function signIn(bearer) {
 export const health = () => read("health");
 export const swarm = () => read("swarm");
 export const otherSwarms = async () => (await read("swarms")).swarms;
-export const task = (id) => read("task", { task_id: id });
+/** A task's record; as it was once the event `at` had happened, where that is given. */
+export const task = (id, at) => read("task", { task_id: id, at });
 
 /** A page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 }) {
@@ -87,6 +88,12 @@ export async function send(message) {
 
 /** Cancel a task, without waiting for what still runs to end. */
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
+
+/** Make a new task that goes on from where another was at an event (undefined: now); returns its id. */
+export async function fork(id, at) {
+  const response = await request("POST", "task/fork", { body: { task_id: id, at } });
+  return (await response.json()).task_id;
+}
 
 /** The stream of a task's events past `after`. */
 export const stream = (id, after, signal) =>

@@ -251,6 +251,14 @@ function start() {
   });
   $("compose").addEventListener("submit", guarded(compose));
   $("breakpoint").addEventListener("submit", guarded(() => view.answer()));
+  $("moments").addEventListener(
+    "submit",
+    guarded(() => view.lookAt($("moment").value ? Number($("moment").value) : undefined)),
+  );
+  $("fork").addEventListener(
+    "click",
+    guarded(async () => void (location.hash = new URLSearchParams({ task: await view.fork() }))),
+  );
   $("cancel").addEventListener("click", guarded(() => view.cancel()));
   $("body").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("compose").requestSubmit();

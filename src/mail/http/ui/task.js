@@ -48,6 +48,7 @@ export class TaskView {
   #isFollowing = false;
   #asked = "";
   #readAt = 0;
+  #at = undefined;
 
   /**
    * `hooks`: `onLine` for a new line, `onRecord` for each record that was read, `onProblem` for what goes wrong,
@@ -57,6 +58,7 @@ export class TaskView {
     this.id = id;
     this.hooks = hooks;
     this.timeline = new Timeline(hooks.onLine);
+    $("moment").value = "";
     this.connection("");
   }
 
@@ -123,6 +125,21 @@ export class TaskView {
     await this.refresh();
   }
 
+  /** Shows the task as it was once an event had happened, or (undefined) as it is; the timeline grows on. */
+  async lookAt(seq) {
+    const past = seq === undefined ? null : await api.task(this.id, seq);
+    this.#at = seq;
+    if (past) this.#display(past);
+    else await this.#read({ isNew: true });
+    const until = seq === undefined ? Infinity : Number($("timeline").dataset.seq);
+    for (const line of $("timeline").children) line.classList.toggle("later", Number(line.dataset.seq) > until);
+  }
+
+  /** Makes a task that goes on from the moment that is shown; returns its id. */
+  fork() {
+    return api.fork(this.id, this.#at);
+  }
+
   async #read({ isNew }) {
     const stop = this.#stop;
     this.#readAt = Date.now();
@@ -138,6 +155,12 @@ export class TaskView {
     this.record = record;
     $("task").hidden = false;
     if (isFirst && NARROW.matches) $("task").scrollIntoView();
+    if (this.#at === undefined) this.#display(record);
+  }
+
+  #display(record) {
+    const isPast = this.#at !== undefined;
+    $("timeline").dataset.seq = record.seq;
     $("task-title").textContent = record.title || record.task_id;
     $("task-status").textContent = record.status;
     $("task-status").className = `chip ${record.status}`;
@@ -153,8 +176,8 @@ export class TaskView {
         h("li", {}, h("span", { class: `tier tier-${priority}` }, `${priority} ${TIERS[priority]}`), ` ${message.message.sender.address} → ${mailbox || recipientsOf(message).join(", ")}: ${message.message.subject}`),
       ),
     );
-    $("cancel").hidden = !["running", "paused"].includes(record.status);
-    this.#ask(record.status === "paused" ? record.pending_tool_calls : []);
+    $("cancel").hidden = isPast || !["running", "paused"].includes(record.status);
+    this.#ask(record.status === "paused" && !isPast ? record.pending_tool_calls : []);
   }
 
   /** The form for results, kept as it is while the same calls wait. */

@@ -1,0 +1,136 @@
+"""Moments of a task in the table: large ones, those that are gone, and those that were never kept."""
+
+from dataclasses import replace
+
+import pytest
+from support.changes import ANN, Mail, Maker
+from support.contract import open_turn
+from support.dynamodb import DynamoDBAdapter
+from support.dynamodb_faults import Faults, refusal
+from support.stamp import FakeStamp
+
+from mail.aws import AwsClient
+from mail.core.change import HistoryRecord, TaskChange
+from mail.core.message import Tier
+from mail.core.stamp import SYSTEM_STAMP
+from mail.core.tasks import Task, TaskKey
+from mail.errors import MomentNotKept, PayloadTooLarge, StoreUnavailable
+from mail.stores.dynamodb import DynamoDBStore
+
+KEY = TaskKey(ANN, "task-1")
+LARGE = "x" * 450_000
+DAY = 86_400
+dead = refusal("ValidationException")
+"""Ends a commit before its transaction, so that nothing is tidied up: as if its process had died there."""
+
+
+class Clock(FakeStamp):
+    """Time as the test wants it, but real ids."""
+
+    def new_id(self) -> str:
+        return SYSTEM_STAMP.new_id()
+
+
+def with_histories(change: TaskChange, *contents: str) -> TaskChange:
+    """A new task that brings one large entry for each of its agents."""
+    records = tuple(HistoryRecord(f"agent-{n}", 1, [{"content": text}]) for n, text in enumerate(contents))
+    histories = {record.agent: 1 for record in records}
+    return replace(change, task=change.task.model_copy(update={"histories": histories}), histories=records)
+
+
+def crowd(make: Maker, size: int, text: str = "old") -> TaskChange:
+    letters = (Mail("alpha", body=str(n)) for n in range(size))
+    return with_histories(make.begin(KEY, *letters), *(f"{text} {n}" for n in range(size)))
+
+
+async def commit(store: DynamoDBStore, *changes: TaskChange) -> Task:
+    for change in changes:
+        await store.commit(change)
+    return changes[-1].task
+
+
+async def test_histories_and_states_past_400_kb(table: DynamoDBAdapter, make: Maker) -> None:
+    begun = make.begin(KEY, Mail("alpha", body=LARGE), Mail("beta"), title=LARGE)
+    change = with_histories(begun, *(f"{n}{LARGE}" for n in range(12)))
+    await table.store.commit(change)
+    await table.store.commit(make.change(change.task, Mail("gamma")))
+    snapshot = await table.store.read_snapshot(KEY, 1)
+    assert snapshot.task == change.task
+    assert [entry.message for entry in snapshot.mail] == [entry.message for entry in change.deliveries]
+    for record in change.histories:
+        assert await table.store.read_history(KEY, record.agent, upto=1) == record.entries
+
+
+async def test_state_and_events_that_fit_each_but_not_together(table: DynamoDBAdapter, make: Maker) -> None:
+    half = "x" * 189_000
+    begun = make.begin(KEY, *(Mail("alpha", body="y" * 1500) for _ in range(85)), title=half)
+    await table.store.commit(begun)
+    assert (await table.store.read_snapshot(KEY, 1)).task == begun.task
+
+
+async def test_without_a_bucket_they_are_refused_as_a_whole(table: DynamoDBAdapter, make: Maker) -> None:
+    change = with_histories(make.begin(KEY, Mail("alpha"), Mail("beta")), "small", LARGE)
+    with pytest.raises(PayloadTooLarge):
+        await table.another(blobs=None).commit(change)
+    assert table.items() == []
+
+
+async def test_what_a_dead_fork_has_left_counts_for_nothing(
+    table: DynamoDBAdapter, client: AwsClient, faults: Faults, make: Maker
+) -> None:
+    """The process dies between what is staged and the transaction; another task takes the place."""
+    faults.plan("TransactWriteItems", dead)
+    with pytest.raises(StoreUnavailable):
+        await table.another(client).commit(crowd(make, 110, "never"))
+    assert len(table.items("A#agent")) > 10
+    assert await table.store.load(KEY) is None
+    change = crowd(make, 110)
+    await table.store.commit(change)
+    for record in change.histories:
+        assert await table.store.read_history(KEY, record.agent) == record.entries
+    last = change.histories[-1].agent
+    await table.store.commit(make.change(change.task, Mail(last, Tier.PERSON)))
+    assert (await open_turn(table.store, KEY, last, make)).history == change.histories[-1].entries
+
+
+async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
+    clock = Clock()
+    make, store = Maker(clock), table.another(retention_days=3, stamp=clock)
+    begun = make.begin(KEY, Mail("beta"), Mail("beta"))
+    task = await commit(store, begun)
+    clock.advance(2 * DAY)
+    turn = await store.open_turn(KEY, "beta", make.lease(clock.now().timestamp() + 60), now=clock.now().timestamp(), history_after=0)  # fmt: skip
+    task = await commit(store, read := make.change(task, turn=turn, note="one is read"))  # type: ignore[arg-type]
+    clock.advance(2 * DAY)
+    task = await commit(store, make.change(task, Mail("alpha", body="new")))
+    for at in (1, 2):
+        with pytest.raises(MomentNotKept):
+            await store.read_snapshot(KEY, at)
+    with pytest.raises(MomentNotKept, match="not all of the mail"):
+        await store.read_snapshot(KEY, read.task.seq)
+
+
+async def test_moments_of_an_earlier_version(table: DynamoDBAdapter, client: AwsClient, make: Maker) -> None:
+    """It kept the events alone. Where that is not enough to tell what waited, nothing is told."""
+    begun = make.begin(KEY, Mail("alpha"))
+    await table.store.commit(begun)
+    (item,) = table.items("E#")
+    await client.call(
+        "update_item",
+        TableName=table.table,
+        Key={"PK": item["PK"], "SK": item["SK"]},
+        UpdateExpression="REMOVE #a, #b, #c",
+        ExpressionAttributeNames={"#a": "state", "#b": "delivered", "#c": "pending"},
+    )
+    with pytest.raises(MomentNotKept):
+        await table.store.read_snapshot(KEY, 1)
+    later = make.change(begun.task)
+    await table.store.commit(later)
+    with pytest.raises(MomentNotKept, match="not all of the mail that waited"):
+        await table.store.read_snapshot(KEY, 2)
+    turn = await open_turn(table.store, KEY, "alpha", make)
+    done = make.change(turn.task, Mail("beta", body="from now on"), turn=turn)
+    await table.store.commit(done)
+    snapshot = await table.store.read_snapshot(KEY, done.task.seq)
+    assert snapshot.task == done.task
+    assert [entry.message.message.body for entry in snapshot.mail] == ["from now on"]

@@ -1,0 +1,281 @@
+"""Store: a task can be read as any of its commits left it, and a new task made of any of them."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from support.adapters import StoreAdapter
+from support.agents import View, acknowledge, broadcast, complete, request, respond, wait
+from support.changes import ANN, Mail, Maker
+from support.contract import everything, open_turn
+from support.stamp import FakeStamp
+from support.swarms import NAME, build_swarm
+
+from mail.core.address import Principal
+from mail.core.agents import History, SwarmCore
+from mail.core.change import HistoryRecord, InboxEntry, TaskChange
+from mail.core.events import EventKind
+from mail.core.intake import Submission
+from mail.core.message import Tier
+from mail.core.ports import Store
+from mail.core.runtime import Runtime
+from mail.core.tasks import Task, TaskKey, Transition
+from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.queues.local import LocalQueue
+
+KEY = TaskKey(ANN, "task-1")
+NOBODYS = TaskKey(ANN, "nobody's")
+PERSON = Principal(role="user", id="ann", swarm=NAME)
+
+
+def supervise(view: View) -> list[Any]:
+    """Ask both workers, tell everybody, and finish once both have answered."""
+    answers = [letter for letter in view.letters if letter.subject == "Response"]
+    if len(view.letters) == 1:
+        return [request("left"), request("right"), broadcast()]
+    return [complete(f"{len(answers)} answers")] if len(answers) >= 2 else [wait()]
+
+
+def answer(view: View) -> list[Any]:
+    return [respond("supervisor")] if view.mail.subject == "Request" else [acknowledge("good to know")]
+
+
+SWARM: SwarmCore = build_swarm({"supervisor": supervise, "left": answer, "right": answer})
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a task was like after one of its commits."""
+
+    task: Task
+    mail: list[InboxEntry]
+    histories: dict[str, list[dict[str, object]]]
+
+
+class Recorded:
+    """A store that takes down what each commit leaves."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.moments: list[Moment] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, change: TaskChange) -> None:
+        await self._store.commit(change)
+        task = await self._store.load(change.key)
+        assert task is not None
+        histories = {agent: await self._store.read_history(change.key, agent) for agent in SWARM.agents}
+        self.moments.append(Moment(task, await self._store.read_inbox(change.key), histories))
+
+
+def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:
+    return Runtime(swarm, store, LocalQueue(), FakeStamp())
+
+
+async def work(runtime: Runtime, key: TaskKey) -> Task:
+    """Run turns until nothing is left to do; returns what became of a task."""
+    while tokens := [token for token in await runtime.store.list_ready() if token.key == key]:
+        for token in tokens:
+            await runtime.run_turn(token.key, token.mailbox)
+    task = await runtime.store.load(key)
+    assert task is not None
+    return task
+
+
+@pytest.fixture
+async def lived(store: Store) -> tuple[Runtime, list[Moment]]:
+    """A task that was begun, answered, resumed and answered again, and all that it has been."""
+    recorded = Recorded(store)
+    runtime = runtime_on(recorded)
+    await runtime.submit(PERSON, Submission(body="hello", task_id=KEY.task_id))
+    await work(runtime, KEY)
+    await runtime.submit(PERSON, Submission(body="and now?", task_id=KEY.task_id))
+    await work(runtime, KEY)
+    return runtime, recorded.moments
+
+
+def moment_at(moments: list[Moment], at: int) -> Moment:
+    """What a commit's events have done is there with the first of them."""
+    return next(moment for moment in moments if moment.task.seq >= at)
+
+
+def sent(mail: list[InboxEntry]) -> list[tuple[Tier, str, str, str]]:
+    """What a fork keeps of its mail, in the order in which it was sent."""
+    ordered = sorted(mail, key=lambda entry: (entry.seq, entry.mailbox))
+    return [
+        (entry.tier, entry.mailbox, entry.message.timestamp, entry.message.message.body) for entry in ordered
+    ]
+
+
+def in_order(mail: list[InboxEntry]) -> list[tuple[int, Tier, str, str]]:
+    """Mail by the order in which it was sent; copies of one message come in any order."""
+    return sorted((entry.seq, entry.tier, entry.mailbox, entry.message.id) for entry in mail)
+
+
+class TestLook:
+    async def test_a_task_is_read_as_it_was_at_every_seq(self, lived: tuple[Runtime, list[Moment]]) -> None:
+        runtime, moments = lived
+        store, last = runtime.store, moments[-1].task.seq
+        events = await store.read_events(KEY)
+        assert len(moments) > 8
+        assert len({moment.task.seq for moment in moments}) == len(moments)
+        for at in range(1, last + 1):
+            snapshot, then = await store.read_snapshot(KEY, at), moment_at(moments, at)
+            assert snapshot.task == then.task
+            assert in_order(snapshot.mail) == in_order(then.mail)
+            assert [(entry.tier, entry.seq) for entry in snapshot.mail] == sorted(
+                (entry.tier, entry.seq) for entry in snapshot.mail
+            )
+            assert {entry.message.id: entry.message for entry in snapshot.mail} == {
+                entry.message.id: entry.message for entry in then.mail
+            }
+            assert snapshot.events == events[: then.task.seq]
+            for agent in SWARM.agents:
+                n = snapshot.task.histories.get(agent, 0)
+                assert await store.read_history(KEY, agent, upto=n) == then.histories[agent]
+
+    async def test_the_present_is_the_last_moment(self, lived: tuple[Runtime, list[Moment]]) -> None:
+        store, last = lived[0].store, lived[1][-1].task
+        snapshot = await store.read_snapshot(KEY, last.seq)
+        assert snapshot.task == await store.load(KEY)
+        assert snapshot.mail == await store.read_inbox(KEY)
+
+    @pytest.mark.parametrize("at", [-1, 0, 3, 2**70])
+    async def test_an_event_that_is_not_there_is_refused(self, store: Store, make: Maker, at: int) -> None:
+        begun = make.begin(KEY, Mail("alpha"), Mail("beta"))
+        await store.commit(begun)
+        with pytest.raises(BadRequest, match=r"the events 1 to 2, and none with the seq"):
+            await store.read_snapshot(KEY, at)
+
+    async def test_a_task_that_is_not_there(self, store: Store) -> None:
+        with pytest.raises(TaskNotFound):
+            await store.read_snapshot(NOBODYS, 1)
+
+    async def test_mail_that_was_read_together_was_there_before(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(4))))
+        turn = await open_turn(store, KEY, "alpha", make)
+        along = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
+        await store.commit(make.change(turn.task, turn=replace(turn, along=tuple(along))))
+        assert [entry.seq for entry in (await store.read_snapshot(KEY, 4)).mail] == [1, 2, 3, 4]
+        assert [entry.seq for entry in (await store.read_snapshot(KEY, 5)).mail] == [4]
+
+    async def test_it_survives_the_process(self, durable: StoreAdapter, make: Maker) -> None:
+        await durable.store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        turn = await open_turn(durable.store, KEY, "alpha", make)
+        await durable.store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
+        before = await durable.store.read_snapshot(KEY, 1)
+        store = await durable.reopen()
+        assert await store.read_snapshot(KEY, 2) == before
+        assert [entry.mailbox for entry in before.mail] == ["alpha", "beta"]
+        assert before.task.is_running
+
+
+class TestFork:
+    async def test_a_fork_of_any_moment_comes_to_an_answer(self, lived: tuple[Runtime, list[Moment]]) -> None:
+        runtime, moments = lived
+        before = await everything(runtime.store, KEY)
+        for at in range(1, moments[-1].task.seq + 1):
+            then = moment_at(moments, at)
+            made = await runtime.fork(PERSON, KEY.task_id, at=at, run=then.task.is_running)
+            assert made.at == then.task.seq
+            await self.check(runtime.store, made.task, then)
+            if not then.task.is_running:
+                await runtime.submit(PERSON, Submission(body="once more", task_id=made.task.task_id))
+            task = await work(runtime, made.task.key)
+            (end,) = [event for event in await runtime.store.read_events(task.key) if event.is_terminal]
+            assert end.kind is EventKind.TASK_COMPLETE
+            assert end.text.endswith("answers")
+            response = await runtime.store.read_response(task.key, task.generation)
+            assert response is not None
+            assert response.message.body == end.text
+        assert await everything(runtime.store, KEY) == before
+
+    async def check(self, store: Store, task: Task, then: Moment) -> None:
+        """A fork has what its moment had, under numbers of its own."""
+        mail = await store.read_inbox(task.key)
+        assert sent(mail) == sent(then.mail)
+        assert {entry.message.message.task_id for entry in mail} <= {task.task_id}
+        assert [entry.seq for entry in await store.read_events(task.key)] == list(range(1, task.seq + 1))
+        for agent, history in then.histories.items():
+            assert await store.read_history(task.key, agent) == history
+            assert task.histories.get(agent, 0) == bool(history)
+
+    async def test_a_fork_can_be_forked_and_its_moments_be_read(
+        self, lived: tuple[Runtime, list[Moment]]
+    ) -> None:
+        runtime, moments = lived
+        first = await runtime.fork(PERSON, KEY.task_id, at=moments[4].task.seq)
+        snapshot = await runtime.store.read_snapshot(first.task.key, 1)
+        assert snapshot.task == first.task
+        assert snapshot.mail == await runtime.store.read_inbox(first.task.key)
+        second = await runtime.fork(PERSON, first.task.task_id, run=True)
+        for agent, history in moments[4].histories.items():
+            assert await runtime.store.read_history(second.task.key, agent) == history
+        assert (await work(runtime, second.task.key)).status == "completed"
+
+
+def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskChange:
+    """A new task that brings the histories of so many agents, and so much mail."""
+    change = make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(max(agents, letters))))
+    records = tuple(HistoryRecord(f"agent-{n}", 1, [*entries, {"n": n}]) for n in range(agents))
+    counts = {record.agent: 1 for record in records}
+    return replace(change, task=change.task.model_copy(update={"histories": counts}), histories=records)
+
+
+class TestHistoriesOfANewTask:
+    @pytest.mark.parametrize("agents", [1, 2, 98, 120])
+    async def test_all_are_there(self, store: Store, make: Maker, agents: int) -> None:
+        change = crowd(make, agents, [{"role": "user", "content": "hi"}])
+        await store.commit(change)
+        for record in change.histories:
+            assert await store.read_history(KEY, record.agent) == record.entries
+        assert await store.read_events(KEY) == list(change.events)
+        assert [entry.seq for entry in await store.read_inbox(KEY)] == list(range(1, agents + 1))
+        assert await store.load(KEY) == change.task
+        for at in (1, agents):
+            assert (await store.read_snapshot(KEY, at)).task == change.task
+
+    async def test_turns_build_on_them(self, store: Store, make: Maker) -> None:
+        change = crowd(make, 110, [])
+        await store.commit(change)
+        last = change.histories[-1].agent
+        added = make.change(change.task, Mail(last), history=[{"more": True}], agent=last)
+        await store.commit(added)
+        turn = await open_turn(store, KEY, last, make)
+        assert turn.history == [*change.histories[-1].entries, {"more": True}]
+        assert await store.read_history(KEY, last, upto=1) == change.histories[-1].entries
+
+    async def test_they_are_there_after_a_restart(self, durable: StoreAdapter, make: Maker) -> None:
+        change = crowd(make, 3, [])
+        await durable.store.commit(change)
+        store = await durable.reopen()
+        assert [await store.read_history(KEY, record.agent) for record in change.histories] == [
+            record.entries for record in change.histories
+        ]
+        assert [entry.message for entry in await store.read_inbox(KEY)] == [
+            entry.message for entry in change.deliveries
+        ]
+        (token,) = await store.list_ready()
+        assert (token.key, token.mailbox) == (KEY, "alpha")
+
+    @pytest.mark.parametrize("agents", [3, 120])
+    async def test_nothing_of_a_task_that_is_there_changes(
+        self, store: Store, make: Maker, agents: int
+    ) -> None:
+        first = crowd(make, agents, [{"of": "the first"}])
+        await store.commit(first)
+        with pytest.raises(VersionConflict):
+            await store.commit(crowd(make, agents, [{"of": "the second"}]))
+        for record in first.histories:
+            assert await store.read_history(KEY, record.agent) == record.entries
+
+    async def test_nothing_is_stored_of_what_cannot_be(self, store: Store, make: Maker) -> None:
+        change = crowd(make, 3, [{"content": object()}])
+        with pytest.raises(ValueError, match="serialize"):
+            await store.commit(change)
+        assert await store.load(KEY) is None
+        with suppress(TaskNotFound):
+            assert await store.read_events(KEY) == []

@@ -1,0 +1,168 @@
+"""`GET /task?at=` and `POST /task/fork`: a task as it was, and a new one that goes on from there."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from support.agents import Call, View, call, complete, request, respond, wait
+from support.http_server import HTTPServer
+from support.swarms import build_swarm
+
+from mail.core.quotas import Quotas
+
+
+async def no_action(_arguments: dict[str, Any]) -> str:
+    raise AssertionError("a breakpoint tool is run by nobody")
+
+
+def supervise(view: View) -> Sequence[Call]:
+    """Ask the worker, and answer with what it was asked for last; `may I` asks the user first."""
+    if view.mail.body == "may I":
+        return [call("approve")]
+    if view.mail.sender_type == "user":
+        return [request("worker", view.mail.body), wait()]
+    return [complete(view.mail.body)]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HTTPServer]:
+    swarm = build_swarm(
+        {"supervisor": supervise, "worker": lambda view: [respond("supervisor", f"did {view.mail.body}")]},
+        actions={"approve": no_action},
+        breakpoint_tools=frozenset({"approve"}),
+    )
+    async with HTTPServer(swarm) as server:
+        yield server
+
+
+async def look(server: HTTPServer, at: object, task_id: str = "t") -> httpx.Response:
+    return await server.client.get("/task", params={"task_id": task_id, "at": str(at)})
+
+
+async def fork(
+    server: HTTPServer, task_id: str = "t", role: str = "user", **fields: object
+) -> httpx.Response:
+    return await server.client.post(
+        "/task/fork", json={"task_id": task_id, **fields}, headers=server.headers(role)
+    )
+
+
+async def test_a_task_is_shown_as_it_was(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    now = await server.task("t")
+    records = [(await look(server, at)).json() for at in range(1, now["seq"] + 1)]
+    assert records[-1] == now
+    for at, record in enumerate(records, 1):
+        assert record["seq"] >= at
+        assert record["events"] == now["events"][: record["seq"]]
+    begun = records[0]
+    assert (begun["status"], begun["is_running"], begun["seq"], begun["steps"]) == ("running", True, 1, 0)
+    assert [mail["mailbox"] for mail in begun["task_message_queue"]] == ["supervisor"]
+    assert {mailbox for record in records for mailbox in mailboxes(record)} == {"supervisor", "worker"}
+    assert [record["completed"] for record in records[-2:]] == [True, True]
+
+
+def mailboxes(record: dict[str, Any]) -> list[str]:
+    return [mail["mailbox"] for mail in record["task_message_queue"]]
+
+
+async def test_only_the_present_has_an_etag(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    assert "etag" not in (await look(server, 1)).headers
+    assert "etag" in (await server.client.get("/task", params={"task_id": "t"})).headers
+
+
+@pytest.mark.parametrize("at", [0, -3, 10**30, 99])
+async def test_a_moment_that_is_not_there(server: HTTPServer, at: int) -> None:
+    await server.post(body="sums", task_id="t")
+    seq = (await server.task("t"))["seq"]
+    for answer in (await look(server, at), await fork(server, at=at)):
+        assert answer.status_code == 400
+        assert answer.json() == {"detail": f"task 't' has the events 1 to {seq}, and none with the seq {at}"}
+    assert len((await server.client.get("/tasks")).json()) == 1
+
+
+@pytest.mark.parametrize("fields", [{"at": "soon"}, {"at": 1.5}, {"run": "perhaps"}, {"task_id": ""}])
+async def test_what_is_no_request(server: HTTPServer, fields: dict[str, object]) -> None:
+    assert (await fork(server, **{"task_id": "t", **fields})).status_code == 400
+
+
+async def test_a_fork_of_a_running_moment_waits_for_a_message(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    answer = await fork(server, at=1)
+    made = answer.json()
+    assert answer.status_code == 201
+    assert made == {
+        "task_id": made["task_id"], "forked_from": "t", "at": 1, "status": "paused", "generation": 0, "seq": 2,
+        "waiting": 1,
+    }  # fmt: skip
+    record = await server.task(made["task_id"])
+    assert (record["status"], record["is_running"], record["pending_tool_calls"]) == ("paused", False, [])
+    assert mailboxes(record) == ["supervisor"]
+    assert [event["event"] for event in record["events"]] == ["task_forked", "new_message"]
+    stream = await server.client.get(
+        "/task/stream", params={"task_id": made["task_id"]}, headers={"Last-Event-ID": "2"}
+    )
+    assert stream.status_code == 204
+    answer = await server.post(body="products", task_id=made["task_id"], show_events=True)
+    assert answer.json()["response"] in ("did sums", "did products")
+    assert (await server.task("t"))["status"] == "completed"
+
+
+async def test_one_that_runs_comes_to_an_answer_by_itself(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    made = (await fork(server, at=1, run=True)).json()
+    assert (made["status"], made["generation"]) == ("running", 1)
+    stream = await server.client.get("/task/stream", params={"task_id": made["task_id"]})
+    assert "event: task_complete" in stream.text
+    assert "did sums" in stream.text
+
+
+async def test_what_had_stopped_does_not_run_by_itself(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    refused = await fork(server, run=True)
+    assert refused.status_code == 400
+    assert "was completed at" in refused.json()["detail"]
+    made = (await fork(server)).json()
+    assert (made["status"], made["waiting"]) == ("completed", 0)
+    answer = await server.post(body="again", task_id=made["task_id"])
+    assert answer.json()["response"] == "did again"
+
+
+async def test_one_at_a_breakpoint_takes_the_result_that_it_waits_for(server: HTTPServer) -> None:
+    await server.post(body="may I", task_id="t")
+    made = (await fork(server)).json()
+    record = await server.task(made["task_id"])
+    assert record["pending_tool_calls"] == (await server.task("t"))["pending_tool_calls"] != []
+    answer = await server.post(
+        body="", task_id=made["task_id"], resume_from="breakpoint_tool_call",
+        kwargs={"breakpoint_tool_call_result": "yes"},
+    )  # fmt: skip
+    assert answer.status_code == 200
+    assert (await server.task("t"))["status"] == "paused"
+
+
+async def test_tasks_of_others_are_unknown(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    assert (await fork(server, role="admin")).status_code == 404
+    assert (await fork(server, "nobody's")).status_code == 404
+    assert (await look(server, 1, "nobody's")).status_code == 404
+    assert (await fork(server, role="agent")).status_code == 403
+
+
+async def test_those_that_run_are_counted(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    server.rig.runtime.quotas = Quotas(running_tasks=0)
+    refused = await fork(server, at=1, run=True)
+    assert refused.status_code == 429
+    assert (await fork(server, at=1)).status_code == 201
+
+
+async def test_threads_of_a_fork_are_its_own(server: HTTPServer) -> None:
+    await server.post(body="sums", task_id="t")
+    before = (await server.client.get("/threads", params={"task_id": "t"})).json()
+    made = (await fork(server, at=1)).json()
+    listed = (await server.client.get("/threads")).json()
+    assert {task for thread in listed["threads"] for task in thread["task_ids"]} == {"t", made["task_id"]}
+    assert (await server.client.get("/threads", params={"task_id": "t"})).json() == before

@@ -1,0 +1,358 @@
+"""What a fork takes along of a task, and what it leaves behind."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.agents import call, complete, request, respond, turns, wait
+from support.changes import ANN, SWARM, Mail, Maker
+from support.rig import Rig
+from support.swarms import NAME, build_swarm
+
+from mail.core.address import Principal, create_agent_address
+from mail.core.agents import SwarmCore
+from mail.core.change import InboxEntry, Snapshot, TaskChange
+from mail.core.events import EventKind
+from mail.core.forking import fork
+from mail.core.limits import Budget, Limits
+from mail.core.message import Tier
+from mail.core.peers import peer_mailbox
+from mail.core.quotas import Quotas
+from mail.core.tasks import (
+    Breakpoint,
+    Cancellation,
+    Contact,
+    OpenRequest,
+    PausedCall,
+    Question,
+    Task,
+    TaskKey,
+    TaskStatus,
+)
+from mail.core.toolbox import CallerTool, Toolbox
+from mail.core.usage import Usage
+from mail.errors import BadRequest, BadToolbox, NotPaused, Subject, TaskNotFound, TooManyTasks
+
+KEY = TaskKey(ANN, "first")
+CALLER = Principal(role="user", id="ann", swarm=NAME)
+LOST: SwarmCore = build_swarm({name: turns([complete()]) for name in ("alpha", "beta")})
+"""A later version of the swarm, without gamma."""
+
+WAITS = Breakpoint(
+    agent="gamma",
+    tool_format="completions",
+    calls=(PausedCall(call_id="c", name="approve", arguments={}),),
+)
+
+
+@pytest.fixture
+def make() -> Maker:
+    return Maker()
+
+
+def moment(make: Maker, *mail: Mail, **fields: Any) -> Snapshot:
+    """A running task with this mail, otherwise as `fields` say."""
+    begun = make.begin(KEY, *mail)
+    task = begun.task.model_copy(update=fields)
+    return Snapshot(task, list(begun.events), list(begun.deliveries))
+
+
+def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
+    """The same, but that all of its mail was written by somebody else."""
+
+    def rewritten(entry: InboxEntry) -> InboxEntry:
+        payload = entry.message.message.model_copy(update={"sender": create_agent_address(sender)})
+        return replace(entry, message=entry.message.model_copy(update={"message": payload}))
+
+    return replace(snapshot, mail=[rewritten(entry) for entry in snapshot.mail])
+
+
+def forked(make: Maker, snapshot: Snapshot, swarm: SwarmCore = SWARM, **options: Any) -> TaskChange:
+    return fork(snapshot, {}, swarm, CALLER, "second", make.stamp, **options)
+
+
+def told(change: TaskChange) -> dict[str, list[str]]:
+    """What the system tells agents, by agent."""
+    letters: dict[str, list[str]] = {}
+    for entry in change.deliveries:
+        if entry.tier is Tier.SYSTEM:
+            assert entry.message.message.subject == Subject.RUNTIME_ERROR
+            letters.setdefault(entry.mailbox, []).append(entry.message.message.body)
+    return letters
+
+
+def bodies(change: TaskChange) -> list[tuple[str, Tier, str]]:
+    return [
+        (entry.mailbox, entry.tier, entry.message.message.body)
+        for entry in change.deliveries
+        if entry.tier is not Tier.SYSTEM
+    ]
+
+
+def asks(sender: str, recipient: str, **fields: Any) -> OpenRequest:
+    return OpenRequest(request_id=f"{sender}>{recipient}", sender=sender, recipient=recipient, **fields)
+
+
+class TestWhatGoesAlong:
+    def test_mail_keeps_its_order_tiers_and_times_in_a_task_of_its_own(self, make: Maker) -> None:
+        letters = (Mail("beta", Tier.AGENT, "1"), Mail("alpha", Tier.PERSON, "2"), Mail("alpha", body="3"))
+        snapshot = moment(make, *letters)
+        change = forked(make, snapshot)
+        assert change.key == TaskKey(ANN, "second")
+        assert (change.expected_version, change.task.version) == (0, 1)
+        assert bodies(change) == [(mail.mailbox, mail.tier, mail.body) for mail in letters]
+        assert [entry.seq for entry in change.deliveries] == [2, 3, 4]
+        for entry, old in zip(change.deliveries, snapshot.mail, strict=True):
+            assert entry.message.timestamp == old.message.timestamp
+            assert entry.message.id != old.message.id
+            assert entry.message.message.task_id == "second"
+        assert change.task.pending == {"beta": (0, 0, 0, 0, 1), "alpha": (0, 1, 0, 0, 1)}
+        first, *others = change.events
+        assert (first.seq, first.kind, first.extra) == (
+            1,
+            EventKind.TASK_FORKED,
+            {"forked_from": "first", "at": 3},
+        )
+        assert {event.kind for event in others} == {EventKind.NEW_MESSAGE}
+
+    def test_a_broadcast_stays_one_message(self, make: Maker) -> None:
+        snapshot = moment(make, Mail("alpha", Tier.BROADCAST, "all"))
+        (entry,) = snapshot.mail
+        twice = replace(snapshot, mail=[entry, replace(entry, mailbox="beta")])
+        change = forked(make, twice)
+        assert [(entry.mailbox, entry.seq) for entry in change.deliveries] == [("alpha", 2), ("beta", 2)]
+        assert len(change.events) == 2
+
+    def test_histories_are_joined_and_said(self, make: Maker) -> None:
+        histories = {"alpha": [{"n": 1}, {"n": 2}], "beta": [], "gamma": [{"n": 3}]}
+        change = fork(moment(make), histories, LOST, CALLER, "second", make.stamp)
+        (record,) = change.histories
+        assert (record.agent, record.n, record.entries) == ("alpha", 1, [{"n": 1}, {"n": 2}])
+        assert change.task.histories == {"alpha": 1}
+        (said,) = [event for event in change.events if event.kind is EventKind.HISTORY_INHERITED]
+        assert said.extra == {"agent": "alpha", "entries": 2}
+
+    def test_what_a_task_is_and_has_used_up(self, make: Maker) -> None:
+        toolbox = Toolbox(tools=(CallerTool(name="look"),))
+        limits = Limits(steps=7, turns=70, deadline=5.0, budget=Budget(tokens=9), finish_by=3.0)
+        snapshot = moment(
+            make, title="about", entrypoint="beta", limits=limits, notes={"a": 1}, toolbox=toolbox,
+            steps=3, turns=4, nudges=1, faults={"alpha": 2}, generation=4, contributors=(ANN, "user:bob@x"),
+            usage={"alpha": Usage(calls=1)}, spent=Usage(calls=1), traceparent="00-x", received=("f",),
+            contacts={"far": Contact(agent="a")}, hops=2,
+        )  # fmt: skip
+        task = forked(make, snapshot).task
+        assert task == Task(
+            instance=ANN, task_id="second", status=TaskStatus.PAUSED, owner=ANN, contributors=(ANN,),
+            entrypoint="beta", title="about", started=task.started, updated=task.updated, generation=0,
+            seq=task.seq, version=1, pending=task.pending, faults={"alpha": 2}, toolbox=toolbox, notes={"a": 1},
+            limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)),
+        )  # fmt: skip
+
+    def test_requests_among_agents_and_questions_that_nobody_has_read(self, make: Maker) -> None:
+        snapshot = moment(
+            make,
+            Mail("alpha", Tier.AGENT),
+            Mail("beta", Tier.PERSON),
+            requests=(asks("alpha", "beta"),),
+            questions=(Question(mailbox="beta", seq=2), Question(mailbox="alpha", seq=99)),
+        )
+        task = forked(make, snapshot).task
+        assert task.requests == (asks("alpha", "beta"),)
+        assert task.questions == (Question(mailbox="beta", seq=3),)
+
+    def test_the_notice_that_limits_are_used_up_does_not(self, make: Maker) -> None:
+        snapshot = moment(make, Mail("alpha", body="work"), Mail("alpha", Tier.SYSTEM, "finish"), exhausted=2)
+        change = forked(make, snapshot)
+        assert bodies(change) == [("alpha", Tier.AGENT, "work")]
+        assert change.task.exhausted is None
+        assert told(change) == {}
+
+
+class TestStatus:
+    def test_a_running_moment_is_paused_or_runs_on(self, make: Maker) -> None:
+        snapshot = moment(make)
+        paused, running = forked(make, snapshot).task, forked(make, snapshot, run=True).task
+        assert (paused.status, paused.generation, paused.breakpoint) == (TaskStatus.PAUSED, 0, None)
+        assert (running.status, running.generation) == (TaskStatus.RUNNING, 1)
+
+    def test_the_time_of_a_budget_begins_anew(self, make: Maker) -> None:
+        limits = Limits(steps=1, turns=20, deadline=1.0, budget=Budget(seconds=60), finish_by=0.5)
+        running = forked(make, moment(make, limits=limits), run=True).task
+        assert running.limits.finish_by == make.stamp.now().timestamp() + 60
+        assert running.limits.deadline is not None
+        assert running.limits.deadline > running.limits.finish_by
+        paused = forked(make, moment(make, limits=limits)).task
+        assert (paused.limits.deadline, paused.limits.finish_by) == (None, None)
+
+    @pytest.mark.parametrize("status", [TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED])
+    def test_one_that_had_stopped_has_stopped(self, make: Maker, status: TaskStatus) -> None:
+        cancelled = Cancellation(requested="then", by=ANN, reason="", seq=7)
+        snapshot = moment(make, status=status, cancellation=cancelled)
+        task = forked(make, snapshot).task
+        assert task.status is status
+        expected = cancelled.model_copy(update={"seq": 0}) if status is TaskStatus.CANCELLED else None
+        assert task.cancellation == expected
+        with pytest.raises(BadRequest, match=f"was {status.value} at 1, so its fork can't run by itself"):
+            forked(make, snapshot, run=True)
+
+    def test_one_at_a_breakpoint_waits_for_the_same(self, make: Maker) -> None:
+        snapshot = moment(make, status=TaskStatus.PAUSED, breakpoint=WAITS)
+        task = forked(make, snapshot).task
+        assert (task.status, task.breakpoint) == (TaskStatus.PAUSED, WAITS)
+        with pytest.raises(BadRequest, match="was paused at 1"):
+            forked(make, snapshot, run=True)
+
+    def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
+        first = forked(make, moment(make))
+        again = Snapshot(first.task, list(first.events), list(first.deliveries))
+        assert fork(again, {}, SWARM, CALLER, "third", make.stamp, run=True).task.is_running
+
+    def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:
+        silent = replace(moment(make), mail=[])
+        change = forked(make, silent, run=True)
+        assert list(told(change)) == ["alpha"]
+        assert "nothing will happen by itself" in told(change)["alpha"][0]
+        assert not forked(make, silent).deliveries
+
+
+class TestWhatIsLeftBehind:
+    def test_requests_to_other_swarms_and_their_mail(self, make: Maker) -> None:
+        snapshot = moment(
+            make,
+            Mail(peer_mailbox("far"), body="to them"),
+            requests=(
+                asks("beta", "a@far"),
+                asks("beta", "b@far"),
+                asks("a@far", "alpha", seq=1),
+                asks("", "a@far"),
+            ),
+        )
+        change = forked(make, snapshot)
+        assert bodies(change) == []
+        assert change.task.requests == ()
+        ((agent, (body,)),) = told(change).items()
+        assert agent == "beta"
+        assert body.startswith(
+            "This task is a fork of task first. Not taken along: your request to 'a@far'; your request to 'b@far'."
+        )
+
+    def test_a_request_of_another_swarm_but_not_what_it_answers(self, make: Maker) -> None:
+        asked = from_swarm(moment(make, Mail("alpha", body="do it")), "a@far")
+        assert bodies(forked(make, asked)) == []
+        news = from_swarm(moment(make, Mail("alpha", Tier.BROADCAST, "done")), "a@far")
+        assert bodies(forked(make, news)) == [("alpha", Tier.BROADCAST, "done")]
+
+    def test_agents_that_the_swarm_has_no_more(self, make: Maker) -> None:
+        snapshot = moment(
+            make,
+            Mail("gamma", body="from alpha"),
+            Mail("gamma", Tier.PERSON, "from ann"),
+            Mail("beta", body="stays"),
+            requests=(asks("beta", "gamma"), asks("gamma", "beta")),
+            faults={"gamma": 1, "beta": 2},
+        )
+        change = forked(make, snapshot, LOST)
+        assert bodies(change) == [("beta", Tier.AGENT, "stays")]
+        assert change.task.requests == ()
+        assert change.task.faults == {"beta": 2}
+        letters = told(change)
+        assert letters.keys() == {"alpha", "beta"}
+        assert "mail for agent 'gamma', which is no part of this swarm any more." in letters["alpha"][0]
+        assert "your request to 'gamma', which is no part of this swarm any more." in letters["beta"][0]
+
+    def test_an_entrypoint_or_a_breakpoint_of_one(self, make: Maker) -> None:
+        snapshot = moment(make, status=TaskStatus.PAUSED, breakpoint=WAITS, entrypoint="gamma")
+        change = forked(make, snapshot, LOST)
+        assert (change.task.entrypoint, change.task.breakpoint) == ("alpha", None)
+        assert "agent 'gamma', which waited for the user" in told(change)["alpha"][0]
+
+    def test_tools_that_do_not_fit_to_the_swarm_are_refused(self, make: Maker) -> None:
+        swarm = replace(SWARM, breakpoint_tools=frozenset({"look"}))
+        with pytest.raises(BadToolbox):
+            forked(make, moment(make, toolbox=Toolbox(tools=(CallerTool(name="look"),))), swarm)
+
+
+def chatty() -> dict[str, Any]:
+    return {
+        "supervisor": turns([request("worker"), wait()], [complete("done")], [complete("again")]),
+        "worker": lambda view: [respond("supervisor")],
+    }
+
+
+class TestRuntime:
+    async def test_another_message_at_an_earlier_moment(self) -> None:
+        async with Rig(build_swarm(chatty())) as rig:
+            first = await rig.ask("one", task_id="first")
+            made = await rig.runtime.fork(rig.user, "first", at=2)
+            assert made.at > 2
+            outcome = await rig.ask("two instead", task_id=made.task.task_id)
+            assert outcome.task.generation == 1
+            read = [message.message.body for message in outcome.messages]
+            assert "two instead" in read
+            assert (await rig.store.load(first.key)) == first.task
+            found = await rig.runtime.find(made.task.key, outcome.messages[0].id)
+            assert found is not None
+            assert found.generation == outcome.submitted.generation
+
+    async def test_a_fork_at_a_breakpoint_is_answered_in_another_way(self) -> None:
+        def supervisor(view: Any) -> Any:
+            return [complete(view.results[-1])] if view.results else [call("approve")]
+
+        swarm = build_swarm(
+            {"supervisor": supervisor},
+            actions={"approve": no_action},
+            breakpoint_tools=frozenset({"approve"}),
+        )
+        answering = {"resume_from": "breakpoint_tool_call"}
+        async with Rig(swarm) as rig:
+            paused = await rig.ask("may I?", task_id="first")
+            made = await rig.runtime.fork(rig.user, "first")
+            for task_id, said in (("first", "yes"), (made.task.task_id, "no")):
+                outcome = await rig.ask("", task_id=task_id, breakpoint_tool_call_result=said, **answering)
+                assert outcome.answer == said
+            running = await rig.runtime.fork(rig.user, "first", at=1)
+            assert running.task.status is TaskStatus.PAUSED
+            with pytest.raises(NotPaused):
+                await rig.ask("", task_id=running.task.task_id, breakpoint_tool_call_result="?", **answering)
+        assert paused.task.status is TaskStatus.PAUSED
+
+    async def test_the_fork_of_a_cancelled_task_can_be_cancelled_again_and_resumed(self) -> None:
+        async with Rig(build_swarm(chatty())) as rig:
+            await rig.workers.stop()
+            await rig.submit("one", task_id="first")
+            await rig.runtime.cancel(rig.user, "first", "no need")
+            made = await rig.runtime.fork(rig.user, "first")
+            task = await rig.runtime.cancel(rig.user, made.task.task_id)
+            assert task.cancellation is not None
+            assert task.cancellation.reason == "no need"
+            await rig.workers.start()
+            assert (await rig.ask("go on", task_id=task.task_id)).task.status is TaskStatus.COMPLETED
+
+    async def test_a_paused_one_can_be_cancelled(self) -> None:
+        async with Rig(build_swarm(chatty())) as rig:
+            await rig.ask("one", task_id="first")
+            made = await rig.runtime.fork(rig.user, "first", at=1)
+            assert (await rig.runtime.cancel(rig.user, made.task.task_id)).status is TaskStatus.CANCELLED
+
+    async def test_those_that_run_count_as_tasks_that_begin(self) -> None:
+        async with Rig(build_swarm(chatty())) as rig:
+            await rig.ask("one", task_id="first")
+            await rig.workers.stop()
+            rig.runtime.quotas = Quotas(running_tasks=1)
+            await rig.runtime.fork(rig.user, "first", at=1, run=True)
+            with pytest.raises(TooManyTasks):
+                await rig.runtime.fork(rig.user, "first", at=1, run=True)
+            await rig.runtime.fork(rig.user, "first", at=1)
+            assert len((await rig.store.list_tasks(str(rig.user))).tasks) == 3
+
+    async def test_tasks_of_others_are_not_there(self) -> None:
+        async with Rig(build_swarm(chatty())) as rig:
+            await rig.ask("one", task_id="first")
+            bob = Principal(role="user", id="bob", swarm=NAME)
+            with pytest.raises(TaskNotFound):
+                await rig.runtime.fork(bob, "first")
+
+
+async def no_action(_arguments: dict[str, Any]) -> str:
+    raise AssertionError("a breakpoint tool is run by nobody")
