@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-GRACE = 0.003
+GRACE = 0.001
 """Seconds in which news that nobody has asked for may still come, before time leaps."""
 
 
@@ -19,11 +19,9 @@ class Stuck(Exception):
 class NumberedFuture(asyncio.Future[Any]):
     """A future that sets keep at the same place in each run, whatever its address is."""
 
-    _numbers = count()
-
-    def __init__(self, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._number = next(self._numbers)
+        self._number = number
 
     def __hash__(self) -> int:
         return self._number
@@ -70,13 +68,14 @@ class LeapingLoop(asyncio.SelectorEventLoop):
     def __init__(self, *, real: bool) -> None:
         self._leaping = LeapingSelector(GRACE if real else 0.0)
         self._clock: Callable[[], float] = time.monotonic if real else lambda: 0.0
+        self._futures = count()
         super().__init__(self._leaping)
 
     def time(self) -> float:
         return self._clock() + self._leaping.leapt
 
     def create_future(self) -> asyncio.Future[Any]:
-        return NumberedFuture(loop=self)
+        return NumberedFuture(next(self._futures), loop=self)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """As usual; what a thread does is under way until it is done, even if nobody waits for it any more."""

@@ -196,7 +196,9 @@ class Errand:
                 self.complaints.append(f"the task was cancelled, and is {task.status}")
             if not answer.startswith(CANCELLED) and not order.startswith("approve"):
                 self.complaints.append(f"the task was cancelled, and its answer is {answer!r}")
-        if self._chance.random() < 0.5:
+        # An order that nobody has read is read first when the task goes on; this one would pause it again.
+        would_pause = order.startswith("approve") and answer.startswith(CANCELLED)
+        if self._chance.random() < 0.5 and not would_pause:
             mark = self._mark()
             self._expect(await self._order(f"echo {mark}"), f"echo {mark}")
             self.cancelled, self._statuses = False, {TaskStatus.COMPLETED}

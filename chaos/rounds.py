@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -16,12 +16,13 @@ from chaos.faults import KINDS, Ledger, RoundStamp, Weather
 from chaos.house import House
 from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
+from chaos.process import ConnectionLost
 from chaos.people import ERRANDS, Errand
 from chaos.worlds import World, open_world
 from mail.core.address import Principal
 from mail.core.ports import Store
 from mail.core.tasks import TaskKey
-from mail.errors import MAILError
+from mail.errors import MAILError, StoreUnavailable
 
 STORES = ("sqlite", "postgres", "dynamodb")
 
@@ -156,8 +157,11 @@ class _Round:
         """Wait until nothing is left to do, but not for ever: what is left then, the checks find."""
         loop = asyncio.get_running_loop()
         end = loop.time() + REST_SECONDS
-        while loop.time() < end and not await self._is_at_rest():
+        is_at_rest = False
+        while loop.time() < end and not is_at_rest:
             await asyncio.sleep(10)
+            with suppress(ConnectionLost, StoreUnavailable):
+                is_at_rest = await self._is_at_rest()
 
     async def _is_at_rest(self) -> bool:
         for key in list(self._ledger.attempts):
