@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 from chaos.company import IDEMPOTENT, NORTH, Company
-from chaos.faults import KINDS, Ledger, RoundStamp, Weather
-from chaos.house import House
+from chaos.faults import HELD_UP_SECONDS, KINDS, Ledger, RoundStamp, Weather
+from chaos.house import TURN_SECONDS, House
 from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
 from chaos.process import ConnectionLost
@@ -154,8 +154,12 @@ class _Round:
         task.cancel()
 
     async def _come_to_rest(self) -> None:
-        """Wait until nothing is left to do, but not for ever: what is left then, the checks find."""
+        """Wait until nothing is left to do, but not for ever: what is left then, the checks find.
+
+        Whoever is held up may still commit, though their lease has expired, as long as nobody else wants it.
+        """
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(HELD_UP_SECONDS + TURN_SECONDS)
         end = loop.time() + REST_SECONDS
         is_at_rest = False
         while loop.time() < end and not is_at_rest:
