@@ -17,6 +17,7 @@ from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.core.ports import Store
 from mail.core.stamp import Stamp
+from mail.postgres import bell
 from mail.postgres.bell import Bell
 from mail.postgres.pool import Connection, Postgres
 from mail.queues import local
@@ -31,6 +32,9 @@ from mail.stores.sqlite_database import SQLiteDatabase
 from support import dynamodb_faults
 from support.dynamodb import make_client
 from support.postgres import borrow_database, break_connections, return_database
+
+LOOK_SECONDS = 20.0
+"""How often deadlines are looked at, and news that were missed."""
 
 CUTS = 3
 """How often all connections to PostgreSQL are cut in a round."""
@@ -134,15 +138,15 @@ class PostgresWorld:
         self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
     ) -> Place:
         postgres = _Postgres(self._url)
-        bell = Bell(postgres)
-        await bell.start()
-        queue = PostgresQueue(postgres, bell, swarm, clock=lambda: stamp.now().timestamp())
+        news = Bell(postgres)
+        await news.start()
+        queue = PostgresQueue(postgres, news, swarm, clock=lambda: stamp.now().timestamp())
 
         def leave() -> None:
-            task = asyncio.get_running_loop().create_task(_disconnect(postgres, bell, queue), context=Context())
+            task = asyncio.get_running_loop().create_task(_disconnect(postgres, news, queue), context=Context())
             self._leaving.add(task)
 
-        return Place(PostgresStore(postgres, bell), queue, leave)
+        return Place(PostgresStore(postgres, news), queue, leave)
 
     async def look(self, swarm: str) -> Store:
         postgres = _Postgres(self._url)
@@ -163,9 +167,9 @@ class PostgresWorld:
             await self._postgres.close()
 
 
-async def _disconnect(postgres: Postgres, bell: Bell, queue: PostgresQueue) -> None:
+async def _disconnect(postgres: Postgres, news: Bell, queue: PostgresQueue) -> None:
     await queue.close()
-    await bell.stop()
+    await news.stop()
     await postgres.close()
 
 
@@ -215,16 +219,18 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
         case "postgres":
             url = await asyncio.to_thread(borrow_database)
             postgres = PostgresWorld(url)
-            try:
-                yield postgres
-            finally:
-                await postgres.close()
-                await asyncio.to_thread(return_database, url)
+            # Where time leaps, those who look now and then would do nothing else.
+            with patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS), patch.object(bell, "POLL_SECONDS", LOOK_SECONDS):
+                try:
+                    yield postgres
+                finally:
+                    await postgres.close()
+                    await asyncio.to_thread(return_database, url)
         case _:
             with ExitStack() as stack:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
-                stack.enter_context(patch.object(local, "SWEEP_SECONDS", 20.0))
+                stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
                 client = await asyncio.to_thread(make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb")
                 stack.callback(client.close)
                 table = f"chaos-{uuid4().hex}"
