@@ -198,6 +198,10 @@ def mailboxes(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation
             if entry.message.id not in announced:
                 yield found.wrong(1, f"message {entry.seq} to {entry.mailbox} was never announced")
             waiting[entry.mailbox, entry.seq] = entry
+        put = {entry.seq for entry in change.deliveries}
+        for event in change.events:
+            if _is_for_agents(event.message, found) and event.seq not in put:
+                yield found.wrong(1, f"message {event.seq} was announced, and put into no mailbox")
         states.append(frozenset((entry.mailbox, entry.tier, entry.seq) for entry in waiting.values()))
     if len(states) == 1:
         return
@@ -304,6 +308,13 @@ def ended(found: Found) -> Iterator[Violation]:
             last = found.responses[-1] if found.responses else None
             if last is None or not last.message.body:
                 yield found.wrong("end", f"the task is {task.status} for no reason")
+
+
+def _is_for_agents(message: MAILMessage | None, found: Found) -> bool:
+    """Whether somebody is to read it: not so an answer, which ends a generation, nor words to the owner."""
+    if message is None or any(response is not None and response.id == message.id for response in found.responses):
+        return False
+    return message.message.recipients[0].address_type == "agent"
 
 
 def _consumed(change: TaskChange) -> tuple[InboxEntry, ...]:

@@ -11,9 +11,12 @@ from typing import Any
 GRACE = 0.001
 """Seconds in which news that nobody has asked for may still come, before time leaps."""
 
+MOMENTS = 20_000
+"""How often the loop may turn around while its time stands still."""
+
 
 class Stuck(Exception):
-    """Everybody waits for somebody else, and no timer will ever end it."""
+    """Time does not go on any more."""
 
 
 class NumberedFuture(asyncio.Future[Any]):
@@ -43,14 +46,20 @@ class LeapingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-ty
         self.leapt = 0.0
         self.under_way = 0
         self._grace = grace
+        self._busy = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready; where nothing is, and nothing is under way, time leaps by `timeout`."""
         if self.under_way or (timeout is not None and timeout <= 0):
+            self._busy += 1
+            if self._busy > MOMENTS and not self._grace:
+                self._busy = 0
+                raise Stuck("somebody is busy for ever")
             return super().select(timeout)
+        self._busy = 0
         if timeout is None:
             if not self._grace:
-                raise Stuck(self.__doc__)
+                raise Stuck("everybody waits for somebody else, and no timer will ever end it")
             return super().select(timeout)
         ready = super().select(min(timeout, self._grace))
         if not ready:

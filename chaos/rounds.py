@@ -95,11 +95,12 @@ def play(plan: Plan) -> Outcome:
     outcome = Outcome(plan)
     begin = time.monotonic()
     loop = LeapingLoop(real=plan.store != "sqlite")
-    with asyncio.Runner(loop_factory=lambda: loop) as runner, _complaints(outcome), tempfile.TemporaryDirectory() as folder:
+    with _complaints(outcome), tempfile.TemporaryDirectory() as folder:
         try:
-            runner.run(_play(plan, outcome, Path(folder)))
-        except Stuck:
-            outcome.violations.append(Violation("end", "all", "everybody waits for somebody else"))
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(_play(plan, outcome, Path(folder)))
+        except Stuck as stuck:
+            outcome.violations.append(Violation("end", "all", str(stuck)))
     outcome.seconds = time.monotonic() - begin
     return outcome
 
@@ -135,16 +136,18 @@ class _Round:
             await self._come_to_rest()
             await self._finish()
         except asyncio.CancelledError:
+            if not watchman.done():
+                raise
             self._house.calm()
             self._wrong("end", "all", f"the round did not end within {WALL_SECONDS:g} s")
         finally:
             watchman.cancel()
             storm.cancel()
             await asyncio.gather(watchman, storm, return_exceptions=True)
+            self._outcome.met = self._weather.met
+            self._outcome.deaths = self._house.deaths
         await self._house.close()
         await self._check()
-        self._outcome.met = self._weather.met
-        self._outcome.deaths = self._house.deaths
 
     async def _watch_the_clock(self, task: "asyncio.Task[None] | None") -> None:
         end = time.monotonic() + WALL_SECONDS
