@@ -31,7 +31,9 @@ def main() -> int:
         number += 1
     for outcome in failed:
         print(f"\n{outcome.report}")
-    print(f"\n{number} rounds in {time.monotonic() - begin:.0f} s from seed {seed}: {'FAILED' if failed else 'all is well'}")
+    print(
+        f"\n{number} rounds in {time.monotonic() - begin:.0f} s from seed {seed}: {'FAILED' if failed else 'all is well'}"
+    )
     return 1 if failed else 0
 
 
@@ -50,12 +52,16 @@ def _line(outcome: Outcome) -> str:
 
 
 def _read() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m chaos", description="Everything at once, while everything goes wrong.")
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos", description="Everything at once, while everything goes wrong."
+    )
     parser.add_argument("--store", choices=("all", *STORES), default="all")
     parser.add_argument("--seconds", type=float, default=60.0, help="when to begin no more rounds (60)")
     parser.add_argument("--rounds", type=int, default=0, help="how many, whatever the time")
     parser.add_argument("--tasks", type=int, default=25, help="of people, in each round (25)")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="that of the first round")
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="that of the first round"
+    )
     parser.add_argument("--faults", default=",".join(KINDS), help=f"of {','.join(KINDS)}; or none")
     arguments = parser.parse_args()
     if unknown := {*arguments.faults.split(",")} - {*KINDS, "none"}:

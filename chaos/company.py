@@ -10,15 +10,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from chaos.invariants import Run
-from chaos.process import PROCESS
-from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
-from mail.core.context import CURRENT_CALL, CURRENT_TASK
-from mail.examples.math_dummy.actions import calculate_expression
-from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
-from mail.examples.rule_based.calls import say
-from mail.examples.weather_dummy.actions import get_weather_forecast
 from support.agents import (
     Call,
     View,
@@ -33,6 +24,16 @@ from support.agents import (
     respond,
     wait,
 )
+
+from chaos.invariants import Run
+from chaos.process import PROCESS
+from mail.core.actions import ActionCore
+from mail.core.agents import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
+from mail.core.context import CURRENT_CALL, CURRENT_TASK
+from mail.examples.math_dummy.actions import calculate_expression
+from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
+from mail.examples.rule_based.calls import say
+from mail.examples.weather_dummy.actions import get_weather_forecast
 
 NORTH, SOUTH = "north", "south"
 WORKERS = ("ada", "bo", "cy", "di")
@@ -61,7 +62,9 @@ class Company:
         )
         return {NORTH: north, SOUTH: self._swarm(SOUTH, {"helper": helper, "aide": worker})}
 
-    def _swarm(self, name: str, policies: dict[str, Callable[[View], Sequence[Call]]], demo: Any = None) -> SwarmCore:
+    def _swarm(
+        self, name: str, policies: dict[str, Callable[[View], Sequence[Call]]], demo: Any = None
+    ) -> SwarmCore:
         actions = {
             "look": self._action("look", _found),
             "book": self._action("book", _booked),

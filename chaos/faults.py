@@ -113,7 +113,9 @@ class Ledger:
 class WeatheredStore:
     """The store of a process: each of its calls is one in which the process may die, before it or after it."""
 
-    def __init__(self, inner: Store, process: Process, weather: Weather, chance: Random, ledger: Ledger) -> None:
+    def __init__(
+        self, inner: Store, process: Process, weather: Weather, chance: Random, ledger: Ledger
+    ) -> None:
         self._inner = inner
         self._process = process
         self._weather = weather
@@ -253,7 +255,13 @@ def throttling(weather: Weather, chance: Random, faults: Any) -> Callable[[Any, 
     def meet(request: Any, send: Any) -> Any:
         if not weather.strikes("throttle", chance, 0.04):
             return None
-        troubles = [faults.throttled, faults.broken, faults.lost_request, faults.lost_answer, faults.broken_after]
+        troubles = [
+            faults.throttled,
+            faults.broken,
+            faults.lost_request,
+            faults.lost_answer,
+            faults.broken_after,
+        ]
         if "TransactItems" in json.loads(request.body):
             troubles.append(faults.conflict)
         return chance.choice(troubles)(request, send)

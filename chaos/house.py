@@ -13,7 +13,6 @@ from chaos.company import Company
 from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQueue, WeatheredStore
 from chaos.process import ConnectionLost, Process
 from chaos.worlds import Place, World
-from mail.core.agents import SwarmCore
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.ports import Store
 from mail.core.runtime import Runtime
@@ -98,7 +97,9 @@ class House:
         while not self._is_closing:
             number = f"{name}.{next(self._numbers)}"
             chance = Random(f"{self._seed} {number}")
-            process = Process(number, self.weather.life(chance), lambda process: self._bury(process, swarm, name))
+            process = Process(
+                number, self.weather.life(chance), lambda process: self._bury(process, swarm, name)
+            )
             stamp = RoundStamp(Random(f"{self._seed} {number} ids"), self.weather.skew(chance))
             place = await self._world.enter(process, swarm, self.weather, chance, stamp)
             self._places[process] = place

@@ -141,7 +141,9 @@ def committed(found: Found) -> tuple[list[TaskChange], list[Violation]]:
             if [_identity(event) for event in attempt.change.events] == stored[seq : attempt.change.task.seq]
         ]
         if not fitting:
-            wrong.append(found.wrong(2, f"event {seq + 1} is stored, but no change has put it there as a whole"))
+            wrong.append(
+                found.wrong(2, f"event {seq + 1} is stored, but no change has put it there as a whole")
+            )
             break
         chain.append(max(fitting, key=lambda attempt: attempt.is_acknowledged))
         seq = chain[-1].change.task.seq
@@ -181,7 +183,9 @@ def mailboxes(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation
     for change in commits:
         for entry in _consumed(change):
             if waiting.pop((entry.mailbox, entry.seq), None) is None:
-                yield found.wrong(1, f"{entry.mailbox} has read message {entry.seq} which was not, or no more, there")
+                yield found.wrong(
+                    1, f"{entry.mailbox} has read message {entry.seq} which was not, or no more, there"
+                )
         if change.turn is not None and change.consumed is not None and change.turn.task.version < len(states):
             place = (change.consumed.tier, change.consumed.seq)
             before = [
@@ -226,7 +230,9 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
                 yield found.wrong(2, f"the {record.n}. record of {record.agent} is not of what was read")
             joined[record.agent] += record.entries
         elif prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
-            yield found.wrong(2, f"a turn up to event {change.task.seq} has read something and left no history")
+            yield found.wrong(
+                2, f"a turn up to event {change.task.seq} has read something and left no history"
+            )
     for agent, history in found.histories.items():
         if commits and list(history) != joined[agent]:
             yield found.wrong(2, f"the history of {agent} is not what its turns have added to it")
@@ -234,7 +240,9 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
 
 def histories(found: Found) -> Iterator[Violation]:
     """2. Nobody has read the same message twice, nor is a result there twice, or one for a call that was not made."""
-    sent = Counter(build_mail_xml(event.message)["content"] for event in found.events if event.message is not None)
+    sent = Counter(
+        build_mail_xml(event.message)["content"] for event in found.events if event.message is not None
+    )
     for agent, history in found.histories.items():
         letters = Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
         results = Counter(str(result) for entry in history if (result := _result_of(entry)))
@@ -279,14 +287,22 @@ def endings(found: Found) -> Iterator[Violation]:
     ended = found.task.generation - found.task.is_running
     there = [response is not None for response in found.responses]
     if there != [n < ended for n in range(found.task.generation)]:
-        yield found.wrong(2, f"generation {found.task.generation} is {found.task.status}, and answers are {there}")
+        yield found.wrong(
+            2, f"generation {found.task.generation} is {found.task.status}, and answers are {there}"
+        )
     told = [event.text for event in found.events if event.kind in TERMINAL]
     answers = [response.message.body for response in found.responses if response is not None]
     if told != answers:
         yield found.wrong(2, f"the answers are {answers}, and the timeline tells {told}")
-    stopped = {TaskStatus.PAUSED} if found.task.breakpoint is None else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
+    stopped = (
+        {TaskStatus.PAUSED}
+        if found.task.breakpoint is None
+        else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
+    )
     if found.task.status in stopped:
-        yield found.wrong(2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}")
+        yield found.wrong(
+            2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}"
+        )
 
 
 def ended(found: Found) -> Iterator[Violation]:
@@ -299,7 +315,9 @@ def ended(found: Found) -> Iterator[Violation]:
     match task.status:
         case TaskStatus.RUNNING:
             waits = [request.recipient for request in task.requests]
-            yield found.wrong("end", f"the task still runs; mail waits for {sorted(task.pending)}, answers of {waits}")
+            yield found.wrong(
+                "end", f"the task still runs; mail waits for {sorted(task.pending)}, answers of {waits}"
+            )
         case TaskStatus.PAUSED:
             yield found.wrong("end", "the task is still paused")
         case TaskStatus.CANCELLED if not found.cancelled:
@@ -312,7 +330,9 @@ def ended(found: Found) -> Iterator[Violation]:
 
 def _is_for_agents(message: MAILMessage | None, found: Found) -> bool:
     """Whether somebody is to read it: not so an answer, which ends a generation, nor words to the owner."""
-    if message is None or any(response is not None and response.id == message.id for response in found.responses):
+    if message is None or any(
+        response is not None and response.id == message.id for response in found.responses
+    ):
         return False
     return message.message.recipients[0].address_type == "agent"
 

@@ -83,7 +83,9 @@ class Errand:
         for submitted, answer in self._told:
             again = await self._ask(lambda runtime, of=submitted: runtime.wait(of, 5.0))  # type: ignore[misc]
             if again is None or again.message.body != answer:
-                self.complaints.append(f"the answer was {answer!r}, and now is {again and again.message.body!r}")
+                self.complaints.append(
+                    f"the answer was {answer!r}, and now is {again and again.message.body!r}"
+                )
         await asyncio.gather(*self._watchers)
         for seen in self.seen:
             await self._watch(seen)
@@ -114,7 +116,9 @@ class Errand:
             self.complaints.append(f"the question is {question!r}")
         await asyncio.sleep(self._chance.choice((0, self._chance.uniform(0, 100))))
         answer = await self._order(
-            "", resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL, breakpoint_tool_call_result={"content": f"yes {mark}"}
+            "",
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result={"content": f"yes {mark}"},
         )
         self._expect(answer, f"{mark}: approve: yes {mark}")
 
@@ -174,7 +178,9 @@ class Errand:
             self.complaints.append(f"the answer is {answer!r}")
 
     async def _cancel(self) -> None:
-        await self._change_mind(self._chance.choice(("fan {} 4", "act {}", "approve {}", "loop {}", "meet {}")))
+        await self._change_mind(
+            self._chance.choice(("fan {} 4", "act {}", "approve {}", "loop {}", "meet {}"))
+        )
 
     async def _cancel_abroad(self) -> None:
         await self._change_mind("abroad {}")
@@ -251,7 +257,7 @@ class Errand:
     async def _watch(self, seen: list[Event]) -> None:
         """See all that happens until the task stops; the connection breaks now and then."""
         chance = Random(f"{self.task_id} {len(seen)}")
-        while not await self._ask(lambda runtime: _follow(runtime, self.key, seen, chance)):
+        while not await self._ask(lambda runtime: _follow(runtime, self.key, seen, chance)):  # noqa: ASYNC110 - connections are made anew
             await asyncio.sleep(chance.uniform(0, 3))
 
     async def _ask[T](self, question: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

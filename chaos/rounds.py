@@ -16,8 +16,8 @@ from chaos.faults import HELD_UP_SECONDS, KINDS, Ledger, RoundStamp, Weather
 from chaos.house import TURN_SECONDS, House
 from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
-from chaos.process import ConnectionLost
 from chaos.people import ERRANDS, Errand
+from chaos.process import ConnectionLost
 from chaos.worlds import World, open_world
 from mail.core.address import Principal
 from mail.core.ports import Store
@@ -51,7 +51,9 @@ class Plan:
     def command(self) -> str:
         """What plays it again."""
         faults = "" if self.faults == KINDS else f" --faults {','.join(self.faults) or 'none'}"
-        return f"python -m chaos --store {self.store} --seed {self.seed} --tasks {self.tasks} --rounds 1{faults}"
+        return (
+            f"python -m chaos --store {self.store} --seed {self.seed} --tasks {self.tasks} --rounds 1{faults}"
+        )
 
     def kinds(self) -> list[str]:
         """The errands: each that fits, so that few are enough for all, and then by chance."""
@@ -121,7 +123,8 @@ class _Round:
         self._weather = Weather(plan.faults, deaths=max(2, round(plan.tasks * DEATHS_PER_TASK)))
         self._house = House(world, self._company, self._weather, seed, self._ledger)
         self._errands = [
-            Errand(self._house, self._company, seed, number, kind) for number, kind in enumerate(plan.kinds(), 1)
+            Errand(self._house, self._company, seed, number, kind)
+            for number, kind in enumerate(plan.kinds(), 1)
         ]
 
     async def run(self) -> None:
@@ -151,7 +154,7 @@ class _Round:
 
     async def _watch_the_clock(self, task: "asyncio.Task[None] | None") -> None:
         end = time.monotonic() + WALL_SECONDS
-        while time.monotonic() < end:
+        while time.monotonic() < end:  # noqa: ASYNC110 - nobody tells the time
             await asyncio.sleep(1)
         assert task is not None
         task.cancel()
@@ -179,14 +182,18 @@ class _Round:
                 return False
             now = RoundStamp(chance).now().timestamp()
             if task is not None and await self._house.ask(
-                swarm, chance, lambda runtime, key=key: runtime.store.read_leases(key, now=now)  # type: ignore[misc]  # noqa: B023
+                swarm,
+                chance,
+                lambda runtime, key=key: runtime.store.read_leases(key, now=now),  # type: ignore[misc]  # noqa: B023
             ):
                 return False
         return True
 
     async def _finish(self) -> None:
         for errand in self._errands:
-            task = await self._house.ask(NORTH, Random(0), lambda runtime, key=errand.key: runtime.store.load(key))  # type: ignore[misc]
+            task = await self._house.ask(
+                NORTH, Random(0), lambda runtime, key=errand.key: runtime.store.load(key)
+            )  # type: ignore[misc]
             if task is None:
                 errand.complaints.append("the task is not there")
             elif not task.is_running:
@@ -223,7 +230,9 @@ class _Round:
         self._outcome.violations += check(found)
         self._outcome.statuses[f"{task.status}"] += 1
         self._outcome.commits += task.version
-        self._outcome.trace += [f"{key.task_id} {event.seq} {event.kind} {event.timestamp} {event.text}" for event in found.events]
+        self._outcome.trace += [
+            f"{key.task_id} {event.seq} {event.kind} {event.timestamp} {event.text}" for event in found.events
+        ]
 
     def _wrong(self, invariant: str, task_id: str, text: str) -> None:
         self._outcome.violations.append(Violation(invariant, task_id, text))

@@ -12,6 +12,10 @@ from typing import Any, Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
+from support import dynamodb_faults
+from support.dynamodb import make_client
+from support.postgres import borrow_database, break_connections, return_database
+
 from chaos.faults import Weather, WeatheredConnection, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
@@ -29,9 +33,6 @@ from mail.stores.dynamodb_schema import create_table
 from mail.stores.postgres import PostgresStore
 from mail.stores.sqlite import SQLiteStore
 from mail.stores.sqlite_database import SQLiteDatabase
-from support import dynamodb_faults
-from support.dynamodb import make_client
-from support.postgres import borrow_database, break_connections, return_database
 
 LOOK_SECONDS = 20.0
 """How often deadlines are looked at, and news that were missed."""
@@ -143,7 +144,9 @@ class PostgresWorld:
         queue = PostgresQueue(postgres, news, swarm, clock=lambda: stamp.now().timestamp())
 
         def leave() -> None:
-            task = asyncio.get_running_loop().create_task(_disconnect(postgres, news, queue), context=Context())
+            task = asyncio.get_running_loop().create_task(
+                _disconnect(postgres, news, queue), context=Context()
+            )
             self._leaving.add(task)
 
         return Place(PostgresStore(postgres, news), queue, leave)
@@ -199,7 +202,8 @@ class DynamoDBWorld:
         trouble = throttling(weather, chance, dynamodb_faults)
         with dynamodb_faults.Faults(self._client) as faults:
             faults.always = dict.fromkeys(
-                ("GetItem", "Query", "UpdateItem", "TransactWriteItems", "BatchWriteItem", "DeleteItem"), trouble
+                ("GetItem", "Query", "UpdateItem", "TransactWriteItems", "BatchWriteItem", "DeleteItem"),
+                trouble,
             )
             await asyncio.Event().wait()
 
@@ -220,7 +224,10 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
             url = await asyncio.to_thread(borrow_database)
             postgres = PostgresWorld(url)
             # Where time leaps, those who look now and then would do nothing else.
-            with patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS), patch.object(bell, "POLL_SECONDS", LOOK_SECONDS):
+            with (
+                patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS),
+                patch.object(bell, "POLL_SECONDS", LOOK_SECONDS),
+            ):
                 try:
                     yield postgres
                 finally:
@@ -231,7 +238,9 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
                 stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
-                client = await asyncio.to_thread(make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb")
+                client = await asyncio.to_thread(
+                    make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
+                )
                 stack.callback(client.close)
                 table = f"chaos-{uuid4().hex}"
                 await create_table(client, table)

@@ -8,16 +8,14 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.faults import WeatheredQueue
-
 from mail.core import runtime
 from mail.core.change import InboxEntry, TaskChange
 from mail.core.draft import Draft
-from mail.core.events import Event
 from mail.core.execution import Execution
 from mail.core.message import MAILMessage
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
-from mail.core.tasks import Task
+from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.core.watching import Watching
 from mail.stores.hot_task import HotTask
 from mail.stores.sqlite import SQLiteStore
@@ -54,7 +52,9 @@ def lost_messages() -> Iterator[None]:
     """Some that are announced are put into no mailbox."""
     deliver = Draft._deliver
 
-    def deliver_some(self: Draft, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
+    def deliver_some(
+        self: Draft, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]
+    ) -> None:
         deliver(self, message, () if self._seq % 5 == 4 else mailboxes, extra)
 
     with patch.object(Draft, "_deliver", deliver_some):
@@ -103,26 +103,10 @@ def actions_run_twice() -> Iterator[None]:
 
 
 @contextmanager
-def forgotten_commits() -> Iterator[None]:
-    """A commit that ends no generation is acknowledged, but only memory knows of it."""
-    write = SQLiteStore._write
-
-    def write_some(self: SQLiteStore, change: TaskChange, hot: HotTask | None) -> int:
-        if hot is not None and change.response is None and change.task.version % 3 == 0:
-            return hot.row
-        return write(self, change, hot)
-
-    with patch.object(SQLiteStore, "_write", write_some):
-        yield
-
-
-@contextmanager
 def empty_promises() -> Iterator[None]:
     """A task that is to be cancelled is said to be so."""
 
     async def promise(self: Runtime, caller: Any, task_id: str, reason: str = "") -> Task:
-        from mail.core.tasks import TaskKey, TaskStatus
-
         task = await self.store.load(TaskKey(str(caller), task_id))
         assert task is not None
         return task.model_copy(update={"status": TaskStatus.CANCELLED})
@@ -150,30 +134,16 @@ def stuttering_streams() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def torn_events() -> Iterator[None]:
-    """Of what is stored, something can't be read any more."""
-    read = SQLiteStore.read_events
-
-    async def read_some(self: SQLiteStore, key: Any, *, after: int = 0) -> list[Event]:
-        return [event for event in await read(self, key, after=after) if event.seq != 5]
-
-    with patch.object(SQLiteStore, "read_events", read_some):
-        yield
-
-
 SABOTAGES: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
     "nobody is woken": ("end", nobody_is_woken),
     "lost messages": ("1", lost_messages),
     "messages that come twice": ("1", partial(altered_commits, with_the_first_message_twice)),
     "the last comes first": ("4", the_last_comes_first),
     "actions run twice": ("2", actions_run_twice),
-    "forgotten commits": ("2", forgotten_commits),
     "forgotten histories": ("2", partial(altered_commits, without_history)),
     "empty promises": ("end", empty_promises),
     "forgotten keys": ("end", forgotten_keys),
     "stuttering streams": ("3", stuttering_streams),
     "lost events": ("3", partial(altered_commits, without_an_event)),
-    "torn events": ("3", torn_events),
 }
 """By name: the invariant that does not hold any more, and how to break it."""
