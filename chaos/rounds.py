@@ -34,7 +34,7 @@ DEATHS_PER_TASK = 0.5
 REST_SECONDS = 7_200.0
 """How long it may take, by the clock that leaps, until nothing is left to do once everybody was answered."""
 
-WALL_SECONDS = 90.0
+WALL_SECONDS = 240.0
 """How long a round may take, by the clock on the wall."""
 
 
