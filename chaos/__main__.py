@@ -12,6 +12,10 @@ from chaos.faults import KINDS
 from chaos.rounds import STORES, Outcome, Plan, play
 
 
+TASKS = {"sqlite": 40, "postgres": 15, "dynamodb": 8}
+"""Of people in a round: as many as take some seconds."""
+
+
 def main() -> int:
     """Returns 1 where an invariant does not hold."""
     arguments = _read()
@@ -24,7 +28,7 @@ def main() -> int:
     number = 0
     while not failed and _goes_on(arguments, number, begin):
         for store in stores:
-            outcome = play(Plan(store, seed + number, arguments.tasks, faults))
+            outcome = play(Plan(store, seed + number, arguments.tasks or TASKS[store], faults))
             print(_line(outcome), flush=True)
             if outcome.violations:
                 failed.append(outcome)
@@ -58,7 +62,7 @@ def _read() -> argparse.Namespace:
     parser.add_argument("--store", choices=("all", *STORES), default="all")
     parser.add_argument("--seconds", type=float, default=60.0, help="when to begin no more rounds (60)")
     parser.add_argument("--rounds", type=int, default=0, help="how many, whatever the time")
-    parser.add_argument("--tasks", type=int, default=25, help="of people, in each round (25)")
+    parser.add_argument("--tasks", type=int, default=0, help=f"of people, in each round {TASKS}")
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="that of the first round"
     )
