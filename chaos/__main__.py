@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # what tests share is used here, too
 
-from chaos.faults import KINDS
+from chaos.faults import KINDS  # noqa: I001 - after the path is set
 from chaos.rounds import STORES, Outcome, Plan, play
 
 
