@@ -2,6 +2,6 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: run demo test lint bench aws build lock setup tools browser postgres
-run demo test lint bench aws build lock setup tools browser postgres:
+.PHONY: run demo test lint bench chaos aws build lock setup tools browser postgres
+run demo test lint bench chaos aws build lock setup tools browser postgres:
 	@$(PYTHON) scripts/dev.py $@ $(ARGS)

@@ -6,6 +6,7 @@
     python3 scripts/dev.py test     run the tests (pytest)
     python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
+    python3 scripts/dev.py chaos    run everything at once while everything goes wrong, for a minute
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
     python3 scripts/dev.py lock     pin requirements/ anew (--upgrade: newest versions)
@@ -54,6 +55,7 @@ COMMANDS: Dict[str, Sequence[str]] = {
     "run": (str(BIN / "mail"), "server"),
     "test": (str(VENV_PYTHON), "-m", "pytest"),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
+    "chaos": (str(VENV_PYTHON), "-m", "chaos"),
     "aws": (str(BIN / "mail"), "local-aws"),
 }
 NEEDS_ONLY_RUN = ("demo", "run")

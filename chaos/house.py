@@ -1,0 +1,205 @@
+"""The servers of a round: they are born, die, and are born again; and the wire between those of different swarms."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any, cast
+
+from chaos.company import Company
+from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQueue, WeatheredStore
+from chaos.process import ConnectionLost, Process
+from chaos.worlds import Place, World
+from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.ports import Store
+from mail.core.runtime import Runtime
+from mail.errors import MAILError, PeerRefused, PeerUnavailable, StoreUnavailable
+from mail.queues.local import LocalWorkers
+
+TURN_SECONDS = 30.0
+SWEEP_SECONDS = 30.0
+QUIET_SECONDS = 60.0
+"""Tasks in which nothing has happened for so long are swept: as often as the sweeper of a deployment does."""
+
+CONCURRENCY = 8
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Life:
+    """One life of a server."""
+
+    process: Process
+    runtime: Runtime
+    workers: LocalWorkers
+    place: Place
+
+
+class House:
+    """All servers. What they are asked, one of those that live answers, if there is one."""
+
+    def __init__(self, world: World, company: Company, weather: Weather, seed: str, ledger: Ledger) -> None:
+        self.weather = weather
+        self._world = world
+        self._swarms = company.swarms()
+        self._seed = seed
+        self._ledger = ledger
+        self._living: dict[str, dict[str, Life]] = {name: {} for name in self._swarms}
+        self._places: dict[Process, Place] = {}
+        self._births: set[asyncio.Task[None]] = set()
+        self._numbers = count()
+        self._is_closing = False
+        self.deaths: list[str] = []
+
+    @property
+    def swarms(self) -> list[str]:
+        """The names of the swarms."""
+        return list(self._swarms)
+
+    async def open(self) -> None:
+        """Start all servers."""
+        for swarm in self._swarms:
+            for n in range(self._world.servers if swarm == next(iter(self._swarms)) else 1):
+                await self._bear(swarm, f"{swarm}-{n}")
+
+    def calm(self) -> None:
+        """Let nothing go wrong any more."""
+        self.weather.is_calm = True
+        for process in self._places:
+            process.spare()
+
+    async def close(self) -> None:
+        """Stop all servers, as politely as one does when all work is done."""
+        self._is_closing = True
+        while self._births:
+            await asyncio.wait(self._births)
+        for lives in self._living.values():
+            for life in lives.values():
+                await life.process.call(life.workers.stop(grace=TURN_SECONDS))
+                life.place.leave()
+
+    async def ask[T](
+        self, swarm: str, chance: Random, question: Callable[[Runtime], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Ask a server of a swarm. Raises ConnectionLost where none is there, or it dies over the question."""
+        lives = list(self._living[swarm].values())
+        if not lives:
+            raise ConnectionLost(swarm)
+        life = chance.choice(lives)
+        return await life.process.call(question(life.runtime))
+
+    async def _bear(self, swarm: str, name: str) -> None:
+        """Start a server, as often as it takes."""
+        while not self._is_closing:
+            number = f"{name}.{next(self._numbers)}"
+            chance = Random(f"{self._seed} {number}")
+            process = Process(
+                number, self.weather.life(chance), lambda process: self._bury(process, swarm, name)
+            )
+            stamp = RoundStamp(Random(f"{self._seed} {number} ids"), self.weather.skew(chance))
+            place = await self._world.enter(process, swarm, self.weather, chance, stamp)
+            self._places[process] = place
+            queue = WeatheredQueue(place.queue, process, self.weather, chance)
+            store = WeatheredStore(place.store, process, self.weather, chance, self._ledger)
+            runtime = Runtime(
+                self._swarms[swarm],
+                cast(Store, store),
+                queue,
+                stamp,
+                turn_seconds=TURN_SECONDS,
+                peers=Wire(self, swarm, process, chance),
+            )
+            workers = LocalWorkers(runtime, queue, concurrency=CONCURRENCY)
+            try:
+                await process.call(workers.start())
+            except ConnectionLost:
+                return  # whoever buries it sees to the next one
+            except StoreUnavailable:
+                place.leave()
+                await asyncio.sleep(1)
+                continue
+            if process.is_dead:  # it was ready, and died before anybody noticed
+                return
+            process.spawn(_sweep(runtime))
+            self._living[swarm][number] = Life(process, runtime, workers, place)
+            return
+
+    def _bury(self, process: Process, swarm: str, name: str) -> None:
+        weather = self.weather
+        weather.met["kill"] += 1
+        weather.deaths -= 1
+        self.deaths.append(f"{process.name} {process.where}")
+        self._living[swarm].pop(process.name, None)
+        self._places[process].leave()
+        birth = asyncio.get_running_loop().create_task(self._rise(process, swarm, name), context=Context())
+        self._births.add(birth)
+        birth.add_done_callback(self._births.discard)
+
+    async def _rise(self, process: Process, swarm: str, name: str) -> None:
+        await asyncio.sleep(Random(f"{self._seed} {process.name} down").uniform(0, DOWN_SECONDS))
+        await self._bear(swarm, name)
+
+
+async def _sweep(runtime: Runtime) -> None:
+    """What is lost otherwise is found by this."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        try:
+            await runtime.recover(quiet_for=QUIET_SECONDS)
+        except MAILError:
+            logger.exception("mailboxes could not be looked at")
+
+
+class Wire:
+    """`mail.core.peers.Peers` of a process: other swarms are asked as by HTTP."""
+
+    def __init__(self, house: House, home: str, process: Process, chance: Random) -> None:
+        self._house = house
+        self._home = home
+        self._process = process
+        self._chance = chance
+
+    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+        """Hand a message over, twice where it comes to that. The answer may be lost."""
+        self._process.point("before deliver")
+        strikes, chance = self._house.weather.strikes, self._chance
+        if strikes("delay", chance, 0.2):
+            await asyncio.sleep(chance.uniform(0, 5))
+        if strikes("throttle", chance, 0.05):
+            raise PeerUnavailable("no connection")
+        runner = await self._hand_over(message, back=back)
+        if strikes("duplicate", chance, 0.1):
+            runner = await self._hand_over(message, back=back)
+        if strikes("throttle", chance, 0.05):
+            raise PeerUnavailable("no answer")
+        self._process.point("after deliver")
+        return runner
+
+    async def _hand_over(self, message: MAILInterswarmMessage, *, back: bool) -> str:
+        copy = MAILInterswarmMessage.model_validate_json(message.model_dump_json())
+        home = self._home
+        try:
+            received = await self._house.ask(
+                message.target_swarm, self._chance, lambda runtime: runtime.receive(home, copy, back=back)
+            )
+        except (ConnectionLost, StoreUnavailable) as error:
+            raise PeerUnavailable(str(error)) from error
+        except MAILError as error:
+            raise PeerRefused(f"{error.http_status}: {error.detail}") from error
+        return received.runner
+
+    async def known(self) -> Sequence[str]:
+        """All others."""
+        return [name for name in self._house.swarms if name != self._home]
+
+    async def caller_id(self, swarm: str) -> str | None:
+        """Every swarm's is its name."""
+        return swarm if swarm in self._house.swarms else None
+
+    async def discover(self, urls: Sequence[str]) -> str:
+        """There are no others."""
+        return "nothing"

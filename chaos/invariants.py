@@ -1,0 +1,371 @@
+"""The invariants of DESIGN.md, checked on what is stored of a task, on the commits that made it, and on what was seen of it.
+
+Numbers are those of DESIGN.md; `end` is for what has to be so when everything has come to its end. Every function takes what
+there is to know (`Found`) and yields what is wrong.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mail.core.change import InboxEntry, Lease, TaskChange
+from mail.core.events import TERMINAL, Event, EventKind
+from mail.core.message import MAILMessage
+from mail.core.peers import peer_of
+from mail.core.ports import Store
+from mail.core.prompt import build_mail_xml
+from mail.core.tasks import NO_MAIL, Task, TaskKey, TaskStatus
+
+
+class Violation(NamedTuple):
+    """What must not be."""
+
+    invariant: str
+    task_id: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant:>3}  {self.task_id}: {self.text}"
+
+
+@dataclass
+class Attempt:
+    """A change that somebody wanted to commit; `is_acknowledged` if they were told that it is."""
+
+    change: TaskChange
+    is_acknowledged: bool = False
+
+
+class Run(NamedTuple):
+    """An action that took effect: of which call."""
+
+    call_id: str
+    action: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """All there is to know of a task.
+
+    Attributes:
+        leases: those that are held.
+        ready: mailboxes with mail that is to be worked on.
+        attempts: the changes that were sent to the store, in order.
+        seen: what each watcher was shown, over all of its connections, in order.
+        ran: the actions that took effect.
+        idempotent: the names of those that may do so twice.
+        cancelled: whether somebody asked for that.
+    """
+
+    task: Task
+    inbox: Sequence[InboxEntry]
+    events: Sequence[Event]
+    histories: Mapping[str, Sequence[Mapping[str, object]]]
+    responses: Sequence[MAILMessage | None]
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    attempts: Sequence[Attempt] = ()
+    seen: Sequence[Sequence[Event]] = ()
+    ran: Sequence[Run] = ()
+    idempotent: frozenset[str] = frozenset()
+    cancelled: bool = False
+
+    def wrong(self, invariant: str | int, text: str) -> Violation:
+        """That the task breaks an invariant."""
+        return Violation(str(invariant), self.task.task_id, text)
+
+
+async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[str, object]]:
+    """A task, and what else a store has of it, as the fields of `Found`."""
+    task = await store.load(key)
+    assert task is not None, key
+    return task, {
+        "inbox": await store.read_inbox(key),
+        "events": await store.read_events(key),
+        "histories": {name: await store.read_history(key, name) for name in task.histories},
+        "responses": [await store.read_response(key, n) for n in range(1, task.generation + 1)],
+        "leases": await store.read_leases(key, now=now),
+    }
+
+
+def check(found: Found) -> list[Violation]:
+    """All that is wrong with a task when nothing happens any more."""
+    commits, wrong = committed(found)
+    rest = (stored_as_counted, endings, histories, watched, acted, isolated, ended)
+    return [
+        *wrong,
+        *gapless(found),
+        *(violation for rule in rest for violation in rule(found)),
+        *mailboxes(found, commits),
+        *turns(found, commits),
+    ]
+
+
+# ------------------------------------------------------------------------------------------- the timeline
+
+
+def gapless(found: Found) -> Iterator[Violation]:
+    """3. Events are numbered from 1, without a gap."""
+    seqs = [event.seq for event in found.events]
+    if seqs != list(range(1, found.task.seq + 1)):
+        yield found.wrong(3, f"the events are {_ranges(seqs)}, and the task is at {found.task.seq}")
+
+
+def watched(found: Found) -> Iterator[Violation]:
+    """3. A watcher has seen all that happened, each event once and in order, however often it had to reconnect."""
+    happened = [_identity(event) for event in found.events]
+    for seen in found.seen:
+        shown = [_identity(event) for event in seen]
+        if shown != happened:
+            seqs = [event.seq for event in seen]
+            yield found.wrong(3, f"a watcher was shown {_ranges(seqs)} of {len(happened)} events, or others")
+
+
+def committed(found: Found) -> tuple[list[TaskChange], list[Violation]]:
+    """The changes that made the task, in order; and what is wrong with them.
+
+    2. A commit is there as a whole: what is stored is what one change after the other has put there. One that was
+    acknowledged is not lost.
+    """
+    wrong: list[Violation] = []
+    chain: list[Attempt] = []
+    beginnings: defaultdict[int, list[Attempt]] = defaultdict(list)
+    for attempt in found.attempts:
+        beginnings[attempt.change.task.seq - len(attempt.change.events)].append(attempt)
+    stored = [_identity(event) for event in found.events]
+    seq = 0
+    while found.attempts and seq < len(stored):
+        fitting = [
+            attempt
+            for attempt in beginnings[seq]
+            if [_identity(event) for event in attempt.change.events] == stored[seq : attempt.change.task.seq]
+        ]
+        if not fitting:
+            wrong.append(
+                found.wrong(2, f"event {seq + 1} is stored, but no change has put it there as a whole")
+            )
+            break
+        chain.append(max(fitting, key=lambda attempt: attempt.is_acknowledged))
+        seq = chain[-1].change.task.seq
+    kept = set(map(id, chain))
+    for attempt in found.attempts:
+        if attempt.is_acknowledged and id(attempt) not in kept:
+            change = attempt.change
+            text = f"version {change.task.version} (events to {change.task.seq}) was acknowledged, and is not there"
+            wrong.append(found.wrong(2, text))
+    versions = [attempt.change.task.version for attempt in chain]
+    if chain and versions != list(range(1, found.task.version + 1)):
+        wrong.append(found.wrong(2, f"the versions are {versions}, and the task is at {found.task.version}"))
+    return [attempt.change for attempt in chain], wrong
+
+
+# ---------------------------------------------------------------------------------------------- mailboxes
+
+
+def stored_as_counted(found: Found) -> Iterator[Violation]:
+    """1. What the task says of its mailboxes is what is in them."""
+    counts: dict[str, list[int]] = {}
+    for entry in found.inbox:
+        counts.setdefault(entry.mailbox, list(NO_MAIL))[entry.tier - 1] += 1
+    held = {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}
+    if held != found.task.pending:
+        yield found.wrong(1, f"the mailboxes hold {held}, and {found.task.pending} is counted")
+
+
+def mailboxes(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]:
+    """1. Every message is read once from each mailbox that it was put into, or still waits there.
+
+    4. And none before one that was there when the turn was opened, and comes first by (tier, seq).
+    """
+    waiting: dict[tuple[str, int], InboxEntry] = {}
+    states: list[frozenset[tuple[str, int, int]]] = [frozenset()]
+    announced: set[str] = set()
+    for change in commits:
+        for entry in _consumed(change):
+            if waiting.pop((entry.mailbox, entry.seq), None) is None:
+                yield found.wrong(
+                    1, f"{entry.mailbox} has read message {entry.seq} which was not, or no more, there"
+                )
+        if change.turn is not None and change.consumed is not None and change.turn.task.version < len(states):
+            place = (change.consumed.tier, change.consumed.seq)
+            before = [
+                (tier, seq)
+                for mailbox, tier, seq in states[change.turn.task.version]
+                if mailbox == change.turn.mailbox and (tier, seq) < place
+            ]
+            if before:
+                yield found.wrong(4, f"{change.turn.mailbox} has read {place} before {min(before)}")
+        announced |= {event.message.id for event in change.events if event.message is not None}
+        for entry in change.deliveries:
+            if (entry.mailbox, entry.seq) in waiting:
+                yield found.wrong(1, f"message {entry.seq} was put into {entry.mailbox} twice")
+            if entry.message.id not in announced:
+                yield found.wrong(1, f"message {entry.seq} to {entry.mailbox} was never announced")
+            waiting[entry.mailbox, entry.seq] = entry
+        put = {entry.seq for entry in change.deliveries}
+        for event in change.events:
+            if _is_for_agents(event.message, found) and event.seq not in put:
+                yield found.wrong(1, f"message {event.seq} was announced, and put into no mailbox")
+        states.append(frozenset((entry.mailbox, entry.tier, entry.seq) for entry in waiting.values()))
+    if len(states) == 1:
+        return
+    left = sorted(waiting)
+    there = sorted((entry.mailbox, entry.seq) for entry in found.inbox)
+    if left != there:
+        lost, more = Counter(left) - Counter(there), Counter(there) - Counter(left)
+        yield found.wrong(1, f"mail is lost: {sorted(lost)}; mail is there that was read: {sorted(more)}")
+
+
+# -------------------------------------------------------------------------------------------------- turns
+
+
+def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
+    """2. What a turn has read, said and caused is there together, and a reader's history holds it once."""
+    joined: defaultdict[str, list[Mapping[str, object]]] = defaultdict(list)
+    for change in commits:
+        record = change.history
+        prompts = [entry.prompt for entry in _consumed(change) if peer_of(entry.mailbox) is None]
+        if record is not None:
+            if prompts != [entry for entry in record.entries if entry in prompts]:
+                yield found.wrong(2, f"the {record.n}. record of {record.agent} is not of what was read")
+            joined[record.agent] += record.entries
+        elif prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
+            yield found.wrong(
+                2, f"a turn up to event {change.task.seq} has read something and left no history"
+            )
+    for agent, history in found.histories.items():
+        if commits and list(history) != joined[agent]:
+            yield found.wrong(2, f"the history of {agent} is not what its turns have added to it")
+
+
+def histories(found: Found) -> Iterator[Violation]:
+    """2. Nobody has read the same message twice, nor is a result there twice, or one for a call that was not made."""
+    sent = Counter(
+        build_mail_xml(event.message)["content"] for event in found.events if event.message is not None
+    )
+    for agent, history in found.histories.items():
+        letters = Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
+        results = Counter(str(result) for entry in history if (result := _result_of(entry)))
+        calls = {call for entry in history for call in _calls_of(entry)}
+        if repeated := [letter for letter, times in letters.items() if times > sent[letter]]:
+            yield found.wrong(2, f"{agent} has read a message more often than it was sent: {repeated[0]}")
+        if repeated := [call for call, times in results.items() if times > 1]:
+            yield found.wrong(2, f"{agent} has more than one result of calls {repeated}")
+        if stray := results.keys() - calls:
+            yield found.wrong(2, f"{agent} has results of calls that it has not made: {sorted(stray)}")
+    reported = Counter(
+        event.extra["tool_call_id"] for event in found.events if event.kind is EventKind.TOOL_CALL
+    )
+    if repeated := [call for call, times in reported.items() if times > 1]:
+        yield found.wrong(2, f"calls were reported more than once: {repeated}")
+
+
+def acted(found: Found) -> Iterator[Violation]:
+    """2. An action runs at most once for each call, unless it is declared idempotent."""
+    for run, times in Counter(found.ran).items():
+        if times > 1 and run.action not in found.idempotent:
+            yield found.wrong(2, f"{run.action} ran {times} times for call {run.call_id}")
+
+
+def isolated(found: Found) -> Iterator[Violation]:
+    """6. Nobody but its owner writes to a task as a person."""
+    owner = found.task.owner.partition(":")[2].partition("@")[0]
+    people = {
+        event.message.sender.address
+        for event in found.events
+        if event.message is not None and event.message.sender.address_type == "user"
+    }
+    if not people <= {owner}:
+        yield found.wrong(6, f"a task of {owner} holds words of {sorted(people)}")
+
+
+# ------------------------------------------------------------------------------------------------ the end
+
+
+def endings(found: Found) -> Iterator[Violation]:
+    """2. Every generation that has ended has one answer, and the timeline tells it."""
+    ended = found.task.generation - found.task.is_running
+    there = [response is not None for response in found.responses]
+    if there != [n < ended for n in range(found.task.generation)]:
+        yield found.wrong(
+            2, f"generation {found.task.generation} is {found.task.status}, and answers are {there}"
+        )
+    told = [event.text for event in found.events if event.kind in TERMINAL]
+    answers = [response.message.body for response in found.responses if response is not None]
+    if told != answers:
+        yield found.wrong(2, f"the answers are {answers}, and the timeline tells {told}")
+    stopped = (
+        {TaskStatus.PAUSED}
+        if found.task.breakpoint is None
+        else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
+    )
+    if found.task.status in stopped:
+        yield found.wrong(
+            2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}"
+        )
+
+
+def ended(found: Found) -> Iterator[Violation]:
+    """5, when all has come to its end: the task is done, or failed for a reason, or cancelled because it was asked for."""
+    task = found.task
+    if found.leases:
+        yield found.wrong(5, f"leases are still held: {sorted(found.leases)}")
+    if peers := sorted(mailbox for mailbox in task.pending if peer_of(mailbox) is not None):
+        yield found.wrong("end", f"mail still waits for {peers}")
+    match task.status:
+        case TaskStatus.RUNNING:
+            waits = [request.recipient for request in task.requests]
+            yield found.wrong(
+                "end", f"the task still runs; mail waits for {sorted(task.pending)}, answers of {waits}"
+            )
+        case TaskStatus.PAUSED:
+            yield found.wrong("end", "the task is still paused")
+        case TaskStatus.CANCELLED if not found.cancelled:
+            yield found.wrong("end", "the task is cancelled, and nobody has asked for that")
+        case TaskStatus.FAILED | TaskStatus.CANCELLED:
+            last = found.responses[-1] if found.responses else None
+            if last is None or not last.message.body:
+                yield found.wrong("end", f"the task is {task.status} for no reason")
+
+
+def _is_for_agents(message: MAILMessage | None, found: Found) -> bool:
+    """Whether somebody is to read it: not so an answer, which ends a generation, nor words to the owner."""
+    if message is None or any(
+        response is not None and response.id == message.id for response in found.responses
+    ):
+        return False
+    return message.message.recipients[0].address_type == "agent"
+
+
+def _consumed(change: TaskChange) -> tuple[InboxEntry, ...]:
+    return () if change.consumed is None else (change.consumed, *change.along)
+
+
+def _identity(event: Event) -> tuple[int, str, str, str, str]:
+    message = "" if event.message is None else event.message.id
+    return event.seq, str(event.kind), event.timestamp, event.text, message
+
+
+def _result_of(entry: Mapping[str, object]) -> object:
+    """The id of the call whose result an entry is, in either format."""
+    if entry.get("role") == "tool":
+        return entry["tool_call_id"]
+    return entry["call_id"] if entry.get("type") == "function_call_output" else None
+
+
+def _calls_of(entry: Mapping[str, object]) -> list[str]:
+    if entry.get("type") == "function_call":
+        return [str(entry["call_id"])]
+    calls = entry.get("tool_calls") or ()
+    return [str(call["id"]) for call in calls]  # type: ignore[attr-defined]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`1-7, 9`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in parts) or "none"

@@ -1,0 +1,248 @@
+"""What outlives the processes of a round: an SQLite file, PostgreSQL, or DynamoDB; and how a new process gets at it."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+from unittest.mock import patch
+from uuid import uuid4
+
+from support import dynamodb_faults
+from support.dynamodb import make_client
+from support.postgres import borrow_database, break_connections, return_database
+
+from chaos.faults import Weather, WeatheredConnection, throttling
+from chaos.loop import LeapingLoop
+from chaos.process import PROCESS, Process
+from mail.core.ports import Store
+from mail.core.stamp import Stamp
+from mail.postgres import bell
+from mail.postgres.bell import Bell
+from mail.postgres.pool import Connection, Postgres
+from mail.queues import local
+from mail.queues.local import LocalQueue
+from mail.queues.postgres import PostgresQueue
+from mail.stores import dynamodb_index, dynamodb_items
+from mail.stores.dynamodb import DynamoDBStore
+from mail.stores.dynamodb_schema import create_table
+from mail.stores.postgres import PostgresStore
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import SQLiteDatabase
+
+LOOK_SECONDS = 20.0
+"""How often deadlines are looked at, and news that were missed."""
+
+CUTS = 3
+"""How often all connections to PostgreSQL are cut in a round."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process works: a store and a queue of its own, and what is to be done when it is gone."""
+
+    store: Store
+    queue: Any
+    leave: Callable[[], None]
+
+
+class World(Protocol):
+    """A database.
+
+    Attributes:
+        is_real: whether it answers when it likes, so that time goes on meanwhile.
+        servers: how many servers of the swarm that people ask share it.
+    """
+
+    is_real: bool
+    servers: int
+
+    async def enter(
+        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+    ) -> Place:
+        """Come as a new process."""
+        ...
+
+    async def look(self, swarm: str) -> Store:
+        """A store that nothing goes wrong with, when no process is left."""
+        ...
+
+    async def disturb(self, weather: Weather, chance: Random) -> None:
+        """Let happen what happens to all processes at once, for as long as the round goes on."""
+        ...
+
+
+class SQLiteWorld:
+    """A file for each swarm, owned by one process at a time. Nothing but timers is waited for."""
+
+    is_real = False
+    servers = 1
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: list[SQLiteDatabase] = []
+
+    async def enter(
+        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+    ) -> Place:
+        database = SQLiteDatabase(self._folder / f"{swarm}.db")
+        database.connection = WeatheredConnection(database.connection, process, weather, chance)  # type: ignore[assignment]
+        return Place(SQLiteStore(database), LocalQueue(lambda: stamp.now().timestamp()), database.close)
+
+    async def look(self, swarm: str) -> Store:
+        database = SQLiteDatabase(self._folder / f"{swarm}.db")
+        self._open.append(database)
+        return SQLiteStore(database)
+
+    async def disturb(self, weather: Weather, chance: Random) -> None:
+        """There is only one process."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for database in self._open:
+            database.close()
+
+
+class _Postgres(Postgres):
+    """A database whose requests keep time from leaping, also those that the dead have sent."""
+
+    async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        mark = PROCESS.set(None)
+        try:
+            working = asyncio.ensure_future(super().run(work))
+        finally:
+            PROCESS.reset(mark)
+        return await asyncio.shield(working)
+
+    async def _run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        with loop.at_work():
+            return await super()._run(work)
+
+
+class PostgresWorld:
+    """A database that all servers share, and take their tokens from."""
+
+    is_real = True
+    servers = 2
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def enter(
+        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+    ) -> Place:
+        postgres = _Postgres(self._url)
+        news = Bell(postgres)
+        await news.start()
+        queue = PostgresQueue(postgres, news, swarm, clock=lambda: stamp.now().timestamp())
+
+        def leave() -> None:
+            task = asyncio.get_running_loop().create_task(
+                _disconnect(postgres, news, queue), context=Context()
+            )
+            self._leaving.add(task)
+
+        return Place(PostgresStore(postgres, news), queue, leave)
+
+    async def look(self, swarm: str) -> Store:
+        postgres = _Postgres(self._url)
+        self._postgres = postgres
+        return PostgresStore(postgres, Bell(postgres))
+
+    async def disturb(self, weather: Weather, chance: Random) -> None:
+        for _ in range(CUTS):
+            await asyncio.sleep(chance.uniform(5, 60))
+            if weather.strikes("throttle", chance, 1.0):
+                await asyncio.to_thread(break_connections, self._url)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+        if hasattr(self, "_postgres"):
+            await self._postgres.close()
+
+
+async def _disconnect(postgres: Postgres, news: Bell, queue: PostgresQueue) -> None:
+    await queue.close()
+    await news.stop()
+    await postgres.close()
+
+
+class DynamoDBWorld:
+    """A table that all functions share. Their queue is as SQS would be: outside of them all, and it forgets nothing."""
+
+    is_real = True
+    servers = 2
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client = client
+        self._table = table
+        self._queues: dict[str, LocalQueue] = {}
+        self._faults: dynamodb_faults.Faults | None = None
+
+    async def enter(
+        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+    ) -> Place:
+        queue = self._queues.setdefault(swarm, LocalQueue(asyncio.get_running_loop().time))
+        return Place(DynamoDBStore(self._client, self._table, stamp=stamp), queue, _nothing)
+
+    async def look(self, swarm: str) -> Store:
+        return DynamoDBStore(self._client, self._table)
+
+    async def disturb(self, weather: Weather, chance: Random) -> None:
+        """Each request may meet something."""
+        trouble = throttling(weather, chance, dynamodb_faults)
+        with dynamodb_faults.Faults(self._client) as faults:
+            faults.always = dict.fromkeys(
+                ("GetItem", "Query", "UpdateItem", "TransactWriteItems", "BatchWriteItem", "DeleteItem"),
+                trouble,
+            )
+            await asyncio.Event().wait()
+
+
+def _nothing() -> None:
+    """A function leaves nothing behind."""
+
+
+@asynccontextmanager
+async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
+    """A new world, empty."""
+    match store:
+        case "sqlite":
+            sqlite = SQLiteWorld(folder)
+            yield sqlite
+            sqlite.close()
+        case "postgres":
+            url = await asyncio.to_thread(borrow_database)
+            postgres = PostgresWorld(url)
+            # Where time leaps, those who look now and then would do nothing else.
+            with (
+                patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS),
+                patch.object(bell, "POLL_SECONDS", LOOK_SECONDS),
+            ):
+                try:
+                    yield postgres
+                finally:
+                    await postgres.close()
+                    await asyncio.to_thread(return_database, url)
+        case _:
+            with ExitStack() as stack:
+                stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
+                stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
+                stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
+                client = await asyncio.to_thread(
+                    make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
+                )
+                stack.callback(client.close)
+                table = f"chaos-{uuid4().hex}"
+                await create_table(client, table)
+                yield DynamoDBWorld(client, table)
+                await client.call("delete_table", TableName=table)

@@ -1,0 +1,149 @@
+"""Bugs to order: with any of them built in, a round of chaos must fail, and say which invariant does not hold."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from chaos.faults import WeatheredQueue
+from mail.core import runtime
+from mail.core.change import InboxEntry, TaskChange
+from mail.core.draft import Draft
+from mail.core.execution import Execution
+from mail.core.message import MAILMessage
+from mail.core.ports import Token
+from mail.core.runtime import Runtime
+from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.core.watching import Watching
+from mail.stores.hot_task import HotTask
+from mail.stores.sqlite import SQLiteStore
+
+
+@contextmanager
+def nobody_is_woken() -> Iterator[None]:
+    """Tokens get lost, and no sweep looks for what they were for."""
+
+    async def lose(self: WeatheredQueue, tokens: Sequence[Token]) -> None:
+        return None
+
+    async def sleep_on(self: Runtime, **_: Any) -> int:
+        return 0
+
+    with patch.object(WeatheredQueue, "publish", lose), patch.object(Runtime, "recover", sleep_on):
+        yield
+
+
+@contextmanager
+def altered_commits(alter: Callable[[TaskChange], TaskChange]) -> Iterator[None]:
+    """What is stored is not what was decided."""
+    commit = SQLiteStore.commit
+
+    async def commit_something_else(self: SQLiteStore, change: TaskChange) -> None:
+        await commit(self, alter(change))
+
+    with patch.object(SQLiteStore, "commit", commit_something_else):
+        yield
+
+
+@contextmanager
+def lost_messages() -> Iterator[None]:
+    """Some that are announced are put into no mailbox."""
+    deliver = Draft._deliver
+
+    def deliver_some(
+        self: Draft, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]
+    ) -> None:
+        deliver(self, message, () if self._seq % 5 == 4 else mailboxes, extra)
+
+    with patch.object(Draft, "_deliver", deliver_some):
+        yield
+
+
+def with_the_first_message_twice(change: TaskChange) -> TaskChange:
+    entry = change.deliveries[0] if change.deliveries else None
+    if entry is None or any(event.seq == entry.seq - 1 for event in change.events[:1]):
+        return change
+    return replace(change, deliveries=(*change.deliveries, entry))
+
+
+def without_history(change: TaskChange) -> TaskChange:
+    is_late = change.history is not None and change.history.n == 3
+    return replace(change, history=None) if is_late else change
+
+
+def without_an_event(change: TaskChange) -> TaskChange:
+    return replace(change, events=change.events[1:]) if len(change.events) > 2 else change
+
+
+@contextmanager
+def the_last_comes_first() -> Iterator[None]:
+    """The mail that came last, or is the least urgent, is read first."""
+
+    def tail(self: HotTask, mailbox: str) -> InboxEntry | None:
+        mail = self._mail.get(mailbox)
+        return mail[-1] if mail else None
+
+    with patch.object(HotTask, "head", tail):
+        yield
+
+
+@contextmanager
+def actions_run_twice() -> Iterator[None]:
+    """To be on the safe side."""
+    run = Execution._run_action
+
+    async def run_twice(self: Execution, *args: Any) -> Any:
+        await run(self, *args)
+        return await run(self, *args)
+
+    with patch.object(Execution, "_run_action", run_twice):
+        yield
+
+
+@contextmanager
+def empty_promises() -> Iterator[None]:
+    """A task that is to be cancelled is said to be so."""
+
+    async def promise(self: Runtime, caller: Any, task_id: str, reason: str = "") -> Task:
+        task = await self.store.load(TaskKey(str(caller), task_id))
+        assert task is not None
+        return task.model_copy(update={"status": TaskStatus.CANCELLED})
+
+    with patch.object(Runtime, "cancel", promise):
+        yield
+
+
+@contextmanager
+def forgotten_keys() -> Iterator[None]:
+    """What is said twice is done twice."""
+    with patch.object(runtime, "find", lambda *_: None):
+        yield
+
+
+@contextmanager
+def stuttering_streams() -> Iterator[None]:
+    """Whoever comes back is shown the last event again."""
+    watch = Watching.watch
+
+    def watch_from_before(self: Watching, key: Any, *, after: int = 0, **options: Any) -> Any:
+        return watch(self, key, after=max(0, after - 1), **options)
+
+    with patch.object(Watching, "watch", watch_from_before):
+        yield
+
+
+SABOTAGES: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
+    "nobody is woken": ("end", nobody_is_woken),
+    "lost messages": ("1", lost_messages),
+    "messages that come twice": ("1", partial(altered_commits, with_the_first_message_twice)),
+    "the last comes first": ("4", the_last_comes_first),
+    "actions run twice": ("2", actions_run_twice),
+    "forgotten histories": ("2", partial(altered_commits, without_history)),
+    "empty promises": ("end", empty_promises),
+    "forgotten keys": ("end", forgotten_keys),
+    "stuttering streams": ("3", stuttering_streams),
+    "lost events": ("3", partial(altered_commits, without_an_event)),
+}
+"""By name: the invariant that does not hold any more, and how to break it."""

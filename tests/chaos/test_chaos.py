@@ -1,0 +1,109 @@
+"""A short run of chaos on every store, and proof that it notices when an invariant does not hold.
+
+MAIL_CHAOS_ROUNDS=50 pytest tests/chaos     more rounds on each store
+MAIL_CHAOS_SEED=7                           from another seed
+python -m chaos --help                      as long as you like
+"""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from chaos_sabotage import SABOTAGES
+from support.engines import has_ministack
+from support.postgres import has_postgres
+
+from chaos import people, rounds
+from chaos.people import ERRANDS
+from chaos.rounds import Outcome, Plan, play
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = int(os.environ.get("MAIL_CHAOS_ROUNDS", "1"))
+SEED = int(os.environ.get("MAIL_CHAOS_SEED", "1"))
+ANY_SEED = random.SystemRandom().randrange(10**6)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def must_be_well(plan: Plan) -> Outcome:
+    outcome = play(plan)
+    assert not outcome.violations, outcome.report
+    assert sum(outcome.statuses.values()) >= plan.tasks, outcome.statuses
+    return outcome
+
+
+@pytest.mark.parametrize("seed", [*range(SEED, SEED + 3 * ROUNDS), pytest.param(ANY_SEED, id="any")])
+def test_on_sqlite(seed: int) -> None:
+    outcome = must_be_well(Plan("sqlite", seed, tasks=20))
+    assert outcome.deaths
+    assert {"delay", "duplicate", "throttle", "skew"} <= outcome.met.keys()
+    assert {"completed", "failed"} <= outcome.statuses.keys()
+
+
+@pytest.mark.skipif(not has_postgres(), reason="no PostgreSQL: python3 scripts/dev.py postgres")
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_on_postgres(round_: int) -> None:
+    assert must_be_well(Plan("postgres", SEED + round_, tasks=6)).met
+
+
+@pytest.mark.skipif(not has_ministack(), reason="no ministack: python3 scripts/dev.py tools ministack")
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_on_dynamodb(round_: int) -> None:
+    assert must_be_well(Plan("dynamodb", SEED + round_, tasks=5)).met
+
+
+def test_without_faults_nothing_goes_wrong() -> None:
+    outcome = must_be_well(Plan("sqlite", SEED, tasks=len(ERRANDS), faults=()))
+    assert not outcome.met
+    assert not outcome.deaths
+
+
+def test_few_tasks_are_of_all_kinds() -> None:
+    assert sorted(Plan("sqlite", SEED, tasks=len(ERRANDS)).kinds()) == sorted(ERRANDS)
+
+
+def test_a_round_on_sqlite_is_the_same_each_time() -> None:
+    """In this process, after others; and in one that hashes otherwise."""
+    first, again = (play(Plan("sqlite", 11, tasks=14)) for _ in range(2))
+    assert first.deaths
+    assert (first.trace, first.deaths, first.met) == (again.trace, again.deaths, again.met)
+    code = (
+        "import sys; sys.path[:0] = ['.', 'tests']\nfrom chaos.rounds import Plan, play\n"
+        "print('\\n'.join(play(Plan('sqlite', 11, tasks=14)).trace))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert elsewhere.stdout.splitlines() == "\n".join(first.trace).splitlines()
+
+
+def test_another_seed_is_another_round() -> None:
+    one, other = (play(Plan("sqlite", seed, tasks=5)) for seed in (1, 2))
+    assert one.trace != other.trace
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_chaos_finds_bugs(name: str) -> None:
+    invariant, sabotage = SABOTAGES[name]
+    with sabotage(), patch.object(people, "PATIENCE", 300.0), patch.object(rounds, "REST_SECONDS", 60.0):
+        outcome = play(Plan("sqlite", SEED, tasks=len(ERRANDS)))
+    broken = {violation.invariant for violation in outcome.violations}
+    assert invariant in broken, outcome.report
+
+
+def test_the_command_says_how_to_see_it_again() -> None:
+    plan = Plan("sqlite", 5, tasks=3, faults=("kill", "skew"))
+    outcome = play(plan)
+    assert plan.command in outcome.report
+    done = subprocess.run(
+        [sys.executable, *plan.command.split()[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("seed 5; faults: kill, skew\n")
+    assert "1 rounds in" in done.stdout
+    assert "from seed 5: all is well" in done.stdout
