@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from mail.core.admission import HOP_LIMIT
 from mail.core.agents import SwarmCore
 from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.runtime import HOP_LIMIT
 from mail.errors import MAILError, PeerRefused
 from support.rig import Rig
 

@@ -9,10 +9,10 @@ from support.federation import Swallow
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
+from mail.core.admission import Received
 from mail.core.events import EventKind
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.message import MAILMessage
-from mail.core.runtime import Received
 from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
 

@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.types import StatelessLifespan
 
 from mail import PROTOCOL_VERSION
+from mail.http.dead_letters_schemas import PostDeadLetters
 from mail.http.docs import DESCRIPTION, TAGS
 from mail.http.errors import install_error_handlers
 from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
@@ -16,7 +17,6 @@ from mail.http.schemas import (
     GetTask,
     GivenWebhook,
     PostCancel,
-    PostDeadLetters,
     PostFork,
     PostHealth,
     PostMessage,

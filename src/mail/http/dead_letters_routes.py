@@ -22,9 +22,9 @@ from mail.core.tasks import TaskKey
 from mail.errors import BadRequest, Forbidden, TaskNotFound
 from mail.http.access import AdminOrUser
 from mail.http.body import JSON, JSONBody
+from mail.http.dead_letters_schemas import DeadLetters, Discarded, PostDeadLetters, RedrivenLetters
 from mail.http.docs import PAGE_HEADERS, PROTECTED, problems
 from mail.http.records import page_headers
-from mail.http.schemas import DeadLetters, Discarded, PostDeadLetters, RedrivenLetters
 from mail.http.service import service_of
 from mail.utils.callers import Caller
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
-from mail.core.runtime import Forked
+from mail.core.admission import Forked
 from mail.http.access import AdminOrUser
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import PROTECTED, problems

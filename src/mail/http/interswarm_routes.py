@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from mail.core.runtime import Received
+from mail.core.admission import Received
 from mail.http.access import AdminOrUser, Agent
 from mail.http.body import JSON, JSONBody
 from mail.http.docs import EVENT_STREAM, PROTECTED, problems
