@@ -101,7 +101,8 @@ async def test_it_can_be_resumed_and_no_action_is_repeated(server: HTTPServer, g
     answer = await server.ask(body="go on", task_id="t")
     assert answer["response"].startswith("after the gate: ")
     record = await server.task("t")
-    assert (record["status"], record["generation"]) == ("completed", 2)
+    assert (record["status"], record["generation"]) == ("completed", 3)  # what had waited was answered before
+    assert record["task_message_queue"] == []
     assert record["cancellation"]["by"] == "user:ann@example"
 
 

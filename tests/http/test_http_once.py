@@ -9,6 +9,8 @@ from support.agents import Call, View, complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
+from mail.core.once import MAX_REMEMBERED
+
 DAY = 86_400.0
 
 
@@ -134,12 +136,36 @@ async def test_a_task_that_does_not_exist_is_at_no_generation(server: HTTPServer
     refused = await match(server, '"1"', task_id="t")
     assert (refused.status_code, refused.json()["detail"]) == (
         412,
-        "task 't' does not exist, not at 1; look at it again",
+        "there is no task 't' yet; leave out If-Match to begin it",
     )
+    assert (await match(server, "*", task_id="t")).status_code == 412
 
 
-@pytest.mark.parametrize("etag", ["1", '"0"', 'W/"1"', '"x"', '"1", "2"', ""])
+async def test_a_fork_has_an_etag_of_its_own(server: HTTPServer) -> None:
+    await post(server, task_id="t")
+    headers = server.headers("user")
+    fork = await server.client.post("/task/fork", json={"task_id": "t"}, headers=headers)
+    new = fork.json()["task_id"]
+    shown = await server.client.get("/task", params={"task_id": new}, headers=headers)
+    assert shown.headers["etag"] == '"0"'
+    assert (await match(server, shown.headers["etag"], task_id=new)).status_code == 200
+    assert (await match(server, shown.headers["etag"], task_id=new)).status_code == 412
+
+
+@pytest.mark.parametrize("etag", ["1", '"01"', 'W/"1"', '"x"', '"1", "2"', ""])
 async def test_what_is_no_etag_of_a_task(server: HTTPServer, etag: str) -> None:
     refused = await match(server, etag, task_id="t")
     assert refused.status_code == 400
     assert "If-Match must be the ETag of the task" in refused.json()["detail"]
+
+
+async def test_a_key_that_the_task_may_have_forgotten_is_refused(server: HTTPServer) -> None:
+    """Better than to accept its message once more."""
+    for n in range(MAX_REMEMBERED + 1):
+        assert (await post(server, f"k-{n}", task_id="t", body=f"message {n}")).status_code == 200
+    known = await post(server, f"k-{MAX_REMEMBERED}", task_id="t", body=f"message {MAX_REMEMBERED}")
+    assert known.status_code == 200
+    refused = await post(server, "k-0", task_id="t", body="message 0")
+    assert refused.status_code == 422
+    assert "64 other keys were used in this task" in refused.json()["detail"]
+    assert (await server.task("t"))["generation"] == MAX_REMEMBERED + 1

@@ -9,7 +9,7 @@ from support.rig import Outcome, Rig
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
-from mail.core.limits import NO_BUDGET, Budget
+from mail.core.limits import LAST_TURN_SECONDS, NO_BUDGET, Budget, Limits
 from mail.core.tasks import TaskStatus
 from mail.core.usage import Usage, report_usage
 from mail.errors import Subject
@@ -78,7 +78,16 @@ async def test_wall_time() -> None:
     async with Rig(build_swarm({"supervisor": endless}, actions={"tick": sleep}), stamp=stamp) as rig:
         outcome = await rig.ask(budget=Budget(seconds=25))
         assert outcome.answer == "This task has used up its budget of 25 seconds"
-        assert outcome.task.limits.deadline is not None
+        assert outcome.task.limits.deadline is None
+        assert outcome.task.limits.ends_at == (outcome.task.limits.finish_by or 0) + LAST_TURN_SECONDS
+
+
+def test_a_deadline_that_is_named_and_the_end_of_a_budget_hold_together() -> None:
+    limits = Limits(steps=1, turns=20, deadline=9e9).within(Budget(seconds=60), 0.0)
+    assert limits.ends_at == 60 + LAST_TURN_SECONDS
+    assert limits.within(Budget(seconds=36_000), 0.0).ends_at == 36_000 + LAST_TURN_SECONDS
+    assert limits.model_copy(update={"deadline": 10.0}).ends_at == 10.0
+    assert limits.within(NO_BUDGET, 0.0).ends_at == 9e9
 
 
 async def test_the_callers_ceiling_holds_whatever_is_asked_for() -> None:
@@ -92,7 +101,8 @@ async def test_a_new_generation_has_a_budget_of_its_own() -> None:
         first = await rig.ask(budget=Budget(tokens=200), task_id="t")
         second = await rig.ask(budget=Budget(tokens=300), task_id="t")
     assert (first.task.spent.tokens, second.task.spent.tokens) == (400, 500)
-    assert second.task.usage["supervisor"].tokens == 900
+    assert second.task.usage["supervisor"].tokens == 400 + 2 * 500  # it goes on once for what it never reads
+    assert second.task.generation == 3
 
 
 async def test_what_other_agents_spend_counts_too() -> None:

@@ -8,6 +8,7 @@ from support.agents import View, acknowledge, broadcast, call, complete, request
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
+from mail.core.address import Principal
 from mail.core.events import EventKind
 from mail.core.message import MAILMessage
 from mail.core.ports import Token
@@ -175,6 +176,18 @@ class TestAnswersThatComeTooEarly:
             second = await self.rig.submit("two", task_id="t", **fields)
             self.go.set()
             return [await self.rig.outcome(first), await self.rig.outcome(second)]
+
+    async def test_what_waited_in_a_stopped_task_does_not_take_the_answer(self) -> None:
+        """The message that resumes it is read after what waits, and gets an answer of its own."""
+        async with Rig(build_swarm({"supervisor": lambda view: [complete(f"to {view.mail.body}")]})) as rig:
+            await rig.workers.stop()
+            cancelled = await rig.submit("wrong", task_id="t")
+            await rig.runtime.cancel(Principal.parse(cancelled.key.instance), "t")
+            right = await rig.submit("right", task_id="t")
+            rig.workers = type(rig.workers)(rig.runtime, rig.queue)
+            await rig.workers.start()
+            assert (await rig.outcome(right)).answer == "to right"
+            assert await rig.store.read_inbox(right.key) == []
 
     async def test_the_next_answer_is_its_own(self) -> None:
         slow = self.Slow()

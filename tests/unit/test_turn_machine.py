@@ -140,6 +140,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.delivered: set[tuple[str, int]] = set()
         self.leased: dict[str, Turn] = {}
         self.unread: set[tuple[str, int]] = set()
+        self.unheard = False
         self.responses: dict[int, MAILMessage] = {}
         self.events: list[Any] = []
         self.asked: dict[str, Counter[str]] = {name: Counter() for name in SWARM.agents}
@@ -308,12 +309,17 @@ class TaskMachine(RuleBasedStateMachine):
     def check_questions(self, before: Task | None, change: TaskChange) -> None:
         """Whoever has written gets an answer that was given after their message was read."""
         if change.consumed is not None:
-            self.unread.discard((change.consumed.mailbox, change.consumed.seq))
+            place = (change.consumed.mailbox, change.consumed.seq)
+            self.unheard = self.unheard and place not in self.unread
+            self.unread.discard(place)
         if change.response is not None and change.task.status is not TaskStatus.PAUSED:
             end = change.events[-1]
-            first = min((seq for _, seq in self.unread), default=end.seq)
+            first = end.seq if self.unheard else min((seq for _, seq in self.unread), default=end.seq)
             assert all(end.answers(seq) == (seq < first) for seq in range(1, end.seq))
-        if change.turn is None and before is not None and before.is_running and change.deliveries:
+        if before is not None and change.task.generation != before.generation:
+            self.unheard = change.response is not None
+        others = before is not None and (before.is_running or before.pending)
+        if change.turn is None and others and change.deliveries:
             (entry,) = change.deliveries[:1]
             if entry.message.msg_type != "broadcast":
                 self.unread.add((entry.mailbox, entry.seq))

@@ -140,3 +140,42 @@ async def test_a_turn_that_is_discarded_counts() -> None:
             task = await rig.store.load(task.key) or task
     assert task.models == {"a": ONE}
     assert task.usage == {"supervisor": ONE}
+
+
+async def test_a_turn_that_is_discarded_and_taken_up_again_is_counted_once() -> None:
+    """Both times that it is cancelled, and in the end."""
+    gate = asyncio.Event()
+    holds = iter([60, 60, 0])
+
+    async def hold(_arguments: dict[str, Any]) -> str:
+        report_usage(ONE, "of-the-action")
+        gate.set()
+        await asyncio.sleep(next(holds))
+        return "held"
+
+    def supervise(view: View) -> Sequence[Call]:
+        report_usage(ONE, "of-the-agent")
+        return [complete()] if view.mail.subject != "hello" else [call("hold")]
+
+    swarm = build_swarm({"supervisor": supervise}, actions={"hold": hold})
+    swarm = replace(swarm, actions={"hold": replace(swarm.actions["hold"], idempotent=True)})
+    async with Rig(swarm) as rig:
+        submitted = await rig.submit(subject="hello", task_id="t")
+        for n in (1, 2):
+            await gate.wait()
+            gate.clear()
+            task = await rig.runtime.cancel(rig.user, "t", "")
+            while await rig.store.read_leases(task.key, now=rig.stamp.now().timestamp()):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            task = await rig.store.load(task.key) or task
+            assert {name: usage.calls for name, usage in task.models.items()} == {
+                "of-the-agent": 1,
+                "of-the-action": n,
+            }
+            submitted = await rig.submit("go on", task_id="t")
+        await rig.outcome(submitted)
+        ended = await rig.store.load(task.key)
+    assert ended is not None
+    assert ended.models["of-the-action"].calls == 3
+    assert ended.prepaid == {}
+    assert sum(ended.models.values(), NO_USAGE) == in_all(ended)

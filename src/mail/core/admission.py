@@ -19,8 +19,9 @@ from mail.core.hooks import Webhook
 from mail.core.inbound import begin, may_reach, places, receive, runner_of
 from mail.core.intake import Submission, admit
 from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.limits import NO_BUDGET, Budget
 from mail.core.observing import Observers, is_remarkable
-from mail.core.once import REMEMBERED_SECONDS, Once, Remembered, find, remember
+from mail.core.once import Once, Remembered, find, remember
 from mail.core.peers import Peers
 from mail.core.ports import Token, TurnQueue, wake_ups
 from mail.core.quotas import Quotas
@@ -201,7 +202,13 @@ class Admission(Watching):
         return still_running(task, await self.store.read_leases(task.key, now=self._now()))
 
     async def fork(
-        self, caller: Principal, task_id: str, *, at: int | None = None, run: bool = False
+        self,
+        caller: Principal,
+        task_id: str,
+        *,
+        at: int | None = None,
+        run: bool = False,
+        ceiling: Budget = NO_BUDGET,
     ) -> Forked:
         """Make a new task of the caller's out of a moment of another one (`mail.core.forking`), by default its last.
 
@@ -217,7 +224,7 @@ class Admission(Watching):
             if agent in self.swarm.agents
         }
         new_id = self.stamp.new_id()
-        change = fork(snapshot, histories, self.swarm, caller, new_id, self.stamp, run=run)
+        change = fork(snapshot, histories, self.swarm, caller, new_id, self.stamp, run=run, ceiling=ceiling)
         change = self._traced(change)
         await self._enter(None, change)
         return Forked(change.task, snapshot.task.seq)
@@ -282,16 +289,10 @@ class Admission(Watching):
 
     def _remembering(self, change: TaskChange, once: Once, submitted: Submitted) -> TaskChange:
         """The change, of which the task remembers that it was made for this submission."""
-        now = self._now()
         new = Remembered(
-            key=once.key,
-            digest=once.digest,
-            until=now + REMEMBERED_SECONDS,
-            generation=submitted.generation,
-            after=submitted.after,
-            seq=submitted.seq,
+            **once.model_dump(), generation=submitted.generation, after=submitted.after, seq=submitted.seq
         )
-        remembered = remember(change.task.submitted, new, now)
+        remembered = remember(change.task.submitted, new, self._now())
         return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
 
     def _tell(self, change: TaskChange) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from mail.core.address import Principal, create_system_address
 from mail.core.agents import SwarmCore
-from mail.core.change import Lease, TaskChange, Turn
+from mail.core.change import Claim, Lease, TaskChange, Turn
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.peers import goes_out
 from mail.core.record import Record
 from mail.core.stamp import Stamp
-from mail.core.tasks import Cancellation, Task, TaskStatus, Transition
+from mail.core.tasks import Cancellation, Checkpoint, Prepaid, Task, TaskStatus, Transition
 from mail.core.usage import Usage
 from mail.errors import NotCancellable, Subject
 
@@ -67,19 +67,32 @@ def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:
     )
 
 
-def is_discarded(task: Task, turn: Turn) -> bool:
+def is_discarded(task: Task, turn: Claim) -> bool:
     """Whether the task has been cancelled since the turn began."""
     return task.cancellation is not None and turn.task.seq <= task.cancellation.seq
 
 
 def discard(
-    task: Task, swarm: SwarmCore, turn: Turn, usage: Usage, models: Mapping[str, Usage], stamp: Stamp
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    usage: Usage,
+    models: Mapping[str, Usage],
+    stamp: Stamp,
+    kept: Checkpoint | None = None,
 ) -> TaskChange:
-    """End a turn of a task that has been cancelled; its message stays, for when the task is resumed."""
+    """End a turn of a task that has been cancelled; its message stays, for when the task is resumed.
+
+    `kept` is the checkpoint from which the turn will go on then; what that says was paid is not charged again.
+    """
     draft = Draft(task, swarm, stamp)
     draft.end_turn(turn, consume=False)
+    usage, models = task.owes(turn.mailbox, turn.entry.seq, usage, models)
     if usage:
         draft.updates |= task.charged(turn.mailbox, usage, models)
+    if kept is not None and kept.usage:
+        paid = Prepaid(seq=turn.entry.seq, usage=kept.usage, models=kept.models)
+        draft.updates["prepaid"] = {**task.prepaid, turn.mailbox: paid}
     extra = {"usage": usage.model_dump()} if usage else {}
     draft.emit(
         EventKind.TURN_DISCARDED,

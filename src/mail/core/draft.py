@@ -111,11 +111,14 @@ class Draft:
                 self._count(entry, -1)
             if self.before.questions:
                 read = {(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.along)}
-                self.updates["questions"] = tuple(
+                left = tuple(
                     question
                     for question in self.before.questions
                     if (question.mailbox, question.seq) not in read
                 )
+                self.updates["questions"] = left
+                if len(left) < len(self.before.questions):
+                    self.updates["unheard"] = False
 
     def give_back(self, claim: Claim) -> None:
         """This commit ends a claim that consumes no message."""
@@ -393,15 +396,16 @@ class Draft:
         )
 
     def _unread(self) -> tuple[Question, ...]:
+        """The questions for which the task goes on; none where it has done so once, and has not read any."""
         questions: tuple[Question, ...] = self.updates.get("questions", self.before.questions)
-        return questions
+        return () if self.updates.get("unheard", self.before.unheard) else questions
 
     def _go_on(self) -> None:
         """Somebody has written to the task who has not been read: begin the generation that answers them."""
         self.move(Transition.RESUME)
-        self.updates |= self.before.next_generation()
+        self.updates |= self.before.next_generation() | {"unheard": True}
         if self.before.is_overdue(self.stamp.now().timestamp()):
-            self.updates["limits"] = self.before.limits.model_copy(update={"deadline": None})
+            self.updates["limits"] = self.before.limits.without_time()
 
     def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
         self._append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)

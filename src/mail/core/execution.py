@@ -59,7 +59,7 @@ class Execution(TurnWork):
         self._agent_seconds = 0.0
         self._at_work: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
-        earlier = turn.checkpoint
+        self._kept = earlier = turn.checkpoint
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
 
     def interrupt(self) -> None:
@@ -120,7 +120,7 @@ class Execution(TurnWork):
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         mail = await self._mail_for(output)
         return await self._commit(
-            lambda task: settle(task, self._swarm, self.turn, output, self._stamp, mail)
+            lambda task: settle(task, self._swarm, self.turn, output, self._stamp, mail, self._kept)
         )
 
     async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
@@ -217,12 +217,16 @@ class Execution(TurnWork):
             else:
                 started = Receipt(state=Receipt.State.STARTED)
                 checkpoint = checkpoint.with_receipt(index, started, self._meter)
-                await self._store.save_checkpoint(self.turn, checkpoint)
+                await self._keep(checkpoint)
                 receipt = await self._run_action(action, call)
             checkpoint = checkpoint.with_receipt(index, receipt, self._meter)
         if unfinished:
-            await self._store.save_checkpoint(self.turn, checkpoint)
+            await self._keep(checkpoint)
         return checkpoint
+
+    async def _keep(self, checkpoint: Checkpoint) -> None:
+        await self._store.save_checkpoint(self.turn, checkpoint)
+        self._kept = checkpoint
 
     async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
         CURRENT_CALL.set(call.tool_call_id)

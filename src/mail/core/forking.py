@@ -14,6 +14,7 @@ from mail.core.agents import History, SwarmCore
 from mail.core.change import InboxEntry, Snapshot, TaskChange
 from mail.core.draft import Draft
 from mail.core.events import EventKind
+from mail.core.limits import NO_BUDGET, Budget
 from mail.core.message import MAILMessage
 from mail.core.peers import peer_of
 from mail.core.stall import prevent_stall
@@ -31,10 +32,11 @@ def fork(
     stamp: Stamp,
     *,
     run: bool = False,
+    ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
     """Make a task of the caller's that goes on from a moment; `histories` are those of its agents then.
 
-    With `run` it goes on at once. Raises BadRequest where the moment was not one of a running task, and BadToolbox where
+    With `run` it goes on at once, within the caller's `ceiling`. Raises BadRequest where the moment was not one of a running task, and BadToolbox where
     the tools that its caller has lent don't fit to those of the swarm.
     """
     task = snapshot.task
@@ -45,7 +47,11 @@ def fork(
         )
     if task.toolbox is not None:
         task.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
-    return _Fork(snapshot, swarm, _begin(task, swarm, caller, task_id, stamp, run=run), stamp).seal(histories)
+    new = _begin(task, swarm, caller, task_id, stamp, run=run)
+    if run:
+        budget = new.limits.budget.tightened(ceiling)
+        new = new.model_copy(update={"limits": new.limits.within(budget, stamp.now().timestamp())})
+    return _Fork(snapshot, swarm, new, stamp).seal(histories)
 
 
 def _could_run(task: Task) -> bool:
@@ -57,10 +63,9 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, stamp:
     """The new task, before anything happens in it. One that stands still has begun no generation yet."""
     owner, now = str(caller), stamp.now()
     waits = task.breakpoint if task.breakpoint and task.breakpoint.agent in swarm.agents else None
-    limits = task.limits.model_copy(update={"deadline": None, "finish_by": None})
     cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
     if run:
-        status, limits = TaskStatus.RUNNING, limits.within(limits.budget, now.timestamp())
+        status = TaskStatus.RUNNING
     else:
         status = TaskStatus.PAUSED if task.is_running else task.status
     return Task(
@@ -73,7 +78,7 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, stamp:
         title=task.title,
         started=now.isoformat(),
         generation=1 if run else 0,
-        limits=limits,
+        limits=task.limits.without_time(),
         faults={agent: count for agent, count in task.faults.items() if agent in swarm.agents},
         breakpoint=waits,
         toolbox=task.toolbox,

@@ -29,7 +29,7 @@ from mail.core.letters import write_letter
 from mail.core.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.message import MAILMessage, TaskId, parse_agent_address
 from mail.core.once import Once
-from mail.core.peers import peer_mailbox
+from mail.core.peers import goes_out, peer_mailbox
 from mail.core.record import Record
 from mail.core.stamp import Stamp
 from mail.core.tasks import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
@@ -70,7 +70,7 @@ class Submission(Record):
         targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
         routing_info: what goes with the message to those.
         continues: the generation whose answer this goes on from; None where it may come at any time.
-        expects: the generation that the task has to be in; None for any.
+        expects: the generation that the task has to be in, or `*`: there has to be one; None where it may be new.
         once: by what the submission is known when it is sent again.
         toolbox: tools that the caller lends to the generation that this begins.
         notes: what the caller wants to be told again of that generation.
@@ -93,7 +93,7 @@ class Submission(Record):
     targets: tuple[str, ...] = ()
     routing_info: dict[str, Any] | None = None
     continues: int | None = None
-    expects: int | None = None
+    expects: int | Literal["*"] | None = None
     once: Once | None = None
     toolbox: Toolbox | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
@@ -121,11 +121,8 @@ def admit(
     resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     if not submission.body and submission.message is None and not resumes_breakpoint:
         raise BadRequest("body must not be empty")
-    if submission.expects is not None and (task is None or task.generation != submission.expects):
-        found = "does not exist" if task is None else f"is at generation {task.generation}"
-        raise PreconditionFailed(
-            f"task {submission.task_id!r} {found}, not at {submission.expects}; look at it again"
-        )
+    if submission.expects is not None:
+        _check_generation(task, submission, submission.expects)
     if submission.toolbox is not None:
         submission.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
     if task is None:
@@ -149,9 +146,21 @@ def admit(
                 raise BadRequest(
                     f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
                 )
-            _join_running(draft, submission)
+            draft.updates["limits"] = _adjusted_limits(task.limits, submission, stamp)
         _deliver(draft, caller, submission)
+        _question(draft, submission)
     return draft.seal()
+
+
+def _check_generation(task: Task | None, submission: Submission, expected: int | Literal["*"]) -> None:
+    if task is None:
+        raise PreconditionFailed(
+            f"there is no task {submission.task_id!r} yet; leave out If-Match to begin it"
+        )
+    if expected not in ("*", task.generation):
+        raise PreconditionFailed(
+            f"task {task.task_id!r} is at generation {task.generation}, not at {expected}; look at it again"
+        )
 
 
 def check_continues(task: Task, generation: int) -> None:
@@ -195,20 +204,19 @@ def go_on(draft: Draft) -> None:
     draft.move(Transition.RESUME)
     draft.updates |= {
         **draft.before.next_generation(),
-        "limits": draft.before.limits.model_copy(update={"deadline": None}),
+        "limits": draft.before.limits.without_time(),
     }
 
 
-def _join_running(draft: Draft, submission: Submission) -> None:
-    """More mail for a running task: whoever sent it is to get an answer that was given after it was read."""
-    task = draft.before
-    draft.updates["limits"] = _adjusted_limits(task.limits, submission, draft.stamp)
-    given = submission.message
-    if submission.targets or (given is not None and given.sender.address_type == "agent"):
+def _question(draft: Draft, submission: Submission) -> None:
+    """Agents have other mail to read: whoever sent this is to get an answer that was given after it was read."""
+    task, given = draft.before, submission.message
+    is_alone = not task.is_running and all(map(goes_out, task.pending))
+    if is_alone or submission.targets or (given is not None and given.sender.address_type == "agent"):
         return
     if (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
-        draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=task.seq + 1))
+        draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=draft.last_seq))
 
 
 def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp) -> TaskChange:

@@ -80,7 +80,7 @@ class Limits(Record):
     Attributes:
         steps: messages that agents may process, those of the system aside (SPEC, section 5).
         turns: turns of any kind.
-        deadline: seconds since the epoch at which the task ends with an error, if any.
+        deadline: seconds since the epoch at which whoever asked wants it to end with an error, if any.
         budget: what it may use up.
         finish_by: seconds since the epoch from when on its supervisor has to finish it, by that budget.
     """
@@ -93,9 +93,15 @@ class Limits(Record):
 
     def within(self, budget: Budget, now: float) -> "Limits":
         """The limits with a budget, which begins to count now."""
-        if budget.seconds is None:
-            return self.model_copy(update={"budget": budget, "finish_by": None})
-        finish_by = now + budget.seconds
-        last = finish_by + LAST_TURN_SECONDS
-        deadline = last if self.deadline is None else min(last, self.deadline)
-        return self.model_copy(update={"budget": budget, "finish_by": finish_by, "deadline": deadline})
+        finish_by = None if budget.seconds is None else now + budget.seconds
+        return self.model_copy(update={"budget": budget, "finish_by": finish_by})
+
+    @property
+    def ends_at(self) -> float | None:
+        """Seconds since the epoch at which the task ends with an error: at its deadline, or soon after `finish_by`."""
+        last = None if self.finish_by is None else self.finish_by + LAST_TURN_SECONDS
+        return min((each for each in (self.deadline, last) if each is not None), default=None)
+
+    def without_time(self) -> "Limits":
+        """The same, with neither a deadline nor a time to finish by."""
+        return self.model_copy(update={"deadline": None, "finish_by": None})

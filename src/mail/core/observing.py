@@ -34,14 +34,17 @@ def is_beginning(change: TaskChange) -> bool:
 
 def is_remarkable(change: TaskChange) -> bool:
     """Whether observers are told of it."""
-    return change.ended is not None or is_beginning(change) or bool(change.buried)
+    return ended_as(change) is not None or is_beginning(change) or bool(change.buried)
 
 
 def ended_as(change: TaskChange) -> TaskStatus | None:
     """How a generation has ended with this change; None where none has.
 
-    The task itself may be running again: for somebody who has written meanwhile.
+    The task itself may be running again: for somebody who has written meanwhile. One that was paused, and so has ended
+    its generation, ends once more when it is cancelled.
     """
+    if any(event.kind is EventKind.TASK_CANCELLED for event in change.events):
+        return TaskStatus.CANCELLED
     if change.ended is None:
         return None
     if change.task.status is not TaskStatus.RUNNING:

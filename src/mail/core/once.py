@@ -16,31 +16,39 @@ class Once(Record):
     Attributes:
         key: the caller's own, which names one submission.
         digest: of all that was asked for; another digest under the same key is another request.
+        until: when the key is forgotten, in seconds since the epoch: a day after it was used first.
     """
 
     key: str
     digest: str
+    until: float
 
 
 class Remembered(Once):
     """A submission that was accepted under a key.
 
     Attributes:
-        until: when it is forgotten, in seconds since the epoch.
         generation, after, seq: what became of it, as in `mail.core.watching.Submitted`.
     """
 
-    until: float
     generation: int
     after: int
     seq: int
 
 
 def find(remembered: tuple[Remembered, ...], once: Once, now: float) -> Remembered | None:
-    """The earlier submission under the same key, if there was one. Raises IdempotencyConflict if it was another."""
+    """The earlier submission under the same key, if there was one.
+
+    Raises IdempotencyConflict if it was another, or if the key is so old that the task may have forgotten it.
+    """
     earlier = next((each for each in remembered if each.key == once.key and each.until > now), None)
     if earlier is not None:
         check(earlier.digest, once)
+    elif len(remembered) >= MAX_REMEMBERED and once.until < remembered[0].until:
+        raise IdempotencyConflict(
+            f"{MAX_REMEMBERED} other keys were used in this task since Idempotency-Key {once.key!r} was: whether its "
+            "message was accepted, only the task can tell; take a new key to send it again"
+        )
     return earlier
 
 

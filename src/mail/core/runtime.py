@@ -20,6 +20,7 @@ from mail.core.actions import ActionCore
 from mail.core.address import Principal
 from mail.core.admission import HOP_LIMIT, Admission
 from mail.core.agents import SwarmCore
+from mail.core.cancelling import is_discarded
 from mail.core.change import Claim, Lease, TaskChange, Turn
 from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.delivery import Delivery
@@ -109,7 +110,8 @@ class Runtime(Admission):
         """Cancel a task; agents that take a turn of it here are waited for no longer."""
         task = await super().cancel(caller, task_id, reason)
         for work in self._at_work.get(task.key, ()):
-            work.interrupt()
+            if is_discarded(task, work.turn):
+                work.interrupt()
         return task
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:

@@ -183,6 +183,17 @@ class Cancellation(Record):
     seq: int
 
 
+class Prepaid(Record):
+    """What models were paid for a turn that was discarded, as far as its checkpoint says so, too.
+
+    Whoever takes the turn up again goes on from the checkpoint, and from its sums. `seq` is that of its message.
+    """
+
+    seq: int
+    usage: Usage
+    models: dict[str, Usage]
+
+
 class Receipt(Record):
     """How far one action of a turn has come; the store holds it before the action starts and after it ends."""
 
@@ -260,6 +271,7 @@ class Task(Record):
         pending: per mailbox, how many messages wait in each tier.
         histories: per agent, how many history records it has.
         questions: what people have sent meanwhile; while there is one, an answer begins another generation.
+        unheard: whether this is such a generation, and has not read any of them yet: its end is the end of the task.
         faults: per agent, how many turns in a row were faulty.
         nudges: how often this generation has stalled.
         exhausted: the seq of the notice that a limit is reached, once it is.
@@ -276,6 +288,7 @@ class Task(Record):
         notes: what the caller wants to be told again of it; the engine only keeps them.
         manual: whether agents take turns only when somebody outside says so (`mail.core.manual`).
         cancellation: how it was cancelled, if it ever was.
+        prepaid: per agent, what has been charged already of the turn that it will take up again.
         submitted: what was accepted under a key of its caller's, for as long as the key is remembered.
         traceparent: where its trace begins (`mail.core.tracing`); empty where it has none.
         hooks: the webhooks that are sent its events, by their ids.
@@ -303,6 +316,7 @@ class Task(Record):
     histories: dict[str, int] = Field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
     questions: tuple[Question, ...] = ()
+    unheard: bool = False
     faults: dict[str, int] = Field(default_factory=dict)
     nudges: int = 0
     exhausted: int | None = None
@@ -319,6 +333,7 @@ class Task(Record):
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
     cancellation: Cancellation | None = None
+    prepaid: dict[str, Prepaid] = Field(default_factory=dict)
     submitted: tuple[Remembered, ...] = ()
     traceparent: str = ""
     models: dict[str, Usage] = Field(default_factory=dict)
@@ -339,11 +354,22 @@ class Task(Record):
             "spent": NO_USAGE,
             "exhausted": None,
             "faults": {},
+            "unheard": False,
             "breakpoint": None,
             "answers": (),
             "toolbox": None,
             "notes": {},
         }
+
+    def owes(
+        self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]
+    ) -> tuple[Usage, Mapping[str, Usage]]:
+        """What is to be charged of what models were paid for an agent's turn with the message `seq`."""
+        paid = self.prepaid.get(agent)
+        if paid is None or paid.seq != seq:
+            return usage, models
+        rest = {model: spent - paid.models.get(model, NO_USAGE) for model, spent in models.items()}
+        return usage - paid.usage, {model: spent for model, spent in rest.items() if spent}
 
     def charged(self, agent: str, usage: Usage, models: Mapping[str, Usage]) -> dict[str, Any]:
         """What changes when the models behind an agent are paid so much, in sum and by model."""
@@ -410,10 +436,10 @@ class Task(Record):
     def due(self) -> float | None:
         """When something is to be done if nothing happens before: at its deadline, or when a request lapses."""
         times = [request.due for request in self.requests if request.due is not None]
-        if self.limits.deadline is not None:
-            times.append(self.limits.deadline)
+        if self.limits.ends_at is not None:
+            times.append(self.limits.ends_at)
         return min(times, default=None)
 
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline, if any, has passed at `now` (seconds since the epoch)."""
-        return self.limits.deadline is not None and now >= self.limits.deadline
+        return self.limits.ends_at is not None and now >= self.limits.ends_at

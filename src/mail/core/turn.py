@@ -56,13 +56,14 @@ def settle(
     output: TurnOutput,
     stamp: Stamp,
     mail: Sequence[MAILMessage] = (),
+    kept: Checkpoint | None = None,
 ) -> TaskChange:
     """Decide what a turn does to the task as it is now, however it was when the turn began.
 
-    `mail` is what has been sent in the task, for forms that need it.
+    `mail` is what has been sent in the task, for forms that need it; `kept` the checkpoint that is stored, if any.
     """
     if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, output.models, stamp)
+        return discard(task, swarm, turn, output.usage, output.models, stamp, kept)
     settlement = Settlement(task, swarm, turn, stamp, mail)
     settlement.charge(output.usage, output.models)
     match output:
@@ -176,9 +177,13 @@ class Settlement:
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
+        usage, models = self.task.owes(self.name, self.turn.entry.seq, usage, models)
         if usage:
             self.draft.updates |= self.task.charged(self.name, usage, models)
             self._unannounced = usage
+        if self.name in self.task.prepaid:
+            rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
+            self.draft.updates["prepaid"] = rest
 
     def agent_failed(self, reason: str, attempts: int) -> None:
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")

@@ -39,6 +39,10 @@ class Usage(Record):
         sums = {field: self[field] + other[field] for field in self.keys()}
         return self.model_copy(update={**sums, "cost": round(sums["cost"], 10)})
 
+    def __sub__(self, other: Self) -> Self:
+        rest = {field: self[field] - other[field] for field in self.keys()}
+        return self.model_copy(update={**rest, "cost": round(rest["cost"], 10)})
+
     def __bool__(self) -> bool:
         return self.calls > 0
 

@@ -33,7 +33,8 @@ async def fork_task(request: Request, caller: AdminOrUser, body: Annotated[PostF
     follow_trace(request)
     await service.refresh()
     principal = caller.principal(service.runtime.swarm.name)
-    made = await service.runtime.fork(principal, body.task_id, at=body.at, run=body.run)
+    ceiling = service.ceiling(principal)
+    made = await service.runtime.fork(principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling)
     return JSON(_describe(made, body.task_id), status_code=201)
 
 

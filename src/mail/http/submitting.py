@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Request
 from pydantic import BaseModel
@@ -20,7 +20,7 @@ from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_GENERATION = re.compile(r'"([1-9][0-9]{0,8})"')
+_GENERATION = re.compile(r'"(0|[1-9][0-9]{0,8})"')
 
 IDEMPOTENCY_KEY: dict[str, Any] = {
     "name": "Idempotency-Key",
@@ -36,7 +36,7 @@ IF_MATCH: dict[str, Any] = {
     "required": False,
     "schema": {"type": "string"},
     "description": "The `ETag` of the task, which is its generation: the message is refused where the task has gone "
-    "on since. `*` stands for any, and is as good as none.",
+    "on since. `*` stands for any generation of a task that is there.",
     "example": '"1"',
 }
 PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH]
@@ -61,8 +61,8 @@ async def submit(request: Request, caller: Principal, body: BaseModel, submissio
     service = service_of(request)
     follow_trace(request)
     submission = submission.model_copy(update={"ceiling": service.ceiling(caller)})
-    if (match := request.headers.get("if-match", "*").strip()) != "*":
-        submission = submission.model_copy(update={"expects": _read_generation(match)})
+    if (match := request.headers.get("if-match")) is not None:
+        submission = submission.model_copy(update={"expects": _read_generation(match.strip())})
     if (key := request.headers.get("idempotency-key")) is None:
         return await service.runtime.submit(caller, submission)
     async with _claimed(request, caller, _read_key(key), body, submission) as submission:
@@ -80,11 +80,11 @@ async def _claimed(
     service = service_of(request)
     stamp = service.runtime.stamp
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
-    once = Once(key=key, digest=sha256(content.encode()).hexdigest())
     task_id = submission.task_id or stamp.new_id()
     now = stamp.now().timestamp()
-    record = KeyRecord(once.digest, task_id, now + REMEMBERED_SECONDS)
+    record = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.records.claim_key(str(caller), key, record, now=now)
+    once = Once(key=key, digest=record.digest, until=known.until)
     check(known.digest, once)
     try:
         yield submission.model_copy(update={"once": once, "task_id": known.task_id})
@@ -100,7 +100,9 @@ def _read_key(text: str) -> str:
     return text
 
 
-def _read_generation(text: str) -> int:
+def _read_generation(text: str) -> int | Literal["*"]:
+    if text == "*":
+        return "*"
     found = _GENERATION.fullmatch(text)
     if found is None:
         raise BadRequest(

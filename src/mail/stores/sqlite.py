@@ -148,9 +148,10 @@ class SQLiteStore:
         return MAILMessage.model_validate_json(rows[0][0]) if rows else None
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
-        task = self._get(key).task
-        if task.is_running and task.generation == generation:
-            await self._endings.wait(key, seconds)
+        response = await self.read_response(key, generation)
+        if response is not None:
+            return response
+        await self._endings.wait(key, seconds)
         return await self.read_response(key, generation)
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
