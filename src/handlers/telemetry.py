@@ -20,8 +20,6 @@ from mail.core.usage import add_models
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics
 
-    from mail.core.change import TaskChange
-
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 
 SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
@@ -70,16 +68,6 @@ def make_metrics() -> "Metrics":
     return Metrics(namespace=NAMESPACE, service=SERVICE)
 
 
-class DeadLetterMeter(Observer):
-    """Adds the dead letters that a commit makes, whichever function commits; it loads nothing before there is one."""
-
-    def task_changed(self, change: "TaskChange") -> None:
-        if change.buried:
-            metrics = make_metrics()
-            metrics.add_metric("DeadLetters", "Count", len(change.buried))
-            metrics.flush_metrics()
-
-
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
     """Add what a turn was: its time and its agent's, and how often it had to be settled again; tell what it cost."""
     if report.outcome not in RAN:
@@ -109,7 +97,10 @@ def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> 
 
 
 class TaskMetrics(Observer):
-    """Counts the tasks that begin, and the generations of them that end, by how; at once, whichever function it is."""
+    """Counts what commits do to tasks, at once, whichever function commits.
+
+    That is the tasks that begin, the generations of them that end, by how, and the dead letters.
+    """
 
     def task_changed(self, change: TaskChange) -> None:
         if is_beginning(change):
@@ -117,6 +108,8 @@ class TaskMetrics(Observer):
         status = ended_as(change)
         if status is not None:
             _write({"TasksEnded": 1}, status=status.value)
+        if change.buried:
+            _write({"DeadLetters": len(change.buried)})
 
 
 def _write(

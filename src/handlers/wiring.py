@@ -19,8 +19,7 @@ _secrets: set[str] = set()
 def make_system() -> AwsSystem:
     """The system that the environment describes. Raises ConfigurationError."""
     telemetry.set_up()
-    observers = (telemetry.TaskMetrics(), telemetry.DeadLetterMeter())
-    return bootstrap.aws(AwsConfig.from_environ(), observers=observers)
+    return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
 
 
 def load_secrets() -> None:

@@ -115,6 +115,14 @@ class TestPublicAddresses:
             ("64:ff9b::a00:1", False),  # 10.0.0.1 by NAT64
             ("64:ff9b::808:808", True),
             ("2002:a00:1::", False),  # 10.0.0.1 by 6to4
+            ("64:ff9b:1::a00:1", False),  # by NAT64 of the network's own
+            ("2001:0:a00:1::1", False),  # Teredo
+            ("::a00:1", False),  # in the old form
+            ("::ffff:0:a00:1", False),  # by SIIT
+            ("fec0::1", False),
+            ("5f00::1", False),
+            ("3fff::1", False),
+            ("ff0e::1", False),
         ],
     )
     def test_addresses(self, address: str, public: bool) -> None:

@@ -40,6 +40,20 @@ class TestEvents:
         events = await store.read_events(KEY, after=after)
         assert [event.seq for event in events] == list(range(after + 1, 7))
 
+    @pytest.mark.parametrize("after", [0, 1, 3, 8])
+    async def test_so_many_are_read_as_are_asked_for(self, store: Store, make: Maker, after: int) -> None:
+        begun = make.begin(KEY, *(Mail("alpha") for _ in range(3)))
+        await store.commit(begun)
+        task = begun.task
+        for n in (1, 2, 3):
+            change = make.change(task, *(Mail("beta") for _ in range(n)))
+            await store.commit(change)
+            task = change.task
+        everything = await store.read_events(KEY, after=after)
+        assert len(everything) == task.seq - after
+        for limit in range(1, task.seq + 2):
+            assert await store.read_events(KEY, after=after, limit=limit) == everything[:limit]
+
     async def test_they_hold_their_messages_and_extras(self, store: Store, make: Maker) -> None:
         begun = make.begin(KEY)
         await store.commit(begun)

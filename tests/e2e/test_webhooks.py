@@ -10,7 +10,7 @@ from support.webhook_receiver import DROP, WebhookReceiver
 from mail.webhooks import verify
 
 SECRET = "a secret of the environment"
-ENVIRON = {"WEBHOOK_SECRET_E2E": SECRET}
+ENVIRON = {"WEBHOOK_SECRET_E2E": SECRET, "MAIL_WEBHOOKS_ALLOW_PRIVATE": "true"}
 LOCAL = ("--host", "127.0.0.1")
 
 

@@ -63,6 +63,7 @@ class Stage:
             "MAIL_DELIVERY_QUEUE": self.queues.delivery_url,
             "MAIL_RETENTION_DAYS": "90",
             "MAIL_CONFIG_PATH": "mail.toml",
+            "MAIL_WEBHOOKS_ALLOW_PRIVATE": "true",
             "POWERTOOLS_SERVICE_NAME": "mail",
             "POWERTOOLS_METRICS_NAMESPACE": "MAIL",
         }

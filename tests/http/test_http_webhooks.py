@@ -11,6 +11,8 @@ from support.http_server import HTTPServer, eventually
 from support.swarms import build_swarm
 from support.webhook_receiver import DROP, Got, WebhookReceiver
 
+from mail.bootstrap.webhooks import local_webhooks
+from mail.config import ServerConfig
 from mail.core.hooks import DEFAULT_EVENTS
 from mail.errors import InvalidSignature
 from mail.net.tokens import EnvironmentTokens
@@ -333,6 +335,18 @@ async def test_private_addresses_are_refused_unless_allowed(server: HTTPServer, 
     connect(server, allow_private=False)
     answer = await server.client.post("/webhooks", json={"url": url})
     assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("url", ["http://localhost:9000/hook", "http://receiver:9000/hook", *PRIVATE])
+async def test_a_server_calls_no_private_address_by_itself_wherever_it_listens(
+    server: HTTPServer, url: str
+) -> None:
+    """A server on this machine may have a proxy in front of it, and callers from anywhere."""
+    webhooks = local_webhooks(server.records, ServerConfig(host="127.0.0.1"), server.rig.stamp, {})
+    server.rig.runtime.webhooks = webhooks
+    answer = await server.client.post("/webhooks", json={"url": url})
+    assert answer.status_code == 400, answer.text
+    assert "allow_private_addresses" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1"])

@@ -62,7 +62,7 @@ class TestDefaults:
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
-                "webhooks": {"allow_private_addresses": "auto", "retry_seconds": list(RETRY_SECONDS)},
+                "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {
                     "base_url": "",
                     "allow_private_addresses": "auto",

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from support.agents import View, complete, request, respond, wait
 from support.rig import Rig
+from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.address import Principal
+from mail.core.change import TaskChange
 from mail.core.dead_letters import DeadLetter
+from mail.core.draft import Draft
 from mail.core.events import EventKind
+from mail.core.intake import Submission
 from mail.core.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
 from mail.core.quotas import Quotas
 from mail.core.redriving import (
@@ -23,8 +27,12 @@ from mail.core.redriving import (
     redrive_letters,
     sweep,
 )
+from mail.core.runtime import Runtime
 from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
+from mail.queues.local import LocalQueue
+from mail.stores.sqlite import SQLiteStore
+from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
 
 ADMIN = Principal(role="admin", id="root", swarm="example")
 
@@ -133,8 +141,6 @@ class TestBurial:
             outcome = await rig.ask()
         crowded = outcome.task.model_copy(update={"dead": tuple(range(1, DEAD_LETTERS + 1))})
         assert len(crowded.dead) == DEAD_LETTERS
-        from mail.core.draft import Draft
-
         draft = Draft(crowded, rig.swarm, rig.stamp)
         seq = draft.bury("supervisor", "no", 1, message=None, message_seq=1)
         assert draft.seal().task.dead == (*range(2, DEAD_LETTERS + 1), seq)
@@ -288,6 +294,40 @@ class TestDiscarding:
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
         assert events[-1].extra == {"dead_letters": [seq], "by": str(ADMIN)}
         assert any(event.seq == seq for event in events)
+
+    async def test_one_that_comes_meanwhile_stays(self) -> None:
+        """Whoever discards all has seen those that there were."""
+
+        class Overtaken(SQLiteStore):
+            """Another commit comes first once, and buries something."""
+
+            is_overtaken = False
+
+            async def commit(self, change: TaskChange) -> None:
+                if change.events[0].kind is EventKind.DEAD_LETTER_DISCARDED and not self.is_overtaken:
+                    self.is_overtaken = True
+                    await bury(self, "new")
+                await super().commit(change)
+
+        async def bury(store: SQLiteStore, reason: str) -> int:
+            task = await store.load(key)
+            assert task is not None
+            draft = Draft(task, swarm, stamp)
+            seq = draft.bury("supervisor", reason, 1, message=None, message_seq=1)
+            await store.commit(draft.seal())
+            return seq
+
+        swarm, stamp = build_swarm({"supervisor": answer}), FakeStamp()
+        with SQLiteDatabase(IN_MEMORY) as database:
+            store = Overtaken(database)
+            runtime = Runtime(swarm, store, LocalQueue(), stamp)
+            key = (await runtime.submit(ADMIN, Submission(body="hi"))).key
+            old = await bury(store, "old")
+            assert await discard_letters(runtime, ADMIN, key) == [old]
+            task = await store.load(key)
+        assert task is not None
+        assert store.is_overtaken
+        assert task.dead == (old + 1,)
 
 
 class TestListing:

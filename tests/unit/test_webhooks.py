@@ -5,19 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import complete
+from support.agents import Call, View, complete
 from support.stamp import FakeStamp
 from support.swarms import NAME, build_swarm
 
 from mail.core.address import Principal
+from mail.core.change import Hold
 from mail.core.draft import Draft
 from mail.core.events import EventKind
 from mail.core.hooks import Hook, Webhook
 from mail.core.intake import Submission
 from mail.core.peers import hook_mailbox
+from mail.core.redriving import letters_of, redrive_letters
 from mail.core.runtime import Runtime
 from mail.core.tasks import Task, TaskKey
 from mail.core.turn_work import TurnReport
+from mail.core.webhook_delivery import EVENTS_PER_READ
 from mail.core.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
 from mail.errors import BadRequest, ConfigurationError
 from mail.queues.local import LocalQueue
@@ -232,6 +235,107 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
         seqs = [seq for _, seq in receiver.sent]
         assert (seqs.count(1), seqs.count(2)) == (1, 2)
         assert seqs[seqs.index(2, 2) :] == sorted(seqs[seqs.index(2, 2) :])
+
+
+async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tmp_path: Path) -> None:
+    """A send is under way when what was given up before it is redriven, and then fails for good."""
+    stamp, receiver = FakeStamp(), Receiver(Reply(410, "it answered 410"))
+    key = await begin(tmp_path / "db", stamp, receiver)
+    with SQLiteDatabase(tmp_path / "db") as database:
+        store = SQLiteStore(database)
+        engine, _ = runtime(store, receiver, stamp)
+        await engine.run_turn(key, MAILBOX)
+        await engine.submit(ANN, Submission(body="again", task_id="t"))
+        held = await store.claim(key, MAILBOX, engine._lease(60), now=stamp.now().timestamp())
+        assert isinstance(held, Hold)
+        failed = held.task.hooks[EVERY.id].upto
+        await redrive_letters(engine, ANN, key)
+        task = await _load(store, key)
+        assert (task.hooks[EVERY.id].after, task.dead) == (0, ())
+        gone = Batch((), None, failed, Reply(410, "it answered 410"))
+        await store.commit(settle(task, SWARM, held, gone, (1,), stamp))
+        task = await _load(store, key)
+        (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead]
+        upto = task.hooks[EVERY.id].after
+        assert (dead.extra["message_seq"], dead.extra["upto"]) == (1, upto)
+        assert upto >= failed
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -> None:
+    """Its dead letter begins with an event that is a message, which is for an agent and not for the webhook."""
+
+    def supervisor(_view: View) -> Sequence[Call]:
+        if fails:
+            raise RuntimeError("no model")
+        return [complete("done")]
+
+    stamp, receiver = FakeStamp(), Receiver(Reply(410, "it answered 410"))
+    with SQLiteDatabase(tmp_path / "db") as database:
+        store, queue = SQLiteStore(database), LocalQueue(lambda: stamp.now().timestamp())
+        engine = Runtime(build_swarm({"supervisor": supervisor}), store, queue, stamp, webhooks=receiver)
+        key = (await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))).key
+        await work_off(engine, queue)
+        before = await _load(store, key)
+        letters = [listed.letter for listed in await letters_of(store, before)]
+        (letter,) = [letter for letter in letters if letter.mailbox == MAILBOX]
+        assert letter.message_seq == 1
+        (redriven,) = await redrive_letters(engine, ANN, key, letter.seq)
+        assert (redriven.seq, redriven.refusal) == (None, "")
+        await work_off(engine, queue)
+        task = await _load(store, key)
+        assert (task.status, task.generation, task.is_delivering) == (before.status, before.generation, False)
+        assert await store.read_inbox(key) == []
+        assert [seq for _, seq in receiver.sent][:2] == [1, 1]
+
+
+class CountingStore(SQLiteStore):
+    """Counts the events that are read, and how many at once at most."""
+
+    read = most = 0
+
+    async def read_events(self, *arguments: Any, **named: Any) -> Any:
+        events = await super().read_events(*arguments, **named)
+        self.read += len(events)
+        self.most = max(self.most, len(events))
+        return events
+
+
+@pytest.mark.parametrize("webhook", [EVERY, Webhook(url=EVERY.url)])
+async def test_a_long_timeline_is_read_about_once(tmp_path: Path, webhook: Webhook) -> None:
+    stamp, receiver = FakeStamp(), Receiver()
+    with SQLiteDatabase(tmp_path / "db") as database:
+        store = CountingStore(database)
+        engine, queue = runtime(store, receiver, stamp)
+        key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=webhook))).key
+        for n in range(300):
+            await engine.submit(ANN, Submission(body=str(n), task_id="t"))
+        while len(queue.turns):
+            await engine.run_turn(*await queue.take())
+        length = (await _load(store, key)).seq
+        store.read = 0
+        await work_off(engine, queue)
+        assert receiver.sent
+        assert store.most <= EVENTS_PER_READ
+        assert store.read <= 3 * length
+
+
+async def test_what_came_before_is_not_searched_for_what_it_wants(tmp_path: Path) -> None:
+    stamp, receiver = FakeStamp(), Receiver()
+    ends = Webhook(url=EVERY.url)
+    with SQLiteDatabase(tmp_path / "db") as database:
+        store = CountingStore(database)
+        engine, queue = runtime(store, receiver, stamp)
+        key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=ends))).key
+        for n in range(300):
+            await engine.submit(ANN, Submission(body=str(n), task_id="t"))
+        await engine.run_turn(*await queue.take())
+        hook = (await _load(store, key)).hooks[ends.id]
+        assert (hook.after, hook.is_waiting) == (hook.upto - 1, True)
+        store.read = 0
+        await engine.run_turn(key, hook_mailbox(ends.id))
+        assert len(receiver.sent) == 1
+        assert store.read == 1
 
 
 def test_a_task_has_eight_at_most() -> None:

@@ -117,7 +117,6 @@ class ServerSystem(ABC):
     def listens(self, host: str, url: str) -> None:
         """Say where the server listens, and by which URL it is reached; to be called before `start`."""
         peers.listens(self.router, self.config, host, url)
-        webhooks.listens(self.webhooks, self.config, host)
 
     async def start(self) -> None:
         """Take up the tasks that an earlier process left, and work on whatever comes."""

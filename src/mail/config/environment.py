@@ -63,6 +63,7 @@ _VARIABLES: Mapping[str, _Variable] = {
     ),
     "MAIL_TRACES": _Variable("telemetry", "traces", _truth, "true or false"),
     "MAIL_LOG_FORMAT": _Variable("telemetry", "log_format", _one_of("text", "json"), "text or json"),
+    "MAIL_WEBHOOKS_ALLOW_PRIVATE": _Variable("webhooks", "allow_private_addresses", _truth, "true or false"),
 }
 
 

@@ -117,12 +117,12 @@ class WebhooksConfig(Table):
     """`[server.webhooks]`: what callers may have events sent to.
 
     Attributes:
-        allow_private_addresses: whether webhooks may have addresses that are not public, and then be called by http;
-            `auto` for whether this server listens on this machine only.
+        allow_private_addresses: whether webhooks may have addresses that are not public, and then be called by http.
+            Where the server listens doesn't tell who may write to it, as there may be a proxy in front of it.
         retry_seconds: how long a webhook rests after each failure in a row before it is given up.
     """
 
-    allow_private_addresses: bool | Literal["auto"] = "auto"
+    allow_private_addresses: bool = False
     retry_seconds: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = list(RETRY_SECONDS)
 
 

@@ -82,9 +82,14 @@ def read_letters(task: Task, events: Iterable[Event]) -> list[DeadLetter]:
 
 
 def with_messages(letters: Iterable[DeadLetter], events: Iterable[Event]) -> list[DeadLetter]:
-    """The same letters with their messages; `events` hold these."""
+    """The same letters with their messages; `events` hold these. What is for a webhook is events, not their messages."""
     messages = {event.seq: event.message for event in events if event.message is not None}
-    return [replace(letter, message=messages.get(letter.message_seq)) for letter in letters]
+    return [
+        letter
+        if hook_of(letter.mailbox) is not None
+        else replace(letter, message=messages.get(letter.message_seq))
+        for letter in letters
+    ]
 
 
 def _letter(key: TaskKey, event: Event) -> DeadLetter:

@@ -102,10 +102,14 @@ class Hook(Record):
 
 
 def call(hooks: Mapping[str, Hook], events: Sequence[Event]) -> dict[str, Hook]:
-    """The webhooks once these events are committed: those that want one of them have it to send."""
+    """The webhooks once these events are committed: those that want one of them have it to send.
+
+    What nothing waited for is passed over, so that nobody has to read it in search of what is wanted.
+    """
     called = dict(hooks)
     for hook_id, hook in hooks.items():
         wanted = [event.seq for event in events if hook.wants(event)]
         if wanted:
-            called[hook_id] = hook.model_copy(update={"upto": wanted[-1]})
+            after = hook.after if hook.is_waiting else max(hook.after, wanted[0] - 1)
+            called[hook_id] = hook.model_copy(update={"after": after, "upto": wanted[-1]})
     return called

@@ -136,8 +136,8 @@ class Store(Protocol):
         """All mail that waits in the task's mailboxes, in (tier, seq) order."""
         ...
 
-    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
-        """The events with a higher seq than `after`, in order."""
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        """The events with a higher seq than `after`, in order: all of them, or the first `limit`."""
         ...
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:

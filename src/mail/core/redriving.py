@@ -106,14 +106,16 @@ async def discard_letters(
     """Discard the dead letters of a task, or one of them; returns which it were. Raises as `redrive_letters`."""
     CURRENT_TASK.set(key.task_id)
     task = await _load(runtime.store, key)
+    wanted = choose(task, seq)  # not those that come meanwhile, which nobody has seen
     while True:
-        change, gone = discard(task, choose(task, seq), runtime.swarm, caller, runtime.stamp)
+        change, gone = discard(task, wanted, runtime.swarm, caller, runtime.stamp)
         if change is None:
             return gone
         try:
             await runtime.adopt(task, change)
         except VersionConflict as conflict:
             task = conflict.current or await _load(runtime.store, key)
+            choose(task, seq)
             continue
         return gone
 

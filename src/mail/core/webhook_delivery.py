@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from mail.core.agents import SwarmCore
 from mail.core.change import Hold, TaskChange
-from mail.core.events import EventKind
+from mail.core.events import Event, EventKind
 from mail.core.hooks import Hook
 from mail.core.peers import hook_of
 from mail.core.ports import Store
@@ -24,6 +26,9 @@ from mail.core.webhooks import (
 
 REQUEST_SECONDS = 15.0
 """How long a receiver may take for its answer."""
+
+EVENTS_PER_READ = 100
+"""How much of a timeline is read at once, as most of it may be nothing that the webhook wants."""
 
 NO_WEBHOOKS = "this server sends no webhooks"
 
@@ -80,28 +85,42 @@ class WebhookDelivery(TurnWork):
 
     async def _send(self, hook: Hook, seconds: float) -> Batch:
         """Send as much as there is time for; the first event has all of it."""
-        task = self.turn.task
-        events = await self._store.read_events(task.key, after=hook.after)
-        wanted = [event for event in events if hook.wants(event)][:EVENTS_AT_ONCE]
-        if self._webhooks is None or not wanted:
-            reason = NO_WEBHOOKS if wanted else "the events are not kept any more"
-            return Batch((), None, hook.after + 1, Reply(None, reason))
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         sent: list[int] = []
         status: int | None = None
-        for event in wanted:
-            left = min(REQUEST_SECONDS, end - clock())
-            if sent and left < REQUEST_SECONDS:
-                break
-            try:
-                body = body_of(task, event)
-                reply = await self._webhooks.send(hook, event_id(task, event), body, seconds=left)
-            except Exception as error:  # what else goes wrong must not keep the mailbox from resting
-                logger.exception("task %s: webhook %s", task.task_id, hook.shown)
-                reply = Reply(None, f"{type(error).__name__}; the server's log says more")
-            if not reply.is_success:
-                return Batch(tuple(sent), status, event.seq, reply)
-            sent.append(event.seq)
-            status = reply.status
+        async with aclosing(self._wanted(hook)) as wanted:
+            async for event in wanted:
+                left = min(REQUEST_SECONDS, end - clock())
+                if len(sent) == EVENTS_AT_ONCE or (sent and left < REQUEST_SECONDS):
+                    break
+                reply = await self._send_one(hook, event, left)
+                if not reply.is_success:
+                    return Batch(tuple(sent), status, event.seq, reply)
+                sent.append(event.seq)
+                status = reply.status
+        if not sent:
+            return Batch((), None, hook.after + 1, Reply(None, "the events are not kept any more"))
         return Batch(tuple(sent), status)
+
+    async def _wanted(self, hook: Hook) -> AsyncGenerator[Event]:
+        """What waits to be sent, read as far as it is asked for."""
+        after = hook.after
+        while after < hook.upto:
+            events = await self._store.read_events(self.turn.task.key, after=after, limit=EVENTS_PER_READ)
+            if not events:
+                return
+            for event in filter(hook.wants, events):
+                yield event
+            after = events[-1].seq
+
+    async def _send_one(self, hook: Hook, event: Event, seconds: float) -> Reply:
+        task = self.turn.task
+        if self._webhooks is None:
+            return Reply(None, NO_WEBHOOKS)
+        try:
+            body = body_of(task, event)
+            return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
+        except Exception as error:  # what else goes wrong must not keep the mailbox from resting
+            logger.exception("task %s: webhook %s", task.task_id, hook.shown)
+            return Reply(None, f"{type(error).__name__}; the server's log says more")

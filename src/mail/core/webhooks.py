@@ -154,7 +154,8 @@ def settle(
 ) -> TaskChange:
     """End a claim on a webhook's mailbox: log what was sent, and rest or give up where something failed.
 
-    A place that somebody has changed meanwhile (`rewind`) is left where it is: then events are sent again.
+    A place that somebody has changed meanwhile (`rewind`) is left where it is: then events are sent again, or given up
+    from there on.
     """
     hook_id = hook_of(claim.mailbox) or ""
     draft = Draft(task, swarm, stamp)
@@ -170,7 +171,8 @@ def settle(
         place = {} if is_moved else {"after": batch.sent[-1]}
         hook = hook.model_copy(update={"failures": 0, "retry_at": 0.0, **place})
     if batch.failed is not None:
-        hook = _fail(draft, hook_id, hook, batch.failed, batch.reply, attempts, retry_seconds)
+        first = hook.after + 1 if is_moved else batch.failed
+        hook = _fail(draft, hook_id, hook, batch.failed, first, batch.reply, attempts, retry_seconds)
     draft.hooks[hook_id] = hook
     return draft.seal()
 
@@ -180,11 +182,12 @@ def _fail(
     hook_id: str,
     hook: Hook,
     seq: int,
+    first: int,
     reply: Reply,
     attempts: int,
     retry_seconds: Sequence[float],
 ) -> Hook:
-    """The webhook after an event could not be sent: at rest, or past all that waits."""
+    """The webhook after an event could not be sent: at rest, or past all that waits, from the event `first` on."""
     gives_up = reply.status == GONE or attempts > len(retry_seconds)
     rest = None
     if not gives_up:
@@ -204,7 +207,7 @@ def _fail(
         retry_at = draft.stamp.now().timestamp() + rest
         return hook.model_copy(update={"failures": attempts, "retry_at": retry_at})
     mailbox = hook_mailbox(hook_id)
-    draft.bury(mailbox, reply.reason, attempts, message=None, message_seq=seq, upto=hook.upto)
+    draft.bury(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
     return hook.model_copy(update={"after": hook.upto, "failures": 0, "retry_at": 0.0})
 
 

@@ -1,4 +1,4 @@
-"""Who may use a route: `caller: AdminOrUser` in its signature checks that, and documents it."""
+"""Who may use a route: `caller: AdminOrUser` in its signature checks that, and documents it; and whose tasks it is about."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,9 @@ from fastapi import Depends, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
+from mail.core.address import Principal
 from mail.core.ports import CallerRole
+from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
 from mail.utils.auth import identify
 from mail.utils.callers import Caller
@@ -38,3 +40,21 @@ class RoleGate(SecurityBase):
 AdminOrUser = Annotated[Caller, Depends(RoleGate("admin", "user"))]
 Admin = Annotated[Caller, Depends(RoleGate("admin"))]
 Agent = Annotated[Caller, Depends(RoleGate("agent"))]
+
+
+def chosen_instance(caller: Caller, whose: str | None, swarm: str) -> str | None:
+    """Whose tasks a request is about that may name a caller of this swarm; None for everybody's.
+
+    `whose` is `role:id` or `role:id@swarm`, None where the request names nobody: then users mean themselves, and admins
+    everybody. Raises Forbidden for users who name others, and BadRequest for what is no caller of this swarm, whose store
+    may hold the tasks of other swarms as well.
+    """
+    own = str(caller.principal(swarm))
+    if whose is None:
+        return None if caller.role == "admin" else own
+    principal = Principal.parse(whose if "@" in whose else f"{whose}@{swarm}")
+    if caller.role != "admin" and str(principal) != own:
+        raise Forbidden("others' tasks are for the role admin; leave `caller` out for your own")
+    if principal.swarm != swarm:
+        raise BadRequest(f"{whose!r} is a caller of another swarm; this server tells of those of {swarm!r}")
+    return str(principal)

@@ -19,8 +19,8 @@ from mail.core.redriving import (
 )
 from mail.core.runtime import Runtime
 from mail.core.tasks import TaskKey
-from mail.errors import BadRequest, Forbidden, TaskNotFound
-from mail.http.access import AdminOrUser
+from mail.errors import BadRequest, TaskNotFound
+from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.body import JSON, JSONBody
 from mail.http.dead_letters_schemas import DeadLetters, Discarded, PostDeadLetters, RedrivenLetters
 from mail.http.docs import PAGE_HEADERS, PROTECTED, problems
@@ -67,16 +67,17 @@ async def get_dead_letters(
         str | None,
         Query(
             alias="caller",
-            description="Only those of this caller's tasks, such as `user:ann@swarm`. For admins, who get those of the "
-            "whole swarm without it.",
+            description="Only those of this caller's tasks: `role:id`, or `role:id@swarm`. For admins, who get those of "
+            "the whole swarm without it.",
         ),
     ] = None,
 ) -> JSON:
     """What could not be processed in the caller's tasks, or for admins in everybody's, and nobody has dealt with."""
     runtime = service_of(request).runtime
-    instance = _instance(runtime, caller, of)
+    swarm = runtime.swarm.name
+    instance = chosen_instance(caller, of, swarm)
     if task_id is not None:
-        key = TaskKey(instance or _own(runtime, caller), task_id)
+        key = TaskKey(instance or str(caller.principal(swarm)), task_id)
         task = await runtime.store.load(key)
         if task is None:
             raise TaskNotFound(f"{_whose(of)} no task {task_id!r}")
@@ -145,7 +146,7 @@ async def _do(request: Request, caller: Caller, body: PostDeadLetters, work: Wor
     await service.refresh()
     runtime = service.runtime
     principal = caller.principal(runtime.swarm.name)
-    instance = _instance(runtime, caller, body.caller)
+    instance = chosen_instance(caller, body.caller, runtime.swarm.name)
     if body.task_id is None:
         return await sweep(runtime, _of_task(work), principal, instance, body.cursor)
     key = TaskKey(instance or str(principal), body.task_id)
@@ -154,20 +155,6 @@ async def _do(request: Request, caller: Caller, body: PostDeadLetters, work: Wor
 
 def _of_task(work: Work) -> Callable[[Runtime, Principal, TaskKey], Coroutine[Any, Any, list[Any]]]:
     return lambda runtime, caller, key: work(runtime, caller, key, None)
-
-
-def _own(runtime: Runtime, caller: Caller) -> str:
-    return str(caller.principal(runtime.swarm.name))
-
-
-def _instance(runtime: Runtime, caller: Caller, of: str | None) -> str | None:
-    """Whose dead letters are meant; None for everybody's. Raises Forbidden, BadRequest."""
-    own = _own(runtime, caller)
-    if caller.role != "admin":
-        if of not in (None, own):
-            raise Forbidden("only admins may see the dead letters of others")
-        return own
-    return None if of is None else str(Principal.parse(of))
 
 
 def _whose(of: str | None) -> str:

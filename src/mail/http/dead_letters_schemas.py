@@ -15,7 +15,7 @@ class PostDeadLetters(Given):
         default=None, ge=1, description="The one of the task; without it, all of the task."
     )
     caller: str | None = Field(
-        default=None, description="Whose task, or of whom all, such as `user:ann@swarm`; for admins."
+        default=None, description="Whose task, or of whom all, `role:id` or `role:id@swarm`; for admins."
     )
     all: bool = False
     cursor: str | None = Field(

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from mail.core.address import Principal
 from mail.core.context import CURRENT_TASK
 from mail.core.message import TaskId
 from mail.core.tasks import TaskKey
-from mail.errors import Forbidden, TaskNotFound
-from mail.http.access import AdminOrUser
+from mail.errors import TaskNotFound
+from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.body import JSON
 from mail.http.docs import PROTECTED, problems
 from mail.http.service import Service, service_of
@@ -66,7 +65,7 @@ async def get_usage(
     service = service_of(request)
     period = Period(read_moment(since, "since"), read_moment(until, "until"))
     bill = Bill(itemized=per_task)
-    instance = _instance(service, caller, whose)
+    instance = chosen_instance(caller, whose, service.runtime.swarm.name)
     if task_id is not None:
         await _add_one(service, caller, TaskKey(instance or _own(service, caller), task_id), period, bill)
         following = None
@@ -77,18 +76,6 @@ async def get_usage(
 
 def _own(service: Service, caller: Caller) -> str:
     return str(caller.principal(service.runtime.swarm.name))
-
-
-def _instance(service: Service, caller: Caller, whose: str | None) -> str | None:
-    """Whose tasks are meant; None for everybody's. Raises BadRequest, Forbidden."""
-    own = _own(service, caller)
-    if whose is None:
-        return None if caller.role == "admin" else own
-    name = whose if "@" in whose else f"{whose}@{service.runtime.swarm.name}"
-    principal = str(Principal.parse(name))
-    if principal != own and caller.role != "admin":
-        raise Forbidden("what others' tasks have cost is for the role admin; leave `caller` out for your own")
-    return principal
 
 
 async def _add_one(service: Service, caller: Caller, key: TaskKey, period: Period, bill: Bill) -> None:

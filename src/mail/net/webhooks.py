@@ -33,6 +33,9 @@ NOT_PUBLIC = (
     "its address is not public; to call it all the same, set allow_private_addresses in [server.webhooks]"
 )
 ONLY_PRIVATE = "http is only for private addresses; use https"
+HTTP_IS_OFF = (
+    "http is only for private addresses, where allow_private_addresses in [server.webhooks] allows them"
+)
 
 
 class HTTPWebhooks:
@@ -159,16 +162,17 @@ def check_url(url: str, *, allow_private: bool) -> None:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise BadRequest(f"the URL of a webhook is none: {error}") from error
+    if host and not allow_private and _is_private_by_name(host):
+        raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
     schemes = ("https", "http") if allow_private else ("https",)
     if parts.scheme not in schemes or not host or port == 0 or len(url) > MAX_URL:
         forms = " or ".join(f"{scheme}://host/path" for scheme in schemes)
-        raise BadRequest(f"the URL of a webhook must be of the form {forms}")
+        why = "" if allow_private or parts.scheme != "http" else f"; {HTTP_IS_OFF}"
+        raise BadRequest(f"the URL of a webhook must be of the form {forms}{why}")
     if "@" in parts.netloc or "#" in url:
         raise BadRequest("the URL of a webhook must hold neither a user nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url):
         raise BadRequest("the URL of a webhook must not hold spaces or control characters")
-    if not allow_private and _is_private_by_name(host):
-        raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
     if parts.scheme == "http" and _is_public_address(host):
         raise BadRequest(f"this webhook can't be called: {ONLY_PRIVATE}")
 

@@ -106,8 +106,8 @@ class DynamoDBStore:
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
         return await self._reader.inbox(key)
 
-    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
-        return await self._reader.events(key, after)
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        return await self._reader.events(key, after, limit)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)

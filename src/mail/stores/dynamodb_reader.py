@@ -186,16 +186,16 @@ class TaskReader:
         """The message of an item."""
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
-    async def events(self, key: TaskKey, after: int) -> list[Event]:
-        """The events past `after`, without a gap. Raises TaskNotFound.
+    async def events(self, key: TaskKey, after: int, limit: int | None = None) -> list[Event]:
+        """The events past `after`, or the first `limit` of them, without a gap. Raises TaskNotFound.
 
         Two commits may come in while a query passes their places, so that it meets the second and not the first. A
         gap is looked at again, and what lies behind one that is still there is left for the next time; only
         before the first event there may be one, where older ones have expired.
         """
-        events = await self._events(key, after)
+        events = await self._events(key, after, limit)
         if events and events[-1].seq - after != len(events):
-            events = await self._events(key, after)
+            events = await self._events(key, after, limit)
             events = [event for n, event in enumerate(events) if event.seq == events[0].seq + n]
         if not events:
             await self.seq(key)
@@ -208,9 +208,15 @@ class TaskReader:
             return None
         return MAILMessage.model_validate_json(await self.text(item["message"]))
 
-    async def _items(self, key: TaskKey, low: str, high: str) -> list[Item]:
-        pages = self._table.pages(partition(key), low, high)
-        return [item async for page in pages for item in page if not self.is_gone(item)]
+    async def _items(self, key: TaskKey, low: str, high: str, limit: int | None = None) -> list[Item]:
+        items: list[Item] = []
+        pages = self._table.pages(partition(key), low, high, limit=limit)
+        async with aclosing(pages):
+            async for page in pages:
+                items += [item for item in page if not self.is_gone(item)]
+                if limit is not None and len(items) >= limit:
+                    break
+        return items[:limit]
 
     async def _counting(self, items: list[Item], task: Task) -> list[Item]:
         """The messages that were in their mailboxes when `task` was read; not what failed commits have left."""
@@ -249,10 +255,10 @@ class TaskReader:
                     return item
         return None
 
-    async def _events(self, key: TaskKey, after: int) -> list[Event]:
-        items = await self._items(key, events_after(after), EVENTS_END)
+    async def _events(self, key: TaskKey, after: int, limit: int | None) -> list[Event]:
+        items = await self._items(key, events_after(after), EVENTS_END, limit)
         batches = await asyncio.gather(*map(self._batch, items))
-        return [event for event in chain.from_iterable(batches) if event.seq > after]
+        return [event for event in chain.from_iterable(batches) if event.seq > after][:limit]
 
     async def _batch(self, item: Item) -> tuple[Event, ...]:
         """The events of a commit; a large message among them may be elsewhere."""

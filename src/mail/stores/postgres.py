@@ -15,16 +15,15 @@ from mail.core.events import Event
 from mail.core.message import MAILMessage, Tier
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, LeaseLost, TaskNotFound
+from mail.errors import LeaseLost, TaskNotFound
 from mail.postgres.bell import Bell
 from mail.postgres.keys import change_topic, ending_topic, task_number
 from mail.postgres.pool import Connection, Postgres, Row, transaction
 from mail.stores.codec import decode_events
 from mail.stores.moments import check_moment, take_snapshot, waits_after
+from mail.stores.places import place_before
 from mail.stores.postgres_commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
 from mail.stores.postgres_turns import LOCK_TASK, TurnDesk, read_records
-
-LAST_BORN = 2**63 - 1
 
 LAST_RECORD = 2**31 - 1
 
@@ -133,11 +132,14 @@ class PostgresStore:
             for mailbox, tier, seq, message in rows
         ]
 
-    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
         rows = await self._parts(
-            key, "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq", after
+            key,
+            "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s",
+            after,
+            limit,
         )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         rows = await self._parts(
@@ -179,7 +181,7 @@ class PostgresStore:
             " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
-                "cursor": _place(cursor),
+                "cursor": place_before(cursor),
                 "status": status and status.value,
                 "limit": limit + 1,
             },
@@ -192,7 +194,7 @@ class PostgresStore:
         rows = await self._sql.fetch(
             "SELECT born, state FROM mail.tasks WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
             " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
-            {"instance": instance, "cursor": _place(cursor), "limit": limit + 1},
+            {"instance": instance, "cursor": place_before(cursor), "limit": limit + 1},
         )
         return _page(rows, limit)
 
@@ -236,13 +238,6 @@ class PostgresStore:
         if not rows:
             await self._seq(key)
         return rows
-
-
-def _place(cursor: str | None) -> int:
-    """The task before which a page starts. Raises BadRequest."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
-    return int(cursor or LAST_BORN)
 
 
 def _page(rows: list[Row], limit: int) -> TaskPage:

@@ -18,19 +18,20 @@ from mail.core.events import Event
 from mail.core.message import MAILMessage
 from mail.core.ports import Idle, Leased, TaskPage, Token, wake_ups
 from mail.core.tasks import Checkpoint, Task, TaskKey, TaskStatus
-from mail.errors import BadRequest, LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 from mail.stores.announcements import Announcements
 from mail.stores.codec import decode_events, decode_history, encode_events, encode_history
 from mail.stores.hot_task import HotTask
 from mail.stores.moments import Waiting, check_moment, deliver, encode_delivered, rows_of, take_snapshot
+from mail.stores.places import LAST_PLACE, place_before
 from mail.stores.sqlite_database import SQLiteDatabase, commit_id
 
 HOT_TASKS = 1_000
 """How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
 
-LAST_ROW = 2**63 - 1
-
 LAST_SEQ = 2**32 - 1
+
+NO_LIMIT = -1
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,8 @@ class SQLiteStore:
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
         return self._get(key).all_mail()
 
-    async def read_events(self, key: TaskKey, *, after: int = 0) -> list[Event]:
-        return self._events(self._get(key).row, after, LAST_SEQ)
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        return self._events(self._get(key).row, after, LAST_SEQ, limit)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         hot = self._get(key)
@@ -170,7 +171,7 @@ class SQLiteStore:
         whose, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
             f"SELECT id FROM tasks WHERE {whose} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
-            (*values, _place(cursor), status, status, limit + 1),
+            (*values, place_before(cursor), status, status, limit + 1),
         )
         return self._page(rows, limit)
 
@@ -179,7 +180,7 @@ class SQLiteStore:
     ) -> TaskPage:
         rows = self._read(
             "SELECT id FROM tasks WHERE dead AND (? IS NULL OR instance = ?) AND id < ? ORDER BY id DESC LIMIT ?",
-            (instance, instance, _place(cursor), limit + 1),
+            (instance, instance, place_before(cursor), limit + 1),
         )
         return self._page(rows, limit)
 
@@ -254,13 +255,13 @@ class SQLiteStore:
             deliver(waiting, delivered)
         return waiting
 
-    def _events(self, row: int, after: int, upto: int) -> list[Event]:
-        """The events past `after` of the commits up to the one whose last event is `upto`."""
+    def _events(self, row: int, after: int, upto: int, limit: int | None = None) -> list[Event]:
+        """The events past `after` of the commits up to the one whose last event is `upto`; the first `limit` of them."""
         rows = self._read(
-            "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id",
-            (commit_id(row, after), commit_id(row, upto)),
+            "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+            (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
         )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after]
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     def _state(self, row: int) -> Task:
         """The task as its last commit left it."""
@@ -308,7 +309,7 @@ class SQLiteStore:
     def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
         rows = self._read(
             "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ? ORDER BY id",
-            (*_all(row), agent, after, LAST_ROW if upto is None else upto),
+            (*_all(row), agent, after, LAST_PLACE if upto is None else upto),
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
@@ -384,13 +385,6 @@ class SQLiteStore:
                 response and response.model_dump_json(),
             ),
         )
-
-
-def _place(cursor: str | None) -> int:
-    """The row before which a page starts. Raises BadRequest."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
-    return int(cursor or LAST_ROW)
 
 
 def _all(row: int) -> tuple[int, int]:

@@ -11,6 +11,13 @@ import httpx
 
 NAT64 = IPv6Network("64:ff9b::/96")
 
+GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""What IANA has given the internet of IPv6 (RFC 4291). Outside of it is much that leads into a network, some of which
+`ipaddress` takes for public: site-local addresses, NAT64 by a prefix of one's own (RFC 8215), IPv4 in old notations."""
+
+DOCUMENTATION = IPv6Network("3fff::/20")
+"""RFC 9637, which is newer than what `ipaddress` knows."""
+
 DEFAULT_LIMITS = httpx.Limits()
 
 
@@ -92,6 +99,8 @@ def is_public(address: str) -> bool:
     """Whether an IP address is one of the internet's, and not of this machine or its network."""
     ip = ip_address(address.partition("%")[0])
     meant = _inside(ip) if isinstance(ip, IPv6Address) else ip
+    if isinstance(meant, IPv6Address) and (meant not in GLOBAL_UNICAST or meant in DOCUMENTATION):
+        return False
     return bool(meant.is_global and not meant.is_multicast)
 
 
