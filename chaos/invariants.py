@@ -223,13 +223,12 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
     """2. What a turn has read, said and caused is there together, and a reader's history holds it once."""
     joined: defaultdict[str, list[Mapping[str, object]]] = defaultdict(list)
     for change in commits:
-        record = change.history
         prompts = [entry.prompt for entry in _consumed(change) if peer_of(entry.mailbox) is None]
-        if record is not None:
+        for record in change.histories:
             if prompts != [entry for entry in record.entries if entry in prompts]:
                 yield found.wrong(2, f"the {record.n}. record of {record.agent} is not of what was read")
             joined[record.agent] += record.entries
-        elif prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
+        if not change.histories and prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
             yield found.wrong(
                 2, f"a turn up to event {change.task.seq} has read something and left no history"
             )

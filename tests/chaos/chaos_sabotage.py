@@ -69,8 +69,8 @@ def with_the_first_message_twice(change: TaskChange) -> TaskChange:
 
 
 def without_history(change: TaskChange) -> TaskChange:
-    is_late = change.history is not None and change.history.n == 3
-    return replace(change, history=None) if is_late else change
+    is_late = any(record.n == 3 for record in change.histories)
+    return replace(change, histories=()) if is_late else change
 
 
 def without_an_event(change: TaskChange) -> TaskChange:
