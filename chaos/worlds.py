@@ -118,6 +118,13 @@ class _Postgres(Postgres):
             PROCESS.reset(mark)
         return await asyncio.shield(working)
 
+    async def connect(self) -> Connection:
+        """Where time leapt meanwhile, no connection would be made before its time is up."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        with loop.at_work():
+            return await super().connect()
+
     async def _run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)

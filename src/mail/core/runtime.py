@@ -66,6 +66,9 @@ COMMIT_SECONDS = 10.0
 SKEW = 2.0
 """Seconds by which the clocks of two workers may differ."""
 
+IDLE_SECONDS = 1.0
+"""How long a mailbox rests in which a worker has found nothing, though its task counts mail there."""
+
 HOP_LIMIT = 8
 
 
@@ -424,6 +427,12 @@ class Runtime(Watching):
         turn = await self._leased(key, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
 
+    def _unless_at_once(self, token: Token, mailbox: str) -> Token:
+        """The token; one of this mailbox, in which nothing was found although something is counted, has to rest."""
+        if token.mailbox != mailbox:
+            return token
+        return replace(token, not_before=max(token.not_before, self._now() + IDLE_SECONDS))
+
     def _lease(self, life: float) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
 
@@ -438,7 +447,7 @@ class Runtime(Watching):
                 return TurnReport.Outcome.LEASED
             case Idle(task):
                 if task is not None:
-                    await self._publish_ready(task)
+                    await self._wake([self._unless_at_once(token, mailbox) for token in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
         return opened
 
