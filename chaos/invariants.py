@@ -239,7 +239,9 @@ def dead_letters(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violat
         read = {(entry.mailbox, entry.seq) for entry in _consumed(change)}
         buried = {(event.extra["mailbox"], event.extra["message_seq"]) for event in change.buried}
         for mailbox, seq in sorted(read - buried):
-            if any(event.kind is EventKind.AGENT_ERROR and " failed: " in event.text for event in change.events):
+            if any(
+                event.kind is EventKind.AGENT_ERROR and " failed: " in event.text for event in change.events
+            ):
                 yield found.wrong(1, f"{mailbox} has failed over message {seq}, which is no dead letter")
         for mailbox, seq in buried - read:
             if seq is not None and hook_of(mailbox) is None:
@@ -312,7 +314,11 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
             if prompts != [entry for entry in record.entries if entry in prompts]:
                 yield found.wrong(2, f"the {record.n}. record of {record.agent} is not of what was read")
             joined[record.agent] += record.entries
-        if not change.histories and prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
+        if (
+            not change.histories
+            and prompts
+            and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events)
+        ):
             yield found.wrong(
                 2, f"a turn up to event {change.task.seq} has read something and left no history"
             )
@@ -327,7 +333,9 @@ def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation
     A fork begins with what its agents have read elsewhere.
     """
     inherited = {
-        record.agent: Counter(str(entry["content"]) for entry in record.entries if entry.get("role") == "user")
+        record.agent: Counter(
+            str(entry["content"]) for entry in record.entries if entry.get("role") == "user"
+        )
         for record in (commits[0].histories if commits else ())
     }
     sent = Counter(
@@ -390,7 +398,9 @@ def endings(found: Found) -> Iterator[Violation]:
         if found.task.breakpoint is None
         else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
     )
-    if found.task.status in stopped and not found.abandoned:  # a fork of a running moment stands still like that
+    if (
+        found.task.status in stopped and not found.abandoned
+    ):  # a fork of a running moment stands still like that
         yield found.wrong(
             2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}"
         )

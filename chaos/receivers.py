@@ -25,7 +25,8 @@ PERIOD, DOWN = 120.0, 25.0
 
 REGISTERED = {
     "eve": Webhook(
-        url="https://eve.example/ends", events=(EventKind.TASK_COMPLETE, EventKind.TASK_ERROR, EventKind.DEAD_LETTER)
+        url="https://eve.example/ends",
+        events=(EventKind.TASK_COMPLETE, EventKind.TASK_ERROR, EventKind.DEAD_LETTER),
     )
 }
 """By the person who has registered it."""

@@ -402,7 +402,9 @@ class Runtime(Watching):
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
         if hook_of(mailbox) is not None:
-            held = await self._leased(key, self.store.claim(key, mailbox, self._lease(life), now=self._now()))
+            held = await self._leased(
+                key, mailbox, self.store.claim(key, mailbox, self._lease(life), now=self._now())
+            )
             if isinstance(held, TurnReport.Outcome):
                 return held
             return WebhookDelivery(held, self.swarm, self.store, self.stamp, self.webhooks)
@@ -424,7 +426,7 @@ class Runtime(Watching):
         known = self.histories.count(key, mailbox)
         lease, now = self._lease(life), self._now()
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
-        turn = await self._leased(key, opening)
+        turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
 
     def _unless_at_once(self, token: Token, mailbox: str) -> Token:
@@ -437,7 +439,7 @@ class Runtime(Watching):
         return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
 
     async def _leased[T: Claim](
-        self, key: TaskKey, opening: Coroutine[None, None, T | Leased | Idle]
+        self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
     ) -> T | TurnReport.Outcome:
         """What a mailbox was leased for, or why it was not."""
         CURRENT_TASK.set(key.task_id)
