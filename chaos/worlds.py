@@ -16,7 +16,7 @@ from support import dynamodb_faults
 from support.dynamodb import make_client
 from support.postgres import borrow_database, break_connections, return_database
 
-from chaos.faults import Weather, WeatheredConnection, throttling
+from chaos.faults import RoundStamp, Weather, WeatheredConnection, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.core.ports import Store
@@ -198,7 +198,8 @@ class DynamoDBWorld:
     async def enter(
         self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
     ) -> Place:
-        queue = self._queues.setdefault(swarm, LocalQueue(asyncio.get_running_loop().time))
+        true_time = RoundStamp(Random(0))
+        queue = self._queues.setdefault(swarm, LocalQueue(lambda: true_time.now().timestamp()))
         return Place(DynamoDBStore(self._client, self._table, stamp=stamp), queue, _nothing)
 
     async def look(self, swarm: str) -> Store:
