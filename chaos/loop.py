@@ -80,6 +80,11 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self._futures = count()
         super().__init__(self._leaping)
 
+    @property
+    def under_way(self) -> int:
+        """How many pieces of work keep time from leaping."""
+        return self._leaping.under_way
+
     def time(self) -> float:
         return self._clock() + self._leaping.leapt
 

@@ -247,7 +247,11 @@ class Errand:
             self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
         else:
             await asyncio.gather(self._redrive(), self._redrive())
-            if not delegates:
+            if not delegates and (await self._load()).generation != 2:
+                self.complaints.append(
+                    "a dead letter of a failed task was redriven, and the task does not go on"
+                )
+            elif not delegates:
                 self._expect(await self._answer(Submitted(self.key, 2, 0, 0)), f"mended {mark}")
             elif self._chance.random() < 0.8:  # else it waits in a mailbox of a task that has stopped
                 mark = self._mark()

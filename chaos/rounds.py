@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
 from chaos.people import ERRANDS, Errand
 from chaos.process import ConnectionLost
-from chaos.watchdog import watchdog
+from chaos.watchdog import tell, watchdog
 from chaos.worlds import World, open_world
 from mail.core.address import Principal
 from mail.core.ports import Store
@@ -171,6 +172,11 @@ class _Round:
         while time.monotonic() < end:  # noqa: ASYNC110 - nobody tells the time
             await asyncio.sleep(1)
         assert task is not None
+        tell(
+            asyncio.get_running_loop(),
+            sys.__stderr__ or sys.stderr,
+            f"no end after {WALL_SECONDS:g} s: {self._plan.command}",
+        )
         task.cancel()
 
     async def _come_to_rest(self) -> None:

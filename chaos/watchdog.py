@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import TextIO
 
+from chaos.loop import LeapingLoop
 from chaos.process import PROCESS
 
 
@@ -32,7 +33,8 @@ def watchdog(
 
 def tell(loop: asyncio.AbstractEventLoop, out: TextIO, headline: str) -> None:
     """Where every coroutine of the loop waits, by the process that it belongs to, and what the threads do."""
-    print(headline, file=out)
+    under_way = loop.under_way if isinstance(loop, LeapingLoop) else 0
+    print(f"{headline}\n  under way outside: {under_way}", file=out)
     lines = []
     for task in asyncio.all_tasks(loop):
         process = task.get_context().get(PROCESS)

@@ -27,7 +27,7 @@ from mail.postgres.pool import Connection, Postgres
 from mail.queues import local
 from mail.queues.local import LocalQueue
 from mail.queues.postgres import PostgresQueue
-from mail.stores import dynamodb_index, dynamodb_items
+from mail.stores import dynamodb, dynamodb_index, dynamodb_items
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_schema import create_table
 from mail.stores.postgres import PostgresStore
@@ -246,6 +246,7 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
                 stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
+                stack.enter_context(patch.object(dynamodb, "LAST_LOOK", LOOK_SECONDS))
                 client = await asyncio.to_thread(
                     make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
                 )
