@@ -127,7 +127,7 @@ class House:
                 continue
             if process.is_dead:  # it was ready, and died before anybody noticed
                 return
-            process.spawn(_sweep(runtime))
+            _ = process.spawn(_sweep(runtime))
             self._living[swarm][number] = Life(process, runtime, workers, place)
             return
 

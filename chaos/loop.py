@@ -33,7 +33,7 @@ class NumberedFuture(asyncio.Future[Any]):
         return self is other
 
 
-class LeapingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class LeapingSelector(selectors.DefaultSelector):
     """Waits for timers only as long as something is under way outside.
 
     Attributes:

@@ -258,8 +258,8 @@ class Errand:
                 self._expect(await self._order(f"echo {mark}"), f"echo {mark}")
         for seq in (await self._load()).dead:
             events = await self._ask(
-                lambda runtime, after=seq - 1: runtime.store.read_events(self.key, after=after)
-            )  # type: ignore[misc]
+                lambda runtime, after=seq - 1: runtime.store.read_events(self.key, after=after)  # type: ignore[misc]
+            )
             self.complaints.append(f"there is a dead letter left: {seq} {events[0].text}")
 
     async def _redrive(self) -> None:
@@ -270,8 +270,8 @@ class Errand:
         for seq in (await self._load()).dead:
             with suppress(DeadLetterNotFound):
                 await self._ask(
-                    lambda runtime, seq=seq: redrive_letters(runtime, self._caller, self.key, seq)
-                )  # type: ignore[misc]
+                    lambda runtime, seq=seq: redrive_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
+                )
 
     async def _fork(self) -> None:
         """At some moment, begin another task with all that has happened; neither harms the other."""

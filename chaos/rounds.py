@@ -212,8 +212,10 @@ class _Round:
     async def _finish(self) -> None:
         for errand in self._everyone():
             task = await self._house.ask(
-                NORTH, Random(0), lambda runtime, key=errand.key: runtime.store.load(key)
-            )  # type: ignore[misc]
+                NORTH,
+                Random(0),
+                lambda runtime, key=errand.key: runtime.store.load(key),  # type: ignore[misc]
+            )
             if task is None:
                 errand.complaints.append("the task is not there")
             elif not task.is_running:

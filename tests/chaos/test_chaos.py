@@ -38,9 +38,9 @@ def must_be_well(plan: Plan) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("seed", [*range(SEED, SEED + 3 * ROUNDS), pytest.param(ANY_SEED, id="any")])
+@pytest.mark.parametrize("seed", [*range(SEED, SEED + 2 * ROUNDS), pytest.param(ANY_SEED, id="any")])
 def test_on_sqlite(seed: int) -> None:
-    outcome = must_be_well(Plan("sqlite", seed, tasks=20))
+    outcome = must_be_well(Plan("sqlite", seed, tasks=len(ERRANDS)))
     assert outcome.deaths
     assert {"delay", "duplicate", "throttle", "skew"} <= outcome.met.keys()
     assert {"completed", "failed"} <= outcome.statuses.keys()
