@@ -12,6 +12,7 @@ from typing import Any, cast
 from chaos.company import Company
 from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQueue, WeatheredStore
 from chaos.process import ConnectionLost, Process
+from chaos.receivers import Receivers, Sender
 from chaos.worlds import Place, World
 from mail.core.interswarm import MAILInterswarmMessage
 from mail.core.ports import Store
@@ -44,6 +45,7 @@ class House:
 
     def __init__(self, world: World, company: Company, weather: Weather, seed: str, ledger: Ledger) -> None:
         self.weather = weather
+        self.receivers = Receivers()
         self._world = world
         self._swarms = company.swarms()
         self._seed = seed
@@ -112,6 +114,7 @@ class House:
                 stamp,
                 turn_seconds=TURN_SECONDS,
                 peers=Wire(self, swarm, process, chance),
+                webhooks=Sender(self.receivers, process, self.weather, chance),
             )
             workers = LocalWorkers(runtime, queue, concurrency=CONCURRENCY)
             try:
@@ -124,7 +127,7 @@ class House:
                 continue
             if process.is_dead:  # it was ready, and died before anybody noticed
                 return
-            process.spawn(_sweep(runtime))
+            _ = process.spawn(_sweep(runtime))
             self._living[swarm][number] = Life(process, runtime, workers, place)
             return
 

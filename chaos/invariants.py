@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from mail.core.change import InboxEntry, Lease, TaskChange
 from mail.core.events import TERMINAL, Event, EventKind
+from mail.core.limits import DEAD_LETTERS
 from mail.core.message import MAILMessage
-from mail.core.peers import peer_of
+from mail.core.peers import hook_of, peer_of
 from mail.core.ports import Store
 from mail.core.prompt import build_mail_xml
 from mail.core.tasks import NO_MAIL, Task, TaskKey, TaskStatus
@@ -44,6 +45,14 @@ class Run(NamedTuple):
     action: str
 
 
+class Arrival(NamedTuple):
+    """An event that a webhook has brought: its place, by what it is known, and its kind."""
+
+    seq: int
+    event_id: str
+    kind: str
+
+
 @dataclass(frozen=True)
 class Found:
     """All there is to know of a task.
@@ -56,6 +65,8 @@ class Found:
         ran: the actions that took effect.
         idempotent: the names of those that may do so twice.
         cancelled: whether somebody asked for that.
+        got: by webhook, what has arrived there, in order.
+        abandoned: whether nobody knows of it who could go on with it: the answer that named it was lost.
     """
 
     task: Task
@@ -69,6 +80,8 @@ class Found:
     ran: Sequence[Run] = ()
     idempotent: frozenset[str] = frozenset()
     cancelled: bool = False
+    got: Mapping[str, Sequence[Arrival]] = field(default_factory=dict)
+    abandoned: bool = False
 
     def wrong(self, invariant: str | int, text: str) -> Violation:
         """That the task breaks an invariant."""
@@ -91,13 +104,16 @@ async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[st
 def check(found: Found) -> list[Violation]:
     """All that is wrong with a task when nothing happens any more."""
     commits, wrong = committed(found)
-    rest = (stored_as_counted, endings, histories, watched, acted, isolated, ended)
+    rest = (stored_as_counted, endings, watched, acted, isolated, ended)
     return [
         *wrong,
         *gapless(found),
         *(violation for rule in rest for violation in rule(found)),
         *mailboxes(found, commits),
+        *dead_letters(found, commits),
+        *webhooks(found, commits),
         *turns(found, commits),
+        *histories(found, commits),
     ]
 
 
@@ -204,7 +220,7 @@ def mailboxes(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation
             waiting[entry.mailbox, entry.seq] = entry
         put = {entry.seq for entry in change.deliveries}
         for event in change.events:
-            if _is_for_agents(event.message, found) and event.seq not in put:
+            if _is_for_agents(event, found) and event.seq not in put:
                 yield found.wrong(1, f"message {event.seq} was announced, and put into no mailbox")
         states.append(frozenset((entry.mailbox, entry.tier, entry.seq) for entry in waiting.values()))
     if len(states) == 1:
@@ -216,6 +232,76 @@ def mailboxes(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation
         yield found.wrong(1, f"mail is lost: {sorted(lost)}; mail is there that was read: {sorted(more)}")
 
 
+def dead_letters(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]:
+    """1. What was not processed is a dead letter, once, until somebody redrives or discards it."""
+    left: list[int] = []
+    for change in commits:
+        read = {(entry.mailbox, entry.seq) for entry in _consumed(change)}
+        buried = {(event.extra["mailbox"], event.extra["message_seq"]) for event in change.buried}
+        for mailbox, seq in sorted(read - buried):
+            if any(
+                event.kind is EventKind.AGENT_ERROR and " failed: " in event.text for event in change.events
+            ):
+                yield found.wrong(1, f"{mailbox} has failed over message {seq}, which is no dead letter")
+        for mailbox, seq in buried - read:
+            if seq is not None and hook_of(mailbox) is None:
+                yield found.wrong(1, f"message {seq} is a dead letter, and has not left {mailbox}")
+        for event in change.events:
+            match event.kind:
+                case EventKind.DEAD_LETTER:
+                    left.append(event.seq)
+                    gone = []
+                case EventKind.DEAD_LETTER_REDRIVEN:
+                    gone = [event.extra["dead_letter"]]
+                case EventKind.DEAD_LETTER_DISCARDED:
+                    gone = event.extra["dead_letters"]
+                case _:
+                    gone = []
+            for seq in gone:
+                if seq not in left:
+                    yield found.wrong(1, f"dead letter {seq} was dealt with twice, or never was one")
+                else:
+                    left.remove(seq)
+        if change.task.dead != tuple(left[-DEAD_LETTERS:]):
+            yield found.wrong(1, f"the dead letters are {left}, and {change.task.dead} are listed")
+
+
+def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]:
+    """1. Every event that a webhook wants has arrived at least once, or is a dead letter.
+
+    4. And first arrived in its order, those aside that were dead letters for a time.
+    """
+    since: dict[str, int] = {}
+    for change in commits:
+        for hook_id in change.task.hooks:
+            since.setdefault(hook_id, change.task.seq - len(change.events))
+    redriven = {event.extra.get("dead_letter") for event in found.events}
+    for hook_id, hook in found.task.hooks.items():
+        wanted = {
+            event.seq: event.kind
+            for event in found.events
+            if event.seq > since.get(hook_id, 0) and hook.wants(event)
+        }
+        buried: set[int] = set()
+        covered: set[int] = set()
+        for event in found.events:
+            if event.kind is EventKind.DEAD_LETTER and hook_of(event.extra["mailbox"]) == hook_id:
+                these = range(event.extra["message_seq"], event.extra["upto"] + 1)
+                buried.update(these)
+                if event.seq not in redriven:
+                    covered.update(these)
+        arrivals = found.got.get(hook_id, ())
+        if missing := wanted.keys() - covered - {arrival.seq for arrival in arrivals}:
+            yield found.wrong(1, f"events {_ranges(sorted(missing))} have not reached webhook {hook.shown}")
+        if stray := [each for each in arrivals if wanted.get(each.seq) != each.kind]:
+            yield found.wrong(1, f"webhook {hook.shown} was sent {stray[0]}")
+        if len({(each.seq, each.event_id) for each in arrivals}) != len({each.seq for each in arrivals}):
+            yield found.wrong(1, f"webhook {hook.shown} was sent one event under several ids")
+        firsts = [seq for seq in dict.fromkeys(arrival.seq for arrival in arrivals) if seq not in buried]
+        if firsts != sorted(firsts):
+            yield found.wrong(4, f"webhook {hook.shown} was sent events in the order {firsts}")
+
+
 # -------------------------------------------------------------------------------------------------- turns
 
 
@@ -223,13 +309,16 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
     """2. What a turn has read, said and caused is there together, and a reader's history holds it once."""
     joined: defaultdict[str, list[Mapping[str, object]]] = defaultdict(list)
     for change in commits:
-        record = change.history
         prompts = [entry.prompt for entry in _consumed(change) if peer_of(entry.mailbox) is None]
-        if record is not None:
+        for record in change.histories:
             if prompts != [entry for entry in record.entries if entry in prompts]:
                 yield found.wrong(2, f"the {record.n}. record of {record.agent} is not of what was read")
             joined[record.agent] += record.entries
-        elif prompts and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events):
+        if (
+            not change.histories
+            and prompts
+            and not any(event.kind is EventKind.BROADCAST_IGNORED for event in change.events)
+        ):
             yield found.wrong(
                 2, f"a turn up to event {change.task.seq} has read something and left no history"
             )
@@ -238,8 +327,17 @@ def turns(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
             yield found.wrong(2, f"the history of {agent} is not what its turns have added to it")
 
 
-def histories(found: Found) -> Iterator[Violation]:
-    """2. Nobody has read the same message twice, nor is a result there twice, or one for a call that was not made."""
+def histories(found: Found, commits: Sequence[TaskChange]) -> Iterator[Violation]:
+    """2. Nobody has read the same message twice, nor is a result there twice, or one for a call that was not made.
+
+    A fork begins with what its agents have read elsewhere.
+    """
+    inherited = {
+        record.agent: Counter(
+            str(entry["content"]) for entry in record.entries if entry.get("role") == "user"
+        )
+        for record in (commits[0].histories if commits else ())
+    }
     sent = Counter(
         build_mail_xml(event.message)["content"] for event in found.events if event.message is not None
     )
@@ -247,6 +345,7 @@ def histories(found: Found) -> Iterator[Violation]:
         letters = Counter(str(entry["content"]) for entry in history if entry.get("role") == "user")
         results = Counter(str(result) for entry in history if (result := _result_of(entry)))
         calls = {call for entry in history for call in _calls_of(entry)}
+        letters -= inherited.get(agent, Counter())
         if repeated := [letter for letter, times in letters.items() if times > sent[letter]]:
             yield found.wrong(2, f"{agent} has read a message more often than it was sent: {repeated[0]}")
         if repeated := [call for call, times in results.items() if times > 1]:
@@ -299,7 +398,9 @@ def endings(found: Found) -> Iterator[Violation]:
         if found.task.breakpoint is None
         else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
     )
-    if found.task.status in stopped:
+    if (
+        found.task.status in stopped and not found.abandoned
+    ):  # a fork of a running moment stands still like that
         yield found.wrong(
             2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}"
         )
@@ -312,13 +413,15 @@ def ended(found: Found) -> Iterator[Violation]:
         yield found.wrong(5, f"leases are still held: {sorted(found.leases)}")
     if peers := sorted(mailbox for mailbox in task.pending if peer_of(mailbox) is not None):
         yield found.wrong("end", f"mail still waits for {peers}")
+    if hooks := sorted(hook.shown for hook in task.hooks.values() if hook.is_waiting):
+        yield found.wrong("end", f"events still wait for {hooks}")
     match task.status:
         case TaskStatus.RUNNING:
             waits = [request.recipient for request in task.requests]
             yield found.wrong(
                 "end", f"the task still runs; mail waits for {sorted(task.pending)}, answers of {waits}"
             )
-        case TaskStatus.PAUSED:
+        case TaskStatus.PAUSED if not found.abandoned:
             yield found.wrong("end", "the task is still paused")
         case TaskStatus.CANCELLED if not found.cancelled:
             yield found.wrong("end", "the task is cancelled, and nobody has asked for that")
@@ -328,11 +431,12 @@ def ended(found: Found) -> Iterator[Violation]:
                 yield found.wrong("end", f"the task is {task.status} for no reason")
 
 
-def _is_for_agents(message: MAILMessage | None, found: Found) -> bool:
-    """Whether somebody is to read it: not so an answer, which ends a generation, nor words to the owner."""
-    if message is None or any(
-        response is not None and response.id == message.id for response in found.responses
-    ):
+def _is_for_agents(event: Event, found: Found) -> bool:
+    """Whether somebody is to read it: not so an answer, which ends a generation, words to the owner, or a dead letter."""
+    message = event.message
+    if message is None or event.kind is EventKind.DEAD_LETTER:
+        return False
+    if any(response is not None and response.id == message.id for response in found.responses):
         return False
     return message.message.recipients[0].address_type == "agent"
 

@@ -33,7 +33,7 @@ class NumberedFuture(asyncio.Future[Any]):
         return self is other
 
 
-class LeapingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class LeapingSelector(selectors.DefaultSelector):
     """Waits for timers only as long as something is under way outside.
 
     Attributes:
@@ -79,6 +79,11 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self._clock: Callable[[], float] = time.monotonic if real else lambda: 0.0
         self._futures = count()
         super().__init__(self._leaping)
+
+    @property
+    def under_way(self) -> int:
+        """How many pieces of work keep time from leaping."""
+        return self._leaping.under_way
 
     def time(self) -> float:
         return self._clock() + self._leaping.leapt

@@ -7,7 +7,7 @@ can't know whether it was heard. Whatever is not as it has to be, they write dow
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import count
 from random import Random
 from typing import Any
@@ -17,13 +17,15 @@ from chaos.house import House
 from chaos.process import ConnectionLost
 from mail.core.address import Principal
 from mail.core.events import Event
+from mail.core.hooks import DEFAULT_EVENTS, Webhook
 from mail.core.intake import ResumeFrom, Submission
 from mail.core.limits import Budget
 from mail.core.once import Once
-from mail.core.runtime import Runtime
-from mail.core.tasks import TaskKey, TaskStatus
+from mail.core.redriving import discard_letters, redrive_letters
+from mail.core.runtime import Forked, Runtime
+from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.core.watching import Submitted
-from mail.errors import NotCancellable, StoreUnavailable
+from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellable, StoreUnavailable
 
 PEOPLE = ("ann", "bob", "eve")
 
@@ -35,6 +37,7 @@ CANCELLED = "The task was cancelled by"
 ERRANDS = {
     "demo": 2, "fan": 3, "act": 3, "approve": 3, "join": 2, "once": 2, "meet": 2, "abroad": 3, "budget": 1, "late": 1,
     "idle": 1, "broken": 1, "cancel": 5, "cancel-abroad": 2,
+    "hooked": 3, "doomed": 2, "fork": 3,
 }  # fmt: skip
 """What people may be up to, and how often, in proportion."""
 
@@ -46,11 +49,15 @@ class Errand:
         complaints: what is not as it has to be.
         seen: by watcher, the events that it was shown.
         cancelled: whether it was asked to be cancelled.
+        twins: the errands that were made of it, by forks.
     """
 
-    def __init__(self, house: House, company: Company, seed: str, number: int, kind: str) -> None:
+    def __init__(self, house: House, company: Company, seed: str, number: int | str, kind: str) -> None:
         self._house = house
         self._company = company
+        self._seed = seed
+        self._number = number
+        self.twins: list[Errand] = []
         self._chance = Random(f"{seed} errand {number}")
         self.kind = kind
         self._caller = Principal(role="user", id=self._chance.choice(PEOPLE), swarm=NORTH)
@@ -71,12 +78,15 @@ class Errand:
             "cancel": self._cancel, "cancel-abroad": self._cancel_abroad, "late": self._late, "budget": self._budget,
             "approve": self._approve, "act": self._act, "join": self._join, "once": self._once, "demo": self._demo,
             "idle": self._idle, "broken": self._broken, "abroad": self._abroad, "fan": self._fan, "meet": self._meet,
+            "hooked": self._hooked, "doomed": self._doomed, "fork": self._fork,
         }  # fmt: skip
         try:
             async with asyncio.timeout(PATIENCE):
                 await steps[self.kind]()
         except TimeoutError:
             self.complaints.append("there was no answer")
+        except MAILError as error:
+            self.complaints.append(f"it was refused: {error!r}")
 
     async def finish(self, status: TaskStatus) -> None:
         """When all has come to its end: what was answered still is the answer, and watchers have seen all."""
@@ -115,12 +125,7 @@ class Errand:
         if mark not in question:
             self.complaints.append(f"the question is {question!r}")
         await asyncio.sleep(self._chance.choice((0, self._chance.uniform(0, 100))))
-        answer = await self._order(
-            "",
-            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
-            breakpoint_tool_call_result={"content": f"yes {mark}"},
-        )
-        self._expect(answer, f"{mark}: approve: yes {mark}")
+        self._expect(await self._approve_of(mark), f"{mark}: approve: yes {mark}")
 
     async def _join(self) -> None:
         """The second order comes while the first is carried out, or after it; each is answered."""
@@ -209,7 +214,136 @@ class Errand:
             self._expect(await self._order(f"echo {mark}"), f"echo {mark}")
             self.cancelled, self._statuses = False, {TaskStatus.COMPLETED}
 
+    async def _hooked(self) -> None:
+        """Have it told to a receiver, and see to what did not get there."""
+        mark = self._mark()
+        events = self._chance.choice((DEFAULT_EVENTS, ()))
+        webhook = Webhook(url=f"https://hooks.example/{self.task_id}", events=events)
+        answer = await self._order(f"fan {mark} 2", webhook=webhook)
+        self._expect(answer, f"{mark}: 0 1")
+        for _ in range(8):
+            await asyncio.sleep(self._chance.uniform(0, 30))
+            task = await self._load()
+            if task.dead and self._chance.random() < 0.8:
+                await self._redrive()
+            elif task.dead:
+                await self._ask(lambda runtime: discard_letters(runtime, self._caller, self.key))
+            elif not task.is_delivering:
+                break
+
+    async def _doomed(self) -> None:
+        """An agent fails; what it has failed over is done again, once that is of use."""
+        mark = self._mark()
+        delegates = self._chance.random() < 0.5
+        answer = await self._order(f"{'delegate' if delegates else 'flaky'} {mark}")
+        if "has failed: ValueError" not in answer:
+            self.complaints.append(f"the answer is {answer!r}")
+        if len((await self._load()).dead) != 1:
+            self.complaints.append("an agent has failed, and there is not one dead letter")
+        await asyncio.sleep(self._chance.uniform(0, 10))
+        self._company.mended.add(mark)
+        if self._chance.random() < 0.25:
+            await self._ask(lambda runtime: discard_letters(runtime, self._caller, self.key))
+            self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
+        else:
+            await asyncio.gather(self._redrive(), self._redrive())
+            if not delegates and (await self._load()).generation != 2:
+                self.complaints.append(
+                    "a dead letter of a failed task was redriven, and the task does not go on"
+                )
+            elif not delegates:
+                self._expect(await self._answer(Submitted(self.key, 2, 0, 0)), f"mended {mark}")
+            elif self._chance.random() < 0.8:  # else it waits in a mailbox of a task that has stopped
+                mark = self._mark()
+                self._expect(await self._order(f"echo {mark}"), f"echo {mark}")
+        for seq in (await self._load()).dead:
+            events = await self._ask(
+                lambda runtime, after=seq - 1: runtime.store.read_events(self.key, after=after)  # type: ignore[misc]
+            )
+            self.complaints.append(f"there is a dead letter left: {seq} {events[0].text}")
+
+    async def _redrive(self) -> None:
+        """Redrive all, or one after the other; who is late finds nothing to do."""
+        if self._chance.random() < 0.5:
+            await self._ask(lambda runtime: redrive_letters(runtime, self._caller, self.key))
+            return
+        for seq in (await self._load()).dead:
+            with suppress(DeadLetterNotFound):
+                await self._ask(
+                    lambda runtime, seq=seq: redrive_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
+                )
+
+    async def _fork(self) -> None:
+        """At some moment, begin another task with all that has happened; neither harms the other."""
+        verb, mark = self._chance.choice(("fan", "act", "meet", "abroad", "approve")), self._mark()
+        submitted = await self._submit(f"{verb} {mark}{' 3' if verb == 'fan' else ''}")
+        forking = asyncio.create_task(self._fork_now_and_then(verb, mark))
+        answer = await self._answer(submitted)
+        if verb == "approve":
+            answer = await self._approve_of(mark)
+        self._expect_answer(verb, mark, answer)
+        if verb == "act":
+            self._expect_act(mark, answer)
+        await forking
+
+    async def _fork_now_and_then(self, verb: str, mark: str) -> None:
+        for n in range(self._chance.choice((1, 1, 2))):
+            await asyncio.sleep(self._chance.uniform(0, self._chance.choice((3, 30))))
+            await self._fork_once(verb, mark, n)
+
+    async def _fork_once(self, verb: str, mark: str, n: int) -> None:
+        at = self._chance.choice((None, self._chance.randint(1, (await self._load()).seq)))
+        forked = await self._ask_for_fork(at, run=verb == "approve" or self._chance.random() < 0.7)
+        task = forked.task
+        twin = Errand(self._house, self._company, self._seed, f"{self._number}.{n}", "twin")
+        twin._caller, twin.task_id, twin.key = self._caller, task.task_id, task.key
+        self.twins.append(twin)
+        if task.is_running:
+            twin._begin_to_watch()
+            answer = await twin._answer(Submitted(task.key, 1, 0, 0))
+            if (await twin._load()).breakpoint is not None:
+                answer = await twin._approve_of(mark)
+            twin._expect_answer(verb, mark, answer)
+        elif task.breakpoint is not None:
+            twin._expect_answer(verb, mark, await twin._approve_of(mark))
+        else:
+            other = f"{mark}/{n}"
+            answer = await twin._order(f"echo {other}")
+            if verb != "abroad" or answer != f"left behind {mark}":  # what the system says is read before it
+                twin._expect(answer, f"echo {other}")
+
+    async def _ask_for_fork(self, at: int | None, *, run: bool) -> Forked:
+        try:
+            return await self._ask(lambda runtime: runtime.fork(self._caller, self.task_id, at=at, run=run))
+        except BadRequest:  # it had stopped by then
+            return await self._ask(lambda runtime: runtime.fork(self._caller, self.task_id, at=at))
+
+    async def _approve_of(self, mark: str) -> str:
+        return await self._order(
+            "",
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result={"content": f"yes {mark}"},
+        )
+
+    def _expect_answer(self, verb: str, mark: str, answer: str) -> None:
+        """Either task comes to the same answer, but for what a fork does not take along."""
+        known = {
+            "fan": "0 1 4",
+            "meet": "49 hurried",
+            "abroad": "81",
+            "approve": f"approve: yes {mark}",
+            "act": f"look: found {mark}; book: (booked {mark}|ERROR: {UNKNOWN}.*)",
+        }
+        others = "|left behind .*" if self.kind == "twin" and verb == "abroad" else ""
+        if re.fullmatch(f"{mark}: {known[verb]}{others}", answer) is None:
+            self.complaints.append(f"the answer to {verb} is {answer!r}")
+
     # ------------------------------------------------------------------------------------------------ how they do it
+
+    async def _load(self) -> Task:
+        task = await self._ask(lambda runtime: runtime.store.load(self.key))
+        assert task is not None
+        return task
 
     def _mark(self) -> str:
         return f"{self.task_id}/{next(self._marks)}"
@@ -241,11 +375,14 @@ class Errand:
         )
         if len(set(results)) != 1:
             self.complaints.append(f"one order came to {results}")
+        self._begin_to_watch()
+        return results[0]
+
+    def _begin_to_watch(self) -> None:
         if not self._watchers:
             for _ in range(self._chance.choice((1, 1, 2))):
                 self.seen.append([])
                 self._watchers.append(asyncio.create_task(self._watch(self.seen[-1])))
-        return results[0]
 
     async def _answer(self, submitted: Submitted) -> str:
         while True:

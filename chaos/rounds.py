@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import os
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -18,6 +21,7 @@ from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
 from chaos.people import ERRANDS, Errand
 from chaos.process import ConnectionLost
+from chaos.watchdog import tell, watchdog
 from chaos.worlds import World, open_world
 from mail.core.address import Principal
 from mail.core.ports import Store
@@ -36,6 +40,9 @@ REST_SECONDS = 7_200.0
 
 WALL_SECONDS = 240.0
 """How long a round may take, by the clock on the wall."""
+
+LAST_SECONDS = 60.0
+"""How long it may take after that to come to an end; then the watchdog ends this process."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +99,20 @@ class Outcome:
         return "\n".join([*lines, f"  deaths: {self.deaths}", f"  again: {self.plan.command}"])
 
 
-def play(plan: Plan) -> Outcome:
-    """Play a round, on a loop of its own."""
+def play(plan: Plan, *, bites: Callable[[], None] | None = None) -> Outcome:
+    """Play a round, on a loop of its own.
+
+    Where it hangs so that it can't even be cancelled, a watchdog says where everybody is, and bites: by default it ends
+    this process, with exit code 3.
+    """
     outcome = Outcome(plan)
     begin = time.monotonic()
     loop = LeapingLoop(real=plan.store != "sqlite")
-    with _complaints(outcome), tempfile.TemporaryDirectory() as folder:
+    with (
+        _complaints(outcome),
+        tempfile.TemporaryDirectory() as folder,
+        watchdog(WALL_SECONDS + LAST_SECONDS, loop, plan.command, bites or partial(os._exit, 3)),
+    ):
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(_play(plan, outcome, Path(folder)))
@@ -157,6 +172,11 @@ class _Round:
         while time.monotonic() < end:  # noqa: ASYNC110 - nobody tells the time
             await asyncio.sleep(1)
         assert task is not None
+        tell(
+            asyncio.get_running_loop(),
+            sys.__stderr__ or sys.stderr,
+            f"no end after {WALL_SECONDS:g} s: {self._plan.command}",
+        )
         task.cancel()
 
     async def _come_to_rest(self) -> None:
@@ -190,20 +210,25 @@ class _Round:
         return True
 
     async def _finish(self) -> None:
-        for errand in self._errands:
+        for errand in self._everyone():
             task = await self._house.ask(
-                NORTH, Random(0), lambda runtime, key=errand.key: runtime.store.load(key)
-            )  # type: ignore[misc]
+                NORTH,
+                Random(0),
+                lambda runtime, key=errand.key: runtime.store.load(key),  # type: ignore[misc]
+            )
             if task is None:
                 errand.complaints.append("the task is not there")
             elif not task.is_running:
                 async with asyncio.timeout(600):
                     await errand.finish(task.status)
 
+    def _everyone(self) -> list[Errand]:
+        return [each for errand in self._errands for each in (errand, *errand.twins)]
+
     async def _check(self) -> None:
         stores: dict[str, Store] = {}
-        by_key = {errand.key: errand for errand in self._errands}
-        for errand in self._errands:
+        by_key = {errand.key: errand for errand in self._everyone()}
+        for errand in self._everyone():
             for complaint in errand.complaints:
                 self._wrong("end", errand.task_id, complaint)
         for key in self._ledger.attempts:
@@ -226,6 +251,8 @@ class _Round:
             ran=self._company.ran.get(key.task_id, ()),
             idempotent=IDEMPOTENT,
             cancelled=errand.cancelled if errand else True,
+            got=self._house.receivers.got.get(key.task_id, {}),
+            abandoned=errand is None,
         )
         self._outcome.violations += check(found)
         self._outcome.statuses[f"{task.status}"] += 1

@@ -16,7 +16,7 @@ from support import dynamodb_faults
 from support.dynamodb import make_client
 from support.postgres import borrow_database, break_connections, return_database
 
-from chaos.faults import Weather, WeatheredConnection, throttling
+from chaos.faults import RoundStamp, Weather, WeatheredConnection, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.core.ports import Store
@@ -27,7 +27,7 @@ from mail.postgres.pool import Connection, Postgres
 from mail.queues import local
 from mail.queues.local import LocalQueue
 from mail.queues.postgres import PostgresQueue
-from mail.stores import dynamodb_index, dynamodb_items
+from mail.stores import dynamodb, dynamodb_index, dynamodb_items
 from mail.stores.dynamodb import DynamoDBStore
 from mail.stores.dynamodb_schema import create_table
 from mail.stores.postgres import PostgresStore
@@ -118,6 +118,13 @@ class _Postgres(Postgres):
             PROCESS.reset(mark)
         return await asyncio.shield(working)
 
+    async def connect(self) -> Connection:
+        """Where time leapt meanwhile, no connection would be made before its time is up."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        with loop.at_work():
+            return await super().connect()
+
     async def _run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
@@ -191,7 +198,8 @@ class DynamoDBWorld:
     async def enter(
         self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
     ) -> Place:
-        queue = self._queues.setdefault(swarm, LocalQueue(asyncio.get_running_loop().time))
+        true_time = RoundStamp(Random(0))
+        queue = self._queues.setdefault(swarm, LocalQueue(lambda: true_time.now().timestamp()))
         return Place(DynamoDBStore(self._client, self._table, stamp=stamp), queue, _nothing)
 
     async def look(self, swarm: str) -> Store:
@@ -238,6 +246,7 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
                 stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
+                stack.enter_context(patch.object(dynamodb, "LAST_LOOK", LOOK_SECONDS))
                 client = await asyncio.to_thread(
                     make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
                 )

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.faults import WeatheredQueue
-from mail.core import runtime
+from mail.core import runtime, webhook_delivery
 from mail.core.change import InboxEntry, TaskChange
 from mail.core.draft import Draft
 from mail.core.execution import Execution
@@ -16,7 +16,9 @@ from mail.core.message import MAILMessage
 from mail.core.ports import Token
 from mail.core.runtime import Runtime
 from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.core.turn import Settlement
 from mail.core.watching import Watching
+from mail.core.webhooks import Batch, settle
 from mail.stores.hot_task import HotTask
 from mail.stores.sqlite import SQLiteStore
 
@@ -69,8 +71,8 @@ def with_the_first_message_twice(change: TaskChange) -> TaskChange:
 
 
 def without_history(change: TaskChange) -> TaskChange:
-    is_late = change.history is not None and change.history.n == 3
-    return replace(change, history=None) if is_late else change
+    is_late = any(record.n == 3 for record in change.histories)
+    return replace(change, histories=()) if is_late else change
 
 
 def without_an_event(change: TaskChange) -> TaskChange:
@@ -134,6 +136,26 @@ def stuttering_streams() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def letters_that_nobody_keeps() -> Iterator[None]:
+    """What an agent has failed over is gone."""
+    with patch.object(Settlement, "_bury", lambda *_: None):
+        yield
+
+
+@contextmanager
+def optimistic_webhooks() -> Iterator[None]:
+    """What a receiver has not taken counts as sent."""
+
+    def settle_as_sent(task: Task, swarm: Any, claim: Any, batch: Batch, *rest: Any) -> TaskChange:
+        if batch.failed is not None:
+            batch = Batch((*batch.sent, batch.failed), 200)
+        return settle(task, swarm, claim, batch, *rest)
+
+    with patch.object(webhook_delivery, "settle", settle_as_sent):
+        yield
+
+
 SABOTAGES: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
     "nobody is woken": ("end", nobody_is_woken),
     "lost messages": ("1", lost_messages),
@@ -144,6 +166,8 @@ SABOTAGES: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
     "empty promises": ("end", empty_promises),
     "forgotten keys": ("end", forgotten_keys),
     "stuttering streams": ("3", stuttering_streams),
+    "letters that nobody keeps": ("1", letters_that_nobody_keeps),
+    "optimistic webhooks": ("1", optimistic_webhooks),
     "lost events": ("3", partial(altered_commits, without_an_event)),
 }
 """By name: the invariant that does not hold any more, and how to break it."""

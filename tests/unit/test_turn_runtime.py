@@ -22,6 +22,7 @@ from mail.core.tasks import TaskKey
 from mail.core.turn_work import TurnReport
 from mail.errors import StoreUnavailable, TaskNotFound
 from mail.queues.local import LocalWorkers
+from mail.stores.hot_task import HotTask
 
 SOON = 5.0
 MINUTE = timedelta(minutes=1)
@@ -439,3 +440,17 @@ async def test_one_task_that_cannot_be_ended_keeps_no_other_running(
         rig.store.load = load  # type: ignore[method-assign]
         assert [(await rig.store.load(key)).is_running for key in keys] == [True, False]  # type: ignore[union-attr]
     assert "could not be ended" in caplog.text
+
+
+class TestMiscounted:
+    """A task that counts mail where there is none: its mailbox is not to be looked at all the time."""
+
+    async def test_a_mailbox_in_which_nothing_is_found_rests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with Rig(build_swarm(pair())) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit("hello")
+            _, mailbox = await rig.queue.take()
+            monkeypatch.setattr(HotTask, "head", lambda *_: None)
+            report = await rig.runtime.run_turn(submitted.key, mailbox)
+            assert report.outcome is TurnReport.Outcome.IDLE
+            assert (len(rig.queue.turns), len(rig.queue)) == (0, 1)

@@ -57,6 +57,10 @@ SKEW = 2.0
 """Seconds by which the clocks of two workers may differ."""
 
 
+IDLE_SECONDS = 1.0
+"""How long a mailbox rests in which a worker has found nothing, though its task counts mail there."""
+
+
 class Runtime(Admission):
     """Runs one swarm's tasks on a store and a queue.
 
@@ -147,7 +151,9 @@ class Runtime(Admission):
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
         if hook_of(mailbox) is not None:
-            held = await self._leased(key, self.store.claim(key, mailbox, self._lease(life), now=self._now()))
+            held = await self._leased(
+                key, mailbox, self.store.claim(key, mailbox, self._lease(life), now=self._now())
+            )
             if isinstance(held, TurnReport.Outcome):
                 return held
             return WebhookDelivery(held, self.swarm, self.store, self.stamp, self.webhooks)
@@ -169,14 +175,20 @@ class Runtime(Admission):
         known = self.histories.count(key, mailbox)
         lease, now = self._lease(life), self._now()
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
-        turn = await self._leased(key, opening)
+        turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
+
+    def _unless_at_once(self, token: Token, mailbox: str) -> Token:
+        """The token; one of this mailbox, in which nothing was found although something is counted, has to rest."""
+        if token.mailbox != mailbox:
+            return token
+        return replace(token, not_before=max(token.not_before, self._now() + IDLE_SECONDS))
 
     def _lease(self, life: float) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
 
     async def _leased[T: Claim](
-        self, key: TaskKey, opening: Coroutine[None, None, T | Leased | Idle]
+        self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
     ) -> T | TurnReport.Outcome:
         """What a mailbox was leased for, or why it was not."""
         CURRENT_TASK.set(key.task_id)
@@ -186,7 +198,7 @@ class Runtime(Admission):
                 return TurnReport.Outcome.LEASED
             case Idle(task):
                 if task is not None:
-                    await self._publish_ready(task)
+                    await self._wake([self._unless_at_once(token, mailbox) for token in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
         return opened
 
