@@ -16,13 +16,14 @@ from chaos.company import NORTH, UNKNOWN, Company
 from chaos.house import House
 from chaos.process import ConnectionLost
 from mail.core.address import Principal
+from mail.core.admission import Forked
 from mail.core.events import Event
 from mail.core.hooks import DEFAULT_EVENTS, Webhook
 from mail.core.intake import ResumeFrom, Submission
 from mail.core.limits import Budget
 from mail.core.once import Once
 from mail.core.redriving import discard_letters, redrive_letters
-from mail.core.runtime import Forked, Runtime
+from mail.core.runtime import Runtime
 from mail.core.tasks import Task, TaskKey, TaskStatus
 from mail.core.watching import Submitted
 from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellable, StoreUnavailable
@@ -40,6 +41,9 @@ ERRANDS = {
     "hooked": 3, "doomed": 2, "fork": 3,
 }  # fmt: skip
 """What people may be up to, and how often, in proportion."""
+
+LONG_AFTER = 1e10
+"""When keys are forgotten, in seconds since the epoch."""
 
 
 class Errand:
@@ -367,7 +371,7 @@ class Errand:
 
     async def _submit(self, body: str, *, key: str = "", **fields: Any) -> Submitted:
         """Say it, and again until it is heard; now and then twice although it was."""
-        once = Once(key=key or f"{self.task_id} {next(self._marks)}", digest=body)
+        once = Once(key=key or f"{self.task_id} {next(self._marks)}", digest=body, until=LONG_AFTER)
         submission = Submission(body=body, task_id=self.task_id, once=once, **fields)
         times = 1 + self._house.weather.strikes("duplicate", self._chance, 0.2)
         results = await asyncio.gather(

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.faults import WeatheredQueue
-from mail.core import runtime, webhook_delivery
+from mail.core import admission, webhook_delivery
 from mail.core.change import InboxEntry, TaskChange
 from mail.core.draft import Draft
 from mail.core.execution import Execution
@@ -120,7 +120,7 @@ def empty_promises() -> Iterator[None]:
 @contextmanager
 def forgotten_keys() -> Iterator[None]:
     """What is said twice is done twice."""
-    with patch.object(runtime, "find", lambda *_: None):
+    with patch.object(admission, "find", lambda *_: None):
         yield
 
 

@@ -122,7 +122,7 @@ def test_what_is_too_much(tmp_path: Path) -> None:
     assert refused.status_code == 429
     said = refused.json()["detail"] + "".join(
         (ROOT / "src" / "mail" / "core" / name).read_text(encoding="utf-8")
-        for name in ("quotas.py", "runtime.py")
+        for name in ("quotas.py", "admission.py")
     )
     assert set(quoted("A message is refused")) >= TOO_MUCH
     for quote in TOO_MUCH:  # tests/unit/test_quotas.py brings the others about
