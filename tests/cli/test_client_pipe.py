@@ -201,6 +201,32 @@ def test_a_message_to_a_swarm_that_is_not_there_has_failed(piped: Piped) -> None
     assert piped.server.task(answer["task_id"])["status"] == "failed"
 
 
+@pytest.mark.parametrize("sends", ["message 6*7", "message-interswarm 6*7 supervisor"])
+def test_a_message_with_a_key_counts_once(piped: Piped, sends: str) -> None:
+    line = f"{sends} --idempotency-key {sends.split(maxsplit=1)[0]}-1"
+    first, again = (piped.json(line)[0] for _ in range(2))
+    assert first == again
+    assert piped.server.task(first["task_id"])["generation"] == 1
+    done = piped(f"{line} --subject other")
+    assert (done.returncode, "Idempotency-Key" in done.stderr) == (1, True)
+
+
+def test_a_stream_with_a_key_is_that_of_the_first_one(piped: Piped) -> None:
+    line = "message-stream 6*7 --idempotency-key streamed"
+    first, again = (piped.json(line) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("command", ["message {}", "message-stream {}", "message-interswarm {} supervisor"])
+def test_a_message_for_a_task_as_it_was(piped: Piped, command: str) -> None:
+    task_id = f"as-it-was-{command.split(maxsplit=1)[0]}"
+    line = f"{command.format('1+1')} --task-id {task_id}"
+    done = piped(line, f"{line} --generation 1", f"{line} --generation 1", flags=("--json",))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "generation" in done.stderr
+    assert piped.server.task(task_id)["generation"] == 2
+
+
 def test_a_task_that_was_paused_and_goes_on_is_not_paused_in_the_end(piped: Piped) -> None:
     kwargs = '\'{"breakpoint_tool_call_result": "yes"}\''
     done = piped(

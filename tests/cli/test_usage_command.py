@@ -12,6 +12,7 @@ from support.server_process import MAIL, PATIENCE, ServerProcess, environment, r
 from support.terminal import Terminal
 
 from mail.cli.usage_records import read_moment
+from mail.errors import ConfigurationError
 
 PRICED, UNPRICED = "openai/gpt-5-mini", "openai/gpt-of-tomorrow"
 COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
@@ -106,7 +107,8 @@ def test_as_json(paid: ServerProcess, tmp_path: Path) -> None:
 def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> None:
     env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
     for flags, code, told in (
-        (("--since", "soon"), 1, "ISO 8601"),
+        (("--since", "soon"), 2, "--since: 'soon' is no time; write how long ago"),
+        (("--until", "7x"), 2, "7d"),
         (("--caller", "admin:admin"), 1, "for the role admin"),
         (("--task-id", "gone"), 1, "no task"),
         (("--by", "hour"), 2, "hour"),
@@ -129,7 +131,9 @@ def test_at_a_terminal(paid: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
-    lines = "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing"
+    lines = (
+        "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing\nusage --since 7x"
+    )
     done = subprocess.run(
         [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]],
         cwd=tmp_path, env=environment(), input=lines, capture_output=True, text=True, timeout=PATIENCE, check=False,
@@ -139,7 +143,9 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
         [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],
         ["long", "3"], ["all", "3"],
     ]  # fmt: skip
-    assert "usage" in done.stderr
+    refused, moment = done.stderr.splitlines()
+    assert "--by" in refused
+    assert moment.startswith("mail: --since: '7x' is no time")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +157,15 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
         ("12h", "2026-01-31T00:00:00+00:00"),
         ("9999w", "1834-06-14T12:00:00+00:00"),
         ("2026-01-01", "2026-01-01"),
-        ("7 days", "7 days"),
+        ("2026-01-01T08:00:00Z", "2026-01-01T08:00:00Z"),
         (None, None),
     ],
 )
 def test_moments(text: str | None, moment: str | None) -> None:
-    assert read_moment(text, datetime(2026, 1, 31, 12, tzinfo=UTC)) == moment
+    assert read_moment(text, "--since", datetime(2026, 1, 31, 12, tzinfo=UTC)) == moment
+
+
+@pytest.mark.parametrize("text", ["7x", "7 days", "d", "-7d", "", "99999d", "2026-13-01"])
+def test_no_moments(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--until: .*7d"):
+        read_moment(text, "--until", datetime(2026, 1, 31, 12, tzinfo=UTC))

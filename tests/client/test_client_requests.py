@@ -199,6 +199,18 @@ async def test_messages_to_other_swarms() -> None:
     assert body == {"user_token": "token", "body": "hi", "targets": ["x@b", "y@c"], **options}
 
 
+async def test_messages_to_other_swarms_that_count_once_or_only_if() -> None:
+    recorder = Recorder()
+    async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
+        await client.send_interswarm_message("hi", ["desk@b"], idempotency_key="k")
+        assert recorder.requests[-1].headers["idempotency-key"] == "k"
+        assert "if-match" not in recorder.requests[-1].headers
+        assert "task_id" not in recorder.bodies[-1], "the server names it: the same each time"
+        await client.send_interswarm_message("hi", ["desk@b"], task_id="t", generation=2)
+        assert recorder.requests[-1].headers["if-match"] == '"2"'
+        assert "idempotency-key" not in recorder.requests[-1].headers
+
+
 # --------------------------------------------------------------------------------------- OpenAI's Responses
 
 

@@ -87,3 +87,17 @@ async def test_the_commands(client: MAILClient, receiver: WebhookReceiver) -> No
     assert len((await do("webhooks", "--task", "t")).splitlines()) == 2
     assert "deleted" in await do("webhook-delete", webhook_id)
     assert await do("webhooks") == ""
+
+
+async def test_what_was_given_up_is_not_shown_as_sent(client: MAILClient, server: HTTPServer) -> None:
+    shown = io.StringIO()
+    with WebhookReceiver(410) as receiver:
+        await client.post_message("hi", task_id="t", webhook=receiver.url)
+        await asyncio.to_thread(receiver.wait_for, 1)
+        await server.rig.workers.idle()
+    assert len(await client.get_dead_letters(task_id="t")) == 1
+    events = (await client.get_task("t"))["events"]
+    (given_up,) = (event["id"] for event in events if event["event"] == "task_complete")
+    command, given = parse(["webhooks", "--task", "t"])
+    await command.run(Session(client, Output(shown, False)), given)  # type: ignore[arg-type]
+    assert shown.getvalue().split("\t")[1] == f"nothing waits after {given_up}"

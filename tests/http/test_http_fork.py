@@ -143,6 +143,26 @@ async def test_one_at_a_breakpoint_takes_the_result_that_it_waits_for(server: HT
     assert (await server.task("t"))["status"] == "paused"
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        ("/task/fork", {"at": True}, "at"),
+        ("/message", {"body": "hi", "kwargs": {"budget": {"turns": True}}}, "kwargs.budget.turns"),
+        ("/message", {"body": "hi", "kwargs": {"budget": {"seconds": True}}}, "kwargs.budget.seconds"),
+        ("/message", {"body": "hi", "kwargs": {"max_steps": True}}, "kwargs.max_steps"),
+        ("/message", {"body": "hi", "kwargs": {"timeout": True}}, "kwargs.timeout"),
+        ("/dead-letters/redrive", {"seq": True}, "seq"),
+    ],
+)
+async def test_true_is_no_number(server: HTTPServer, path: str, fields: dict[str, Any], field: str) -> None:
+    await server.post(body="sums", task_id="t")
+    refused = await server.client.post(path, json={"task_id": "t", **fields})
+    assert refused.status_code == 400, refused.text
+    assert f"{field}: Input should be a valid" in refused.json()["detail"]
+    assert list((await server.client.get("/tasks")).json()) == ["t"]
+    assert (await server.task("t"))["generation"] == 1
+
+
 async def test_tasks_of_others_are_unknown(server: HTTPServer) -> None:
     await server.post(body="sums", task_id="t")
     assert (await fork(server, role="admin")).status_code == 404

@@ -265,6 +265,15 @@ async def test_there_are_eight_at_most(server: HTTPServer) -> None:
     assert (await server.client.get("/tasks")).json() == {}
 
 
+@pytest.mark.parametrize("webhook_id", ["nope", "0" * 16, "%00", "G" * 16, "0" * 5_000])
+async def test_what_was_never_registered_is_not_found(server: HTTPServer, webhook_id: str) -> None:
+    answer = await server.client.delete(f"/webhooks/{webhook_id}")
+    assert answer.status_code == 404
+    detail = answer.json()["detail"]
+    assert "you have no webhook" in detail
+    assert len(detail) < 120
+
+
 async def test_agents_have_none(server: HTTPServer) -> None:
     headers = server.headers("agent")
     assert (await server.client.get("/webhooks", headers=headers)).status_code == 403
@@ -285,14 +294,23 @@ BAD = [
     ({"url": "https://example.com", "secret_ref": "${WEBHOOK_SECRET_NONE}"}, "WEBHOOK_SECRET_NONE"),
     ({"url": "https://example.com", "secret_ref": "${WEBHOOK_SECRET_BAD}"}, "base64"),
     ({"url": "https://example.com", "events": []}, "events"),
-    ({"url": "https://example.com", "events": ["nonsense"]}, "events"),
+    (
+        {"url": "https://example.com", "events": ["nonsense"]},
+        "no kind of event 'nonsense'; there are new_message,",
+    ),
+    (
+        {"url": "https://example.com", "events": ["*", "task_complet"]},
+        "for all. Did you mean 'task_complete'?",
+    ),
+    ({"url": "https://example.com", "events": [None, {}]}, "no kind of event 'None'"),
+    ({"url": "https://example.com", "events": "task_complete"}, "list"),
     ({"url": "https://example.com", "events": ["webhook_error"]}, "never sent"),
     ({"url": "ftp://example.com"}, "https://"),
     ({"url": "https://"}, "https://"),
     ({"url": "https://user:pass@example.com"}, "user"),
     ({"url": "https://example.com/#x"}, "fragment"),
     ({"url": "https://example.com/a b"}, "spaces"),
-    ({"url": f"https://example.com/{'x' * 2048}"}, "https://"),
+    ({"url": f"https://example.com/{'x' * 2048}"}, "too long: 2068 characters, of 2048 at most"),
     ({"url": "http://8.8.8.8/"}, "http is only"),
     ({"url": "https://[::1"}, "URL"),
     ({}, "url"),

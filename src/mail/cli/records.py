@@ -132,7 +132,7 @@ def _progress(hook: Mapping[str, Any]) -> str:
     if "delivered_to" not in hook:
         return "registered"
     if hook["waits_to"] is None:
-        return f"sent to {hook['delivered_to']}"
+        return f"nothing waits after {hook['delivered_to']}"
     again = f", {hook['failures']} failures, next try {hook['next_try'] or 'now'}" if hook["failures"] else ""
     return f"waits to {hook['waits_to']}{again}"
 

@@ -13,7 +13,9 @@ from mail.cli.status import Status, exit_code
 if TYPE_CHECKING:
     from mail.cli.connecting import CommandClient
 
-app = typer.Typer(help="Look at your tasks.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Look at your tasks, cancel them, and fork them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]

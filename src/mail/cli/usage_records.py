@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.output import Output
+from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mail.client import MAILClient
@@ -24,12 +25,23 @@ class By(StrEnum):
     TASK = "task"
 
 
-def read_moment(text: str | None, now: datetime) -> str | None:
-    """`7d`, `12h`, `30m` and `2w` as that long before `now`; anything else as it is, for the server to read."""
-    ago = _AGO.fullmatch(text or "")
-    if ago is None:
-        return text
-    return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
+def read_moment(text: str | None, flag: str, now: datetime) -> str | None:
+    """`7d`, `12h`, `30m` and `2w` as that long before `now`; a time in ISO 8601 as it is, for the server to read.
+
+    Raises ConfigurationError for what is neither.
+    """
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{flag}: {text!r} is no time; write how long ago (30m, 12h, 7d, 2w), or a date or time in ISO 8601, such "
+            "as 2026-01-31 or 2026-01-31T08:00:00Z"
+        ) from None
+    return text
 
 
 async def ask_usage(
@@ -41,13 +53,13 @@ async def ask_usage(
     since: str | None,
     until: str | None,
 ) -> dict[str, Any]:
-    """`GET /usage`, to its end."""
+    """`GET /usage`, to its end. Raises ConfigurationError for what is no time."""
     now = datetime.now(UTC)
     return await client.get_usage(
         task_id=task_id,
         caller=caller,
-        since=read_moment(since, now),
-        until=read_moment(until, now),
+        since=read_moment(since, "--since", now),
+        until=read_moment(until, "--until", now),
         per_task=by is By.TASK,
     )
 

@@ -322,10 +322,13 @@ class MAILClient(Messaging):
         routing_info: Mapping[str, Any] | None = None,
         stream: bool | None = None,
         ignore_stream_pings: bool | None = None,
+        idempotency_key: str | None = None,
+        generation: int | None = None,
     ) -> JSONObject:
         """Let the server send a message to agents of other swarms (`agent@swarm`), and wait for the answer.
 
-        Returns `{"response": …, "events": …}`, where `response` is a message, and waits as `post_message` does.
+        Returns `{"response": …, "events": …}`, where `response` is a message; waits as `post_message` does, and has its
+        `idempotency_key` and `generation`.
         `user_token` is the key that the message is sent for, by default the client's own. `stream` and
         `ignore_stream_pings` are told to the other swarm; the answer is no stream.
         """
@@ -342,7 +345,7 @@ class MAILClient(Messaging):
                 "stream": stream,
                 "ignore_stream_pings": ignore_stream_pings,
             },
-        )
+        ).under(idempotency_key, generation)
         answer = await self._wait_for_answer(sent)
         if isinstance(answer, Followed):
             swarm = (await self.get_health())["swarm_name"]

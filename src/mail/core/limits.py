@@ -46,10 +46,10 @@ class Budget(Record):
         seconds: of wall time.
     """
 
-    turns: int | None = Field(default=None, ge=1, le=1_000_000)
-    tokens: int | None = Field(default=None, ge=1, le=10**15)
-    cost: float | None = Field(default=None, gt=0, le=1e12, allow_inf_nan=False)
-    seconds: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
+    turns: int | None = Field(default=None, strict=True, ge=1, le=1_000_000)
+    tokens: int | None = Field(default=None, strict=True, ge=1, le=10**15)
+    cost: float | None = Field(default=None, strict=True, gt=0, le=1e12, allow_inf_nan=False)
+    seconds: float | None = Field(default=None, strict=True, gt=0, le=10_000_000, allow_inf_nan=False)
 
     def left(self, turns: int, tokens: int, cost: float, seconds: float | None) -> "Budget":
         """What is left of it; never nothing at all, as a limit can't be zero. `seconds` are those that are left."""

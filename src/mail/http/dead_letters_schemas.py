@@ -12,7 +12,7 @@ class PostDeadLetters(Given):
 
     task_id: TaskId | None = None
     seq: int | None = Field(
-        default=None, ge=1, description="The one of the task; without it, all of the task."
+        default=None, ge=1, strict=True, description="The one of the task; without it, all of the task."
     )
     caller: str | None = Field(
         default=None, description="Whose task, or of whom all, `role:id` or `role:id@swarm`; for admins."

@@ -5,10 +5,12 @@ Requests tolerate unknown fields, and `null` for any field that may be left out,
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from mail.core.cancelling import MAX_REASON
 from mail.core.events import EventKind
+from mail.core.hints import did_you_mean
 from mail.core.hooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.core.intake import ResumeFrom, Submission
 from mail.core.limits import Budget
@@ -37,12 +39,14 @@ class MessageOptions(Given):
 
     max_steps: int | None = Field(
         default=None,
+        strict=True,
         ge=1,
         le=1_000_000,
         description="How many steps the agents may take before the supervisor has to finish.",
     )
     timeout: float | None = Field(
         default=None,
+        strict=True,
         gt=0,
         le=10_000_000,
         allow_inf_nan=False,
@@ -64,10 +68,30 @@ EVERY = "*"
 """Stands for all kinds of events."""
 
 
-def _may_be_sent(kind: EventKind) -> EventKind:
-    if kind in NEVER_SENT:
-        raise ValueError(f"{kind.value} is about webhooks, and never sent")
-    return kind
+_SENDABLE = tuple(kind.value for kind in EventKind if kind not in NEVER_SENT)
+
+
+def _may_be_sent(events: Any) -> Any:
+    """Tell of the first kind that can't be sent, with those that can: else each of them would be two errors."""
+    if not isinstance(events, list):
+        return events
+    wrong = [event for event in events if event not in (EVERY, *_SENDABLE)]
+    if not wrong:
+        return events
+    if wrong[0] in tuple(NEVER_SENT):
+        raise PydanticCustomError(
+            "never_sent", "{kind} is about webhooks, and never sent", {"kind": wrong[0]}
+        )
+    name = str(wrong[0])[:40]
+    raise PydanticCustomError(
+        "no_event_kind",
+        "there is no kind of event {name}; there are {known}, and * for all{hint}",
+        {
+            "name": repr(name),
+            "known": ", ".join(_SENDABLE),
+            "hint": did_you_mean(name, _SENDABLE),
+        },
+    )
 
 
 class GivenWebhook(Given):
@@ -80,10 +104,7 @@ class GivenWebhook(Given):
         "is no signature.",
     )
     events: (
-        Annotated[
-            list[Literal["*"] | Annotated[EventKind, AfterValidator(_may_be_sent)]], Field(min_length=1)
-        ]
-        | None
+        Annotated[list[Literal["*"] | EventKind], Field(min_length=1), BeforeValidator(_may_be_sent)] | None
     ) = Field(
         default=None,
         description="The kinds of events, `*` for all. The default is what ends or pauses a task: "
@@ -184,6 +205,7 @@ class PostFork(Given):
     task_id: TaskId
     at: int | None = Field(
         default=None,
+        strict=True,
         description="The id (seq) of an event: the moment after what happened with it; the default is now.",
     )
     run: bool = Field(

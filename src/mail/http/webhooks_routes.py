@@ -1,5 +1,6 @@
 """Webhooks: URLs that what happens in tasks is sent to."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from mail.http.webhooks_schemas import (
 
 router = APIRouter(tags=["webhooks"])
 _body = JSONBody(GivenWebhook)
+_ID = re.compile("[0-9a-f]{16}")
 
 
 @router.get(
@@ -94,13 +96,13 @@ async def post_webhook(
 async def delete_webhook(
     request: Request,
     caller: AdminOrUser,
-    webhook_id: Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="The webhook.")],
+    webhook_id: Annotated[str, Path(description="The webhook.")],
 ) -> JSON:
     """Forget a webhook that the caller has registered. Tasks that have begun with it keep it."""
     service = service_of(request)
     owner = str(caller.principal(service.runtime.swarm.name))
-    if not await service.records.delete_webhook(owner, webhook_id):
-        raise WebhookNotFound(f"you have no webhook {webhook_id!r}")
+    if not _ID.fullmatch(webhook_id) or not await service.records.delete_webhook(owner, webhook_id):
+        raise WebhookNotFound(f"you have no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
     return JSON({"status": "deleted", "id": webhook_id})
 
 

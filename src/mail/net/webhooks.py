@@ -162,10 +162,12 @@ def check_url(url: str, *, allow_private: bool) -> None:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise BadRequest(f"the URL of a webhook is none: {error}") from error
+    if len(url) > MAX_URL:
+        raise BadRequest(f"the URL of a webhook is too long: {len(url)} characters, of {MAX_URL} at most")
     if host and not allow_private and _is_private_by_name(host):
         raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
     schemes = ("https", "http") if allow_private else ("https",)
-    if parts.scheme not in schemes or not host or port == 0 or len(url) > MAX_URL:
+    if parts.scheme not in schemes or not host or port == 0:
         forms = " or ".join(f"{scheme}://host/path" for scheme in schemes)
         why = "" if allow_private or parts.scheme != "http" else f"; {HTTP_IS_OFF}"
         raise BadRequest(f"the URL of a webhook must be of the form {forms}{why}")

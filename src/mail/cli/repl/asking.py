@@ -14,6 +14,7 @@ from mail.errors import MAILError
 
 _OWN_FLAGS = frozenset(
     {"message", "entrypoint", "show_events", "subject", "msg_type", "task_id", "resume_from", "webhook"}
+    | {"idempotency_key", "generation"}
 )
 
 KNOWN_TASKS = 20
@@ -108,7 +109,7 @@ async def message(session: Session, given: Namespace) -> None:
         answer = await session.client.post_message(
             " ".join(given.body), given.entrypoint, True, **_message_settings(given, task_id)
         )
-    events, status = _learn(session, task_id, answer)
+    task_id, events, status = _learn(session, task_id, answer)
     shown = {
         "response": answer["response"],
         "task_id": task_id,
@@ -131,14 +132,16 @@ async def message(session: Session, given: Namespace) -> None:
 
 def _learn(
     session: Session, task_id: str | None, answer: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], Status | None]:
-    """The events of an answer, and how it has left the task."""
+) -> tuple[str | None, list[dict[str, Any]], Status | None]:
+    """The task of an answer, its events, and how it has left the task."""
     events = answer.get("events") or []
+    if task_id is None and events:
+        task_id = events[-1]["data"].get("task_id")
     for event in events:
         session.learn(event["event"], event["data"])
     status = status_after(event["event"] for event in events)
     session.note(task_id, status)
-    return events, status
+    return task_id, events, status
 
 
 async def message_stream(session: Session, given: Namespace) -> None:
@@ -167,8 +170,10 @@ async def message_interswarm(session: Session, given: Namespace) -> None:
             msg_type=given.msg_type,
             task_id=task_id,
             routing_info=given.routing_info,
+            idempotency_key=given.idempotency_key,
+            generation=given.generation,
         )
-    events, status = _learn(session, task_id, answer)
+    task_id, events, status = _learn(session, task_id, answer)
     session.output.result(
         {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
     )
@@ -185,6 +190,8 @@ def _message_settings(given: Namespace, task_id: str | None) -> dict[str, Any]:
         "task_id": task_id,
         "resume_from": given.resume_from,
         "webhook": given.webhook,
+        "idempotency_key": given.idempotency_key,
+        "generation": given.generation,
         **further,
     }
 

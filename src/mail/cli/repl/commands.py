@@ -26,6 +26,11 @@ RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 
 _TASK = flag("--task-id", help="the task to go on with, or a new one's id", completes=Completes.TASK)
 
+_CONDITIONS: tuple[Argument, ...] = (
+    flag("--idempotency-key", help="within a day, what is sent under this text again is accepted once"),
+    flag("--generation", help="only if the task is still at this generation", type=int),
+)
+
 _MESSAGE: tuple[Argument, ...] = (
     positional("body", "the text; quote it where it has quotes, backslashes or flags", nargs="+"),
     flag("--entrypoint", help="the agent to write to", completes=Completes.AGENT),
@@ -35,10 +40,11 @@ _MESSAGE: tuple[Argument, ...] = (
     flag("--resume-from", help="from where to go on with a task that has stopped", choices=RESUME_POINTS),
     flag(
         "--kwargs",
-        help="a JSON object with max_steps, timeout, breakpoint_tool_call_result",
+        help="a JSON object with max_steps, timeout, budget, breakpoint_tool_call_result",
         type=json_object,
     ),
     flag("--webhook", help="a URL to send the end of the task to, or a JSON object", type=json_or_text),
+    *_CONDITIONS,
 )
 
 _OF_TASK = flag("--task", help="only what is in this task", completes=Completes.TASK)
@@ -136,6 +142,7 @@ COMMANDS: tuple[Command, ...] = (
             flag("--msg-type", help="what it is", choices=("request", "broadcast")),
             _TASK,
             flag("--routing-info", help="a JSON object for whoever passes it on", type=json_object),
+            *_CONDITIONS,
         ),
     ),
     Command(

@@ -51,12 +51,12 @@ class Session:
         """The task of a message that is sent meanwhile; a new one gets its id here.
 
         It is the last one before there is an answer, as it goes on when nobody waits for that. One whose message was
-        refused, or not sent, is not remembered.
+        refused, or not sent, is not remembered. Under an idempotency key the server gives the id: the same each time.
         """
         from mail.client.errors import BadAnswer, InvalidRequest, ServerUnreachable
 
-        resumes = getattr(given, "resume_from", None) is not None
-        task_id: str | None = given.task_id or (None if resumes else str(uuid4()))
+        is_known = getattr(given, "resume_from", None) is not None or given.idempotency_key is not None
+        task_id: str | None = given.task_id or (None if is_known else str(uuid4()))
         before = dict(self.tasks)
         if task_id is not None:
             self.meet_task(task_id)
