@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from pydantic import Strict
 from support.agents import complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
 from support.swarms import build_agent, build_swarm
@@ -191,7 +190,6 @@ async def test_timeout_ends_a_task_that_hangs() -> None:
         ({"max_steps": 0}, "kwargs.max_steps"),
         ({"max_steps": 10**7}, "kwargs.max_steps"),
         ({"max_steps": "many"}, "kwargs.max_steps"),
-        ({"max_steps": True}, "kwargs.max_steps"),
         ({"timeout": 0}, "kwargs.timeout"),
         ({"timeout": -1}, "kwargs.timeout"),
         ({"timeout": 1e300}, "kwargs.timeout"),
@@ -206,8 +204,7 @@ async def test_options_out_of_range(server: HTTPServer, kwargs: object, field: s
 
 def test_limits_of_the_options_are_those_of_the_engine() -> None:
     for ours, theirs in (("max_steps", "steps"), ("timeout", "timeout")):
-        limits = [each for each in MessageOptions.model_fields[ours].metadata if each != Strict()]
-        assert limits == Submission.model_fields[theirs].metadata
+        assert MessageOptions.model_fields[ours].metadata == Submission.model_fields[theirs].metadata
 
 
 # ------------------------------------------------------------------------------------------------ isolation

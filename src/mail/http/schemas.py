@@ -39,14 +39,12 @@ class MessageOptions(Given):
 
     max_steps: int | None = Field(
         default=None,
-        strict=True,
         ge=1,
         le=1_000_000,
         description="How many steps the agents may take before the supervisor has to finish.",
     )
     timeout: float | None = Field(
         default=None,
-        strict=True,
         gt=0,
         le=10_000_000,
         allow_inf_nan=False,
