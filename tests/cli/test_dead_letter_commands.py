@@ -50,7 +50,7 @@ def test_list(dead: ServerProcess, tmp_path: Path) -> None:
     assert "dead        1 messages could not be processed" in shown
     denied = run(dead, tmp_path, "list", "--caller", "user:bob@other")
     assert (denied.returncode, denied.stdout) == (1, "")
-    assert "only admins" in denied.stderr
+    assert "are for the role admin" in denied.stderr
 
 
 def test_redrive_and_discard(dead: ServerProcess, tmp_path: Path) -> None:

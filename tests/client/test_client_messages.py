@@ -163,6 +163,7 @@ def _less_what_differs(answer: dict) -> dict:
     for event in answer["events"] or ():
         event["data"].pop("timestamp")
         event["data"]["description"] = event["data"].get("description", "").partition("\n")[0]
+        event["data"].get("extra_data", {}).pop("message_id", None)  # of a dead letter
         message = event["data"].get("extra_data", {}).get("full_message", {})
         for each in (message, message.get("message", {})):
             for name in ("id", "timestamp", "request_id", "broadcast_id"):

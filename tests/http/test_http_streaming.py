@@ -109,7 +109,7 @@ async def test_a_failing_task_ends_with_task_error() -> None:
 
     async with HTTPServer(build_swarm({"supervisor": fail})) as server:
         frames = await server.stream(task_id="t")
-    assert [frame.event for frame in frames][-2:] == ["agent_error", "task_error"]
+    assert [frame.event for frame in frames][-3:] == ["agent_error", "dead_letter", "task_error"]
     assert frames[-1].data.keys() == {"timestamp", "task_id", "response"}
     assert "RuntimeError" in frames[-1].data["response"]
 
