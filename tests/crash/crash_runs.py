@@ -19,6 +19,9 @@ SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""
 
+STRIDE = 1 if RUNS >= 1000 else 3
+"""Where each death takes a round trip or more, processes die at each third point, unless many runs are asked for."""
+
 BROKEN = re.compile(r"\A(Traceback|the suite)|ValidationException")
 """What is in a problem that is the suite's own, or a sabotage's."""
 

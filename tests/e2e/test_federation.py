@@ -16,8 +16,8 @@ import pytest
 from support.server_process import PATIENCE, ServerProcess, eventually, run_mail
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
-TASKS = 50
-KILLS = 6
+TASKS = 24
+KILLS = 4
 
 
 def variable(swarm: str) -> str:
