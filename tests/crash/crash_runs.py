@@ -100,6 +100,36 @@ def some_lives(chance: random.Random) -> int:
     return chance.choice((1, 1, 2, 2, 3, 4, 6))
 
 
+PARTS = 4
+"""Tests that the runs over another store are spread over."""
+
+_PASSES = 6
+
+
+def die_at_every_point(zygote: Zygote, part: int) -> None:
+    """In few runs, as each process dies at the first point that nobody has died at.
+
+    What is done by one process is not done by the next, so that some points are left for another run.
+    """
+    points = {*sorted({*zygote.points})[part * STRIDE :: PARTS * STRIDE]}
+    left = points
+    for seed in range(_PASSES):
+        if left:
+            died = zygote.must_survive({"among": sorted(left)}, again=True, seed=seed)
+            left = left.difference(died)
+    assert len(left) < len(points) * 0.1  # some depend on who is faster
+
+
+def random_strokes(chance: random.Random, last: int, latest: float) -> dict[str, list[Fate]]:
+    """Each strikes one of two processes, at a point or at a moment, in seconds up to `latest`."""
+    strokes: dict[str, list[Fate]] = {"ann": [], "bob": []}
+    for _ in range(chance.choice((1, 2, 3))):
+        moment = {"seconds": chance.uniform(0.02, latest)}
+        when = chance.choice((random_point(chance, last), random_point(chance, last), moment))
+        strokes[chance.choice(("ann", "bob"))].append({**when, "held_up": chance.random() < 0.5})
+    return strokes
+
+
 def label_of(point: str) -> str:
     """What is done at a point, whoever it is for."""
     return point.partition(" [")[0]

@@ -63,7 +63,7 @@ async def list_letters(
         page = await runtime.store.list_dead(instance, limit=size, cursor=cursor)
         letters: list[ListedLetter] = []
         for count, task in enumerate(page.tasks):
-            found = await letters_of(runtime.store, task) if _is_of(task, runtime) else []
+            found = await letters_of(runtime.store, task) if runtime.serves(task.key) else []
             if count and len(letters) + len(found) > limit:
                 size = count  # only a page of so many tasks has a cursor that goes on behind them
                 break
@@ -148,7 +148,7 @@ async def sweep[Outcome](
     while True:
         page = await runtime.store.list_dead(instance, limit=TASKS_PER_PAGE, cursor=cursor)
         for task in page.tasks:
-            if not _is_of(task, runtime):
+            if not runtime.serves(task.key):
                 continue
             try:
                 outcomes[task.key] = await work(runtime, caller, task.key)
@@ -180,8 +180,3 @@ async def _with_messages(store: Store, task: Task, seqs: Sequence[int]) -> list[
     letters = await _read(store, task, seqs)
     first = min((letter.message_seq for letter in letters), default=0)
     return with_messages(letters, await store.read_events(task.key, after=first - 1))
-
-
-def _is_of(task: Task, runtime: Runtime) -> bool:
-    """Whether the task is of this swarm; a store may hold those of others."""
-    return Principal.parse(task.instance).swarm == runtime.swarm.name

@@ -280,13 +280,13 @@ class Runtime(Admission):
         now = self.stamp.now()
         quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
         ready = await self.store.list_ready(quiet_since=quiet_since)
-        tokens = [_again(token, now, quiet_for) for token in ready if self._serves(token.key)]
+        tokens = [_again(token, now, quiet_for) for token in ready if self.serves(token.key)]
         await self._queue.publish(tokens)
         return len(tokens)
 
     async def expire_overdue(self) -> None:
         """End the running tasks whose deadline has passed."""
-        for key in filter(self._serves, await self.store.list_overdue(self._now())):
+        for key in filter(self.serves, await self.store.list_overdue(self._now())):
             CURRENT_TASK.set(key.task_id)
             try:
                 await self._expire(key)
@@ -316,7 +316,7 @@ class Runtime(Admission):
             touched.add(change.turn.mailbox)
         await self._wake([token for token in wake_ups(change.task) if token.mailbox in touched])
 
-    def _serves(self, key: TaskKey) -> bool:
+    def serves(self, key: TaskKey) -> bool:
         """Whether the task is of this swarm; a store may hold those of others."""
         return Principal.parse(key.instance).swarm == self.swarm.name
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from mail.core.agents import SwarmCore
 from mail.core.change import Hold, TaskChange
-from mail.core.events import Event, EventKind
+from mail.core.events import Event
 from mail.core.hooks import Hook
 from mail.core.peers import hook_of
 from mail.core.ports import Store
@@ -79,7 +79,7 @@ class WebhookDelivery(TurnWork):
         change = await self._commit(
             lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._stamp)
         )
-        if change is not None and change.events[-1].kind is EventKind.DEAD_LETTER:
+        if change is not None and change.buried:
             self._end = DeliveryEnd.RETURNED
         return change
 
