@@ -10,19 +10,19 @@ from uuid import uuid4
 from bench import swarms
 from bench.aws_meter import Meter, Usage
 from bench.engine import CALLER
-from mail.aws import Aws
-from mail.core.agents import SwarmCore
-from mail.core.intake import Submission
-from mail.core.message import Tier
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.turn_work import TurnReport
+from mail.adapters.aws.client import Aws
+from mail.adapters.aws.items import Item, is_mail, item_size, partition, string
+from mail.adapters.aws.queue import SQSQueue, decode_token
+from mail.adapters.aws.schema import create_table
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.aws.table import DynamoDBTable
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn_work import TurnReport
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.message import Tier
+from mail.core.task.swarm import SwarmCore
 from mail.local_aws.ministack import credentials
-from mail.queues.sqs import SQSQueue, decode_token
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_items import Item, is_mail, item_size, partition, string
-from mail.stores.dynamodb_schema import create_table
-from mail.stores.dynamodb_table import DynamoDBTable
 
 TURN_SECONDS = 600.0
 

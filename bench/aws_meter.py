@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from mail.stores.dynamodb_items import Item, item_size
+from mail.adapters.aws.items import Item, item_size
 
 WRITE_UNIT, READ_UNIT = 1024, 4096
 """Bytes."""

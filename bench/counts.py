@@ -9,12 +9,12 @@ from typing import Any
 from bench import swarms
 from bench.engine import CALLER, scratch
 from bench.report import Row
-from mail.core.intake import Submission
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.clock import SYSTEM_STAMP
 
 CALLS = 3
 """Calls of ports per turn without actions: open, commit, publish. On AWS the first makes two calls and the

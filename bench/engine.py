@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 
 from bench import floor, swarms
 from bench.report import Row
-from mail.core.address import Principal
-from mail.core.agents import SwarmCore
-from mail.core.intake import Submission
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.tasks import Task
-from mail.queues.local import LocalQueue, LocalWorkers
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
+from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import Task
 
 AIM, LIMIT = 2.0, 3.0
 """CPU of a turn in units of the floor's: what is aimed at, and what is never to be passed (DESIGN, Budgets)."""

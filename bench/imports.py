@@ -12,7 +12,7 @@ from statistics import median
 
 from bench.report import Result, Row, Skipped
 
-MODULES = ("mail", "mail.core.runtime", "mail.bootstrap", "mail.http.app", "mail.server")
+MODULES = ("mail", "mail.core.engine.runtime", "mail.bootstrap", "mail.http.app", "mail.server.app")
 """What is imported, each alone; `fastapi` is measured beside them, as most of what `mail.http` costs is its."""
 
 BESIDE = "fastapi"

@@ -20,11 +20,11 @@ from fastapi import FastAPI
 
 from bench.floor import Floor
 from bench.swarms import ANSWER, single
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import LimitsConfig, ServerConfig
-from mail.server import LOOPBACK, base_url, listen, serving
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
+from mail.server.app import LOOPBACK, base_url, listen, serving
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mail.core.agents import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
-from mail.core.tools import AgentToolCall
+from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.core.task.swarm import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
 
 NO_LIMIT = 1_000_000
 """Steps; the bench runs longer tasks than people do."""

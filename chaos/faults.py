@@ -19,10 +19,10 @@ from uuid import UUID
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS, Process
-from mail.core.change import TaskChange
-from mail.core.ports import Store, Token
-from mail.core.runtime import SKEW
-from mail.core.tasks import TaskKey
+from mail.core.engine.runtime import SKEW
+from mail.core.task.change import TaskChange
+from mail.core.task.ports import Store, Token
+from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 
 Kind = Literal["kill", "duplicate", "delay", "throttle", "skew"]

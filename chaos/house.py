@@ -14,11 +14,11 @@ from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQue
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
 from chaos.worlds import Place, World
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
+from mail.adapters.local.queue import LocalWorkers
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.task.ports import Store
 from mail.errors import MAILError, PeerRefused, PeerUnavailable, StoreUnavailable
-from mail.queues.local import LocalWorkers
 
 TURN_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
@@ -158,7 +158,7 @@ async def _sweep(runtime: Runtime) -> None:
 
 
 class Wire:
-    """`mail.core.peers.Peers` of a process: other swarms are asked as by HTTP."""
+    """`mail.core.task.interswarm.Peers` of a process: other swarms are asked as by HTTP."""
 
     def __init__(self, house: House, home: str, process: Process, chance: Random) -> None:
         self._house = house

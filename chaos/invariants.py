@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mail.core.change import InboxEntry, Lease, TaskChange
-from mail.core.events import TERMINAL, Event, EventKind
-from mail.core.limits import DEAD_LETTERS
-from mail.core.message import MAILMessage
-from mail.core.peers import hook_of, peer_of
-from mail.core.ports import Store
-from mail.core.prompt import build_mail_xml
-from mail.core.tasks import NO_MAIL, Task, TaskKey, TaskStatus
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import build_mail_xml
+from mail.core.task.change import InboxEntry, Lease, TaskChange
+from mail.core.task.events import TERMINAL, Event, EventKind
+from mail.core.task.interswarm import hook_of, peer_of
+from mail.core.task.limits import DEAD_LETTERS
+from mail.core.task.ports import Store
+from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
 
 
 class Violation(NamedTuple):

@@ -15,18 +15,18 @@ from typing import Any
 from chaos.company import NORTH, UNKNOWN, Company
 from chaos.house import House
 from chaos.process import ConnectionLost
-from mail.core.address import Principal
-from mail.core.admission import Forked
-from mail.core.events import Event
-from mail.core.hooks import DEFAULT_EVENTS, Webhook
-from mail.core.intake import ResumeFrom, Submission
-from mail.core.limits import Budget
-from mail.core.once import Once
-from mail.core.peers import hook_of
-from mail.core.redriving import discard_letters, redrive_letters
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.core.watching import Submitted
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.admission import Forked
+from mail.core.engine.dead_letters import discard_letters, redrive_letters
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import Principal
+from mail.core.task.events import Event
+from mail.core.task.idempotency import Once
+from mail.core.task.interswarm import hook_of
+from mail.core.task.limits import Budget
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.webhooks import DEFAULT_EVENTS, Webhook
 from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellable, StoreUnavailable
 
 PEOPLE = ("ann", "bob", "eve")

@@ -23,9 +23,9 @@ from chaos.people import ERRANDS, Errand
 from chaos.process import ConnectionLost
 from chaos.watchdog import tell, watchdog
 from chaos.worlds import World, open_world
-from mail.core.address import Principal
-from mail.core.ports import Store
-from mail.core.tasks import TaskKey
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import Store
+from mail.core.task.task import TaskKey
 from mail.errors import MAILError, StoreUnavailable
 
 STORES = ("sqlite", "postgres", "dynamodb")

@@ -19,20 +19,22 @@ from support.postgres import borrow_database, break_connections, return_database
 from chaos.faults import RoundStamp, Weather, WeatheredConnection, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
-from mail.core.ports import Store
-from mail.core.stamp import Stamp
-from mail.postgres import bell
-from mail.postgres.bell import Bell
-from mail.postgres.pool import Connection, Postgres
-from mail.queues import local
-from mail.queues.local import LocalQueue
-from mail.queues.postgres import PostgresQueue
-from mail.stores import dynamodb, dynamodb_index, dynamodb_items
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_schema import create_table
-from mail.stores.postgres import PostgresStore
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
+from mail.adapters.aws import index as dynamodb_index
+from mail.adapters.aws import items as dynamodb_items
+from mail.adapters.aws import store as dynamodb
+from mail.adapters.aws.schema import create_table
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.local import queue as local
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.postgres import notifier as bell
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Connection, Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.protocol.clock import Stamp
+from mail.core.task.ports import Store
 
 LOOK_SECONDS = 20.0
 """How often deadlines are looked at, and news that were missed."""

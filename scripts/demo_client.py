@@ -16,14 +16,14 @@ from pathlib import Path
 
 from sse_starlette import ServerSentEvent
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.client import BadAnswer, EventStream, MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.server import serving
+from mail.server.app import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 WIDTH = 100
 

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.server import serving
+from mail.server.app import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 QUESTION = "weather in Oslo tomorrow and 12*(3+4)"
 SWARMS = ("swarm-alpha", "swarm-beta")

@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
 from mail.http.app import create_app
 from mail.http.routes import ROUTERS
 from mail.http.service import Service

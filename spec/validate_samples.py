@@ -19,9 +19,9 @@ from jsonschema.exceptions import ValidationError as JsonSchemaError
 from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ValidationError
 
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.mail_tools import explain
-from mail.core.message import MAILMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.mail_tools import explain
+from mail.core.protocol.message import MAILMessage
 
 FOLDER = Path(__file__).resolve().parent
 EXAMPLES = FOLDER / "examples"

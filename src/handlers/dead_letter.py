@@ -10,8 +10,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.tokens import RECEIVES
 from handlers.wiring import make_loop, make_system
-from mail.core.context import CURRENT_TASK
-from mail.core.turn_work import TurnReport
+from mail.core.engine.turn_work import TurnReport
+from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 
 REASON = "its turn could not be run, again and again; the server's log says more"

@@ -1,6 +1,6 @@
 """`GET` and `POST /health`: how the swarm is."""
 
 from handlers.http_api import serve
-from mail.http import server_routes
+from mail.http.routes import server
 
-handler = serve(server_routes.router)
+handler = serve(server.router)

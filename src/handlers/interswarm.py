@@ -7,17 +7,15 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from handlers.http_api import serve
-from mail.http import interswarm_routes, server_routes
+from mail.http.routes import interswarm, server
 
 LOOKED_AT = ("/", "/health")
 """What others look at, when this swarm is registered there and later."""
 
 _about = APIRouter(
     routes=[
-        route
-        for route in server_routes.router.routes
-        if isinstance(route, APIRoute) and route.path in LOOKED_AT
+        route for route in server.router.routes if isinstance(route, APIRoute) and route.path in LOOKED_AT
     ]
 )
 
-handler = serve(interswarm_routes.router, _about)
+handler = serve(interswarm.router, _about)

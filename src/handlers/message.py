@@ -1,6 +1,6 @@
 """`POST /message`, `/task/cancel` and `/task/fork`: a person talks to the swarm, has heard enough, or tries something else."""
 
 from handlers.http_api import serve
-from mail.http import cancel_routes, fork_routes, message_routes
+from mail.http.routes import cancel, fork, message
 
-handler = serve(message_routes.router, cancel_routes.router, fork_routes.router)
+handler = serve(message.router, cancel.router, fork.router)

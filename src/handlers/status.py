@@ -1,6 +1,6 @@
 """`GET /status`: how busy the swarm is, and the caller."""
 
 from handlers.http_api import serve
-from mail.http import server_routes
+from mail.http.routes import server
 
-handler = serve(server_routes.router)
+handler = serve(server.router)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from handlers.serving import serve_system
 from handlers.wiring import make_system
 from mail.http.app import create_app
-from mail.http.routes import ROUTERS
+from mail.http.routers import ROUTERS
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
 """In which the adapter hands on the context of the invocation, as JSON."""

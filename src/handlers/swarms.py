@@ -1,6 +1,6 @@
 """`/swarms`: other swarms, whom all functions know, and the one that all run (`/swarm`, `/swarms/load`, `/swarms/dump`)."""
 
 from handlers.http_api import serve
-from mail.http import agents_routes, registry_routes, swarm_routes
+from mail.http.routes import agents, registry, swarm
 
-handler = serve(swarm_routes.router, agents_routes.router, registry_routes.router)
+handler = serve(swarm.router, agents.router, registry.router)

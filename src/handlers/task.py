@@ -1,6 +1,6 @@
 """`GET /task` and `GET /task/stream`: one of the caller's tasks. A stream comes in pieces as long as the function lives."""
 
 from handlers.http_api import serve
-from mail.http import task_routes
+from mail.http.routes import tasks
 
-handler = serve(task_routes.router)
+handler = serve(tasks.router)

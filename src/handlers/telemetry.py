@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
-from mail.core.change import TaskChange
-from mail.core.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
-from mail.core.observing import Observer, ended_as, is_beginning
-from mail.core.turn_work import TurnReport
-from mail.core.usage import add_models
+from mail.core.engine.telemetry import Observer, ended_as, is_beginning
+from mail.core.engine.turn_work import TurnReport
+from mail.core.task.change import TaskChange
+from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.task.usage import add_models
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Metrics

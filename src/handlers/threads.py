@@ -1,6 +1,6 @@
 """`GET /threads` and `GET /threads/{thread_id}`: the mail of the caller's tasks, by what it is about."""
 
 from handlers.http_api import serve
-from mail.http import threads_routes
+from mail.http.routes import threads
 
-handler = serve(threads_routes.router)
+handler = serve(threads.router)

@@ -7,8 +7,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from mail.bootstrap.aws_system import AwsSystem
-from mail.core.context import CURRENT_TASK
-from mail.core.turn_work import TurnReport
+from mail.core.engine.turn_work import TurnReport
+from mail.core.task.context import CURRENT_TASK
 
 RECEIVES = 5
 """How often a queue hands a token out before it is a dead letter: `maxReceiveCount` in `template.yaml`."""

@@ -1,6 +1,6 @@
 """`GET /whoami`: who the caller is."""
 
 from handlers.http_api import serve
-from mail.http import server_routes
+from mail.http.routes import server
 
-handler = serve(server_routes.router)
+handler = serve(server.router)

@@ -5,7 +5,7 @@ import os
 
 from handlers import telemetry
 from mail import bootstrap
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 from mail.bootstrap.aws_system import AwsSystem
 from mail.config.aws import AwsConfig
 

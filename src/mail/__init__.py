@@ -11,10 +11,16 @@ if TYPE_CHECKING:
     from mail.api.agents import MAILAgent, MAILAgentTemplate
     from mail.api.swarms import MAILSwarm
     from mail.api.templates import MAILSwarmTemplate
-    from mail.core.address import MAILAddress
-    from mail.core.interswarm import MAILInterswarmMessage
-    from mail.core.message import MAILBroadcast, MAILInterrupt, MAILMessage, MAILRequest, MAILResponse
-    from mail.core.tools import AgentToolCall
+    from mail.core.protocol.address import MAILAddress
+    from mail.core.protocol.interswarm import MAILInterswarmMessage
+    from mail.core.protocol.message import (
+        MAILBroadcast,
+        MAILInterrupt,
+        MAILMessage,
+        MAILRequest,
+        MAILResponse,
+    )
+    from mail.core.protocol.tool_schemas import AgentToolCall
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -42,17 +48,17 @@ __version__: str
 """The version of this package, read from its installed metadata."""
 
 _HOMES = {
-    "AgentToolCall": "mail.core.tools",
+    "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",
     "MAILAgentTemplate": "mail.api.agents",
-    "MAILAddress": "mail.core.address",
-    "MAILBroadcast": "mail.core.message",
-    "MAILInterrupt": "mail.core.message",
-    "MAILInterswarmMessage": "mail.core.interswarm",
-    "MAILMessage": "mail.core.message",
-    "MAILRequest": "mail.core.message",
-    "MAILResponse": "mail.core.message",
+    "MAILAddress": "mail.core.protocol.address",
+    "MAILBroadcast": "mail.core.protocol.message",
+    "MAILInterrupt": "mail.core.protocol.message",
+    "MAILInterswarmMessage": "mail.core.protocol.interswarm",
+    "MAILMessage": "mail.core.protocol.message",
+    "MAILRequest": "mail.core.protocol.message",
+    "MAILResponse": "mail.core.protocol.message",
     "MAILSwarm": "mail.api.swarms",
     "MAILSwarmTemplate": "mail.api.templates",
     "action": "mail.api.actions",

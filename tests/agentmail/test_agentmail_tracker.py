@@ -22,14 +22,8 @@ from mail.agentmail import (
     envelope_of,
 )
 from mail.agentmail.beads import TRANSITIONS
-from mail.core.message import (
-    MAILBroadcast,
-    MAILMessage,
-    MAILPayload,
-    MAILRequest,
-    MAILResponse,
-    create_agent_address,
-)
+from mail.core.protocol.address import create_agent_address
+from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILPayload, MAILRequest, MAILResponse
 from mail.errors import BadRequest
 
 START = datetime(2026, 1, 31, 8, tzinfo=UTC)

@@ -12,9 +12,9 @@ from support.http_server import eventually
 from support.peer_server import PeerServer
 
 from mail import MAILMessage, MAILSwarm
-from mail.core.address import create_agent_address
-from mail.core.letters import write_letter
-from mail.core.stamp import SYSTEM_STAMP
+from mail.core.protocol.address import create_agent_address
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.compose import write_letter
 from mail.errors import BadRequest, ConfigurationError, MAILError
 from mail.net import SwarmRegistry
 

@@ -12,7 +12,7 @@ from support.api import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.api import compression
-from mail.core.agents import History
+from mail.core.task.swarm import History
 from mail.errors import BadRequest, StepFailed, TaskNotFound
 
 TASK = "game"

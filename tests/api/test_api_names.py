@@ -10,7 +10,7 @@ import pytest
 import mail
 import mail.api
 from mail.api import MAILRuntime
-from mail.core.agents import AgentCore
+from mail.core.task.swarm import AgentCore
 
 CONSTRUCTORS: dict[Any, str] = {
     mail.MAILAction: "name description parameters function",

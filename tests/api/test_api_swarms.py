@@ -13,13 +13,13 @@ from support.agents import View, broadcast, call, complete, request, respond, tu
 from support.api import agent, template
 
 from mail import MAILAction, MAILMessage, MAILSwarm
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
 from mail.api import MAILRuntime
-from mail.core.agents import AgentCore
-from mail.core.runtime import MAILRuntime as RuntimeByItsDocumentedName
-from mail.core.tasks import TaskKey
+from mail.core.engine.runtime import MAILRuntime as RuntimeByItsDocumentedName
+from mail.core.task.swarm import AgentCore
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StoreUnavailable, TaskNotFound
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
 
 
 def echo(view: View) -> list[Any]:
@@ -470,7 +470,7 @@ class TestLifecycle:
     async def test_a_turn_that_could_not_be_stored_is_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         swarm = solo()
         engine = swarm._runtime._workers.engine
-        monkeypatch.setattr("mail.queues.local.RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("mail.adapters.local.queue.RETRY_SECONDS", 0.01)
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"], task_id="t"))
         open_turn, failures = engine.store.open_turn, iter([StoreUnavailable()])
 

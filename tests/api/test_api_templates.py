@@ -19,7 +19,7 @@ from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api import serving
 from mail.api.examples import EXAMPLES
 from mail.config import SettingsConfig
-from mail.core.agents import AgentCore
+from mail.core.task.swarm import AgentCore
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
 

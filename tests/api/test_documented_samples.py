@@ -29,7 +29,7 @@ from support.seeds import Block, blocks
 import mail
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate, action
 from mail.api import compression
-from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.factories import (
     LiteLLMActionAgentFunction,
     LiteLLMAgentFunction,

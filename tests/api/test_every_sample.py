@@ -29,8 +29,8 @@ from test_documented_samples import run
 from mail import MAILAgentTemplate
 from mail.config import ClientConfig, ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.core.calls import TEXT_OUTPUT, AgentToolCall
-from mail.core.events import EventKind
+from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
+from mail.core.task.events import EventKind
 from mail.errors import ConfigurationError
 from mail.examples.analyst_dummy.agent import LiteLLMAnalystFunction
 from mail.examples.analyst_dummy.prompts import SYSPROMPT

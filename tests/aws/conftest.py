@@ -7,7 +7,7 @@ from support.changes import Maker
 from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
 from support.dynamodb_faults import Faults
 
-from mail.aws import AwsClient
+from mail.adapters.aws.client import AwsClient
 
 
 @pytest.fixture(params=ENGINES)

@@ -9,8 +9,10 @@ from support.contract import everything, open_turn
 from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
 from support.dynamodb_faults import Faults, lost_request, refusal
 
-from mail.core.message import Tier
-from mail.core.tasks import TaskKey, Transition
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.message import Tier
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import (
     ConfigurationError,
     LeaseLost,
@@ -20,8 +22,6 @@ from mail.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from mail.stores.blobs import Blobs
-from mail.stores.dynamodb import DynamoDBStore
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 300_000

@@ -9,10 +9,10 @@ from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter, make_client
 from support.stamp import FakeStamp
 
-from mail.core.change import Turn
-from mail.core.message import Tier
-from mail.core.ports import Idle, Leased, Store
-from mail.core.tasks import TaskKey, Transition
+from mail.core.protocol.message import Tier
+from mail.core.task.change import Turn
+from mail.core.task.ports import Idle, Leased, Store
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")
@@ -177,7 +177,7 @@ async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapte
 async def test_what_is_committed_here_is_seen_at_once(
     table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.stores.dynamodb.FIRST_LOOK", 60.0)
+    monkeypatch.setattr("mail.adapters.aws.store.FIRST_LOOK", 60.0)
     begun = make.begin(KEY)
     await table.store.commit(begun)
     waiting = [

@@ -5,12 +5,12 @@ from support.changes import ANN, NOW, Mail, Maker, checkpoint
 from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter
 
-from mail.aws import AwsClient
-from mail.core.message import Tier
-from mail.core.ports import Idle
-from mail.core.tasks import Task, TaskKey, Transition
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_items import item_size
+from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.items import item_size
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Idle
+from mail.core.task.task import Task, TaskKey, Transition
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -8,12 +8,12 @@ from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter
 from support.dynamodb_faults import Faults, lost_answer, new_token, refusal
 
-from mail.aws import AwsClient
-from mail.core.change import TaskChange, Turn
-from mail.core.draft import Draft
-from mail.core.message import Tier
-from mail.core.ports import Idle, Store
-from mail.core.tasks import Task, TaskKey
+from mail.adapters.aws.client import AwsClient
+from mail.core.protocol.message import Tier
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.draft import Draft
+from mail.core.task.ports import Idle, Store
+from mail.core.task.task import Task, TaskKey
 from mail.errors import StoreUnavailable, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")

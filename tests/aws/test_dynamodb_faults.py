@@ -26,14 +26,14 @@ from support.dynamodb_faults import (
     throttled,
 )
 
-from mail.aws import AwsClient
-from mail.core.change import TaskChange, Turn
-from mail.core.message import Tier
-from mail.core.ports import Idle, Leased
-from mail.core.tasks import TaskKey, Transition
+from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.items import events_key
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.message import Tier
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.ports import Idle, Leased
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, StoreUnavailable, VersionConflict
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_items import events_key
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -9,13 +9,13 @@ from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, refusal
 from support.stamp import FakeStamp
 
-from mail.aws import AwsClient
-from mail.core.change import HistoryRecord, TaskChange
-from mail.core.message import Tier
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.tasks import Task, TaskKey
+from mail.adapters.aws.client import AwsClient
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.message import Tier
+from mail.core.task.change import HistoryRecord, TaskChange
+from mail.core.task.task import Task, TaskKey
 from mail.errors import MomentNotKept, PayloadTooLarge, StoreUnavailable
-from mail.stores.dynamodb import DynamoDBStore
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 450_000

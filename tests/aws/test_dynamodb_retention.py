@@ -6,13 +6,13 @@ from support.contract import everything
 from support.dynamodb import DynamoDBAdapter
 from support.stamp import FakeStamp
 
-from mail.core.change import Turn
-from mail.core.message import Tier
-from mail.core.ports import Idle, TaskPage, Token
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.tasks import TaskKey, Transition
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.message import Tier
+from mail.core.task.change import Turn
+from mail.core.task.ports import Idle, TaskPage, Token
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
-from mail.stores.dynamodb import DynamoDBStore
 
 KEY = TaskKey(ANN, "task-1")
 DAY = 86_400

@@ -12,15 +12,15 @@ from support.contract import everything, open_turn
 from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, lost_request, refusal
 
-from mail.aws import Aws, AwsClient, Refused
-from mail.core.change import TaskChange
-from mail.core.message import Tier
-from mail.core.tasks import TaskKey, TaskStatus, Transition
+from mail.adapters.aws.client import Aws, AwsClient, Refused
+from mail.adapters.aws.items import item_size, partition, shard, task_key
+from mail.adapters.aws.schema import create_table
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.aws.table import DynamoDBTable, key_of
+from mail.core.protocol.message import Tier
+from mail.core.task.change import TaskChange
+from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, StoreUnavailable
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_items import item_size, partition, shard, task_key
-from mail.stores.dynamodb_schema import create_table
-from mail.stores.dynamodb_table import DynamoDBTable, key_of
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -273,9 +273,7 @@ class TestClient:
         client.close()
 
     def test_importing_the_store_imports_no_botocore(self) -> None:
-        code = (
-            "import sys, mail.stores.dynamodb, mail.stores.dynamodb_records; print('botocore' in sys.modules)"
-        )
+        code = "import sys, mail.adapters.aws.store, mail.adapters.aws.documents; print('botocore' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "False"
 

@@ -10,12 +10,12 @@ from support.adapters import drain
 from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
-from mail.core.message import Tier
-from mail.core.peers import ALL_PEERS, peer_mailbox
-from mail.core.ports import Token
-from mail.core.tasks import TaskKey
+from mail.adapters.aws.queue import BATCH, LONGEST_DELAY, SQSQueue
+from mail.core.protocol.message import Tier
+from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
-from mail.queues.sqs import BATCH, LONGEST_DELAY, SQSQueue
 
 KEY = TaskKey("user:ann@here", "task")
 NOW = 1_000_000.0
@@ -104,7 +104,7 @@ async def test_what_failed_comes_back_soon(sqs: SQSQueueAdapter, monkeypatch: py
     await sqs.queue.publish([token("b")])
     (message,) = sqs.deliveries()
     assert sqs.deliveries() == []
-    monkeypatch.setattr("mail.queues.sqs.RETRY_SECONDS", (0,))
+    monkeypatch.setattr("mail.adapters.aws.queue.RETRY_SECONDS", (0,))
     arn = f"arn:aws:sqs:us-east-1:000000000000:{sqs.delivery_url.rpartition('/')[2]}"
     await SQSQueue(sqs.client, sqs.urls, sqs.delivery_url).retry_soon(
         {

@@ -11,12 +11,12 @@ from support.adapters import drain
 from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
-from mail.aws import Aws
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.tasks import TaskKey
+from mail.adapters.aws.client import Aws
+from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_token
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError, StoreUnavailable
-from mail.queues.sqs import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_token
 
 KEY = TaskKey("user:ann@bench", "task")
 LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)
@@ -225,7 +225,7 @@ class TestRetrySoon:
         self, sqs: SQSQueueAdapter, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert await drain(sqs) == []
-        monkeypatch.setattr("mail.queues.sqs.RETRY_SECONDS", (0,))
+        monkeypatch.setattr("mail.adapters.aws.queue.RETRY_SECONDS", (0,))
         await SQSQueue(sqs.client, sqs.urls).retry_soon(record)
         assert names(await drain(sqs)) == ["agent-0"]
 

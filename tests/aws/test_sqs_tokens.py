@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.tasks import TaskKey
+from mail.adapters.aws.queue import decode_token, encode_token
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
-from mail.queues.sqs import decode_token, encode_token
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 

@@ -8,19 +8,20 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.faults import WeatheredQueue
-from mail.core import admission, webhook_delivery
-from mail.core.change import InboxEntry, TaskChange
-from mail.core.draft import Draft
-from mail.core.execution import Execution
-from mail.core.message import MAILMessage
-from mail.core.ports import Token
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.core.turn import Settlement
-from mail.core.watching import Watching
-from mail.core.webhooks import Batch, settle
-from mail.stores.hot_task import HotTask
-from mail.stores.sqlite import SQLiteStore
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.adapters.sqlite.task_cache import HotTask
+from mail.core.decisions.turn import Settlement
+from mail.core.decisions.webhooks import Batch, settle
+from mail.core.engine import admission
+from mail.core.engine import webhooks as webhook_delivery
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn import Execution
+from mail.core.engine.watch import Watching
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import InboxEntry, TaskChange
+from mail.core.task.draft import Draft
+from mail.core.task.ports import Token
+from mail.core.task.task import Task, TaskKey, TaskStatus
 
 
 @contextmanager

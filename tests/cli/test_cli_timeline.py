@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mail.cli.timeline import Line, Stopwatch, printer, read_data, read_line
+from mail.cli.views.timeline import Line, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
 MESSAGE = {

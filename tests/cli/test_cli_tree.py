@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from mail.cli.output import Output, printable
-from mail.cli.tree import DEEPEST, Node, read_tree, show_tree
+from mail.cli.views.tree import DEEPEST, Node, read_tree, show_tree
 
 Event = tuple[str, Mapping[str, Any]]
 

@@ -11,7 +11,7 @@ from support.llm_stub import LLMStub, Tokens, call, reply
 from support.server_process import MAIL, PATIENCE, ServerProcess, environment, run_mail
 from support.terminal import Terminal
 
-from mail.cli.usage_records import read_moment
+from mail.cli.views.usage import read_moment
 from mail.errors import ConfigurationError
 
 PRICED, UNPRICED = "openai/gpt-5-mini", "openai/gpt-of-tomorrow"

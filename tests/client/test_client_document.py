@@ -24,17 +24,17 @@ from support.seeds import blocks
 from support.server_process import PATIENCE, environment
 from support.swarms import build_swarm
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.core.agents import AgentCore, SwarmCore
-from mail.core.tools import AgentToolCall
+from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import Unauthenticated
-from mail.server import serving
+from mail.server.app import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "client.md"

@@ -16,8 +16,8 @@ from support.swarms import build_swarm
 
 from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
 from mail.config import ClientConfig
-from mail.core.agents import SwarmCore
-from mail.core.message import MAILMessage
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.swarm import SwarmCore
 
 IMPATIENT = 3.05
 """Seconds that a server has left for a request, all but a twentieth of one kept for its answer."""

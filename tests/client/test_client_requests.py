@@ -33,7 +33,7 @@ from mail.client import (
 )
 from mail.client.urls import read_server
 from mail.config import ClientConfig
-from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.errors import MAILError
 
 REQUEST = {

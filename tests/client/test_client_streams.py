@@ -15,7 +15,7 @@ from support.http_server import HTTPServer, eventually
 from support.swarms import build_swarm
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 FRAME = "id: {id}\r\nevent: {event}\r\ndata: {{}}\r\n\r\n"

@@ -13,8 +13,8 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from mail.client import BadAnswer, MAILClient
-from mail.core.usage import Usage, report_usage
-from mail.http import usage_routes
+from mail.core.task.usage import Usage, report_usage
+from mail.http.routes import usage as usage_routes
 
 ONE = Usage(calls=1, input_tokens=10, output_tokens=1, cost=0.1)
 

@@ -14,7 +14,7 @@ from mail.cli.output import Output
 from mail.cli.repl.commands import parse
 from mail.cli.repl.session import Session
 from mail.client import MAILClient, MAILClientError
-from mail.net.tokens import EnvironmentTokens
+from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
 from support.changes import Maker
 
-from mail.core.ports import ServerRecords, Store
+from mail.core.task.ports import ServerRecords, Store
 
 
 @pytest.fixture(params=sorted(STORES))

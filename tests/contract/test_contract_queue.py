@@ -6,9 +6,9 @@ import random
 from support.adapters import QueueAdapter, drain, publish
 from support.changes import ANN, BOB
 
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.tasks import TaskKey
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskKey
 
 SOON = 5.0
 

@@ -4,8 +4,8 @@ import dataclasses
 
 from support.adapters import StoreAdapter
 
-from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import KeyRecord, ServerRecords, TemplateRecord, TokenRecord
+from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.ports import KeyRecord, ServerRecords, TemplateRecord, TokenRecord
 
 ALICE = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 ROOT = TokenRecord(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")

@@ -7,13 +7,13 @@ import pytest
 from support.changes import ANN, NOW, Mail, Maker, checkpoint
 from support.contract import everything, open_turn
 
-import mail.stores.sqlite
-from mail.core.ports import Leased, TokenRecord
-from mail.core.tasks import TaskKey, Transition
+import mail.adapters.sqlite.store
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.task.ports import Leased, TokenRecord
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
-from mail.stores.sqlite_records import SQLiteRecords
 
 KEY = TaskKey(ANN, "task-1")
 TOKEN = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
@@ -151,7 +151,7 @@ class TestMemory:
     async def test_tasks_that_fell_out_of_memory_are_read_again(
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
-        monkeypatch.setattr(mail.stores.sqlite, "HOT_TASKS", 2)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 2)
         keys = [TaskKey(ANN, f"task-{n}") for n in range(10)]
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
@@ -167,7 +167,7 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
         """Its leases are nowhere else."""
-        monkeypatch.setattr(mail.stores.sqlite, "HOT_TASKS", 1)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 1)
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
             await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))

@@ -8,9 +8,9 @@ from support.adapters import StoreAdapter
 from support.changes import ANN, BOB, Mail, Maker, checkpoint
 from support.contract import everything, open_turn
 
-from mail.core.message import Tier
-from mail.core.ports import Store
-from mail.core.tasks import TaskKey, TaskStatus, Transition
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Store
+from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MAILError, TaskNotFound, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support.changes import ANN, BOB, Mail, Maker
 
-from mail.core.change import TaskChange
-from mail.core.ports import Store
-from mail.core.tasks import Task, TaskKey
+from mail.core.task.change import TaskChange
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
 
 

@@ -5,13 +5,13 @@ from support.adapters import StoreAdapter
 from support.changes import ANN, NOW, SWARM, Mail, Maker
 from support.contract import open_turn
 
-from mail.core.change import Hold, TaskChange
-from mail.core.events import EventKind
-from mail.core.hooks import Webhook, WebhookRecord
-from mail.core.peers import hook_mailbox
-from mail.core.ports import Idle, Leased, ServerRecords, Store
-from mail.core.tasks import TaskKey, Transition
-from mail.core.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
+from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
+from mail.core.task.change import Hold, TaskChange
+from mail.core.task.events import EventKind
+from mail.core.task.interswarm import hook_mailbox
+from mail.core.task.ports import Idle, Leased, ServerRecords, Store
+from mail.core.task.task import TaskKey, Transition
+from mail.core.task.webhooks import Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")

@@ -27,12 +27,12 @@ from support.dynamodb import ENGINES
 from support.postgres import has_postgres
 from support.stamp import FakeStamp
 
-import mail.stores.sqlite
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
-from mail.core.events import Event
-from mail.core.message import MAILMessage, Tier
-from mail.core.ports import Idle, Leased, Token
-from mail.core.tasks import LIFECYCLE, Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+import mail.adapters.sqlite.store
+from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.events import Event
+from mail.core.task.ports import Idle, Leased, Token
+from mail.core.task.task import LIFECYCLE, Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
 KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
@@ -329,7 +329,7 @@ class ForgetfulFileMachine(FileMachine):
     """The embedded store with room for one task in memory, so that it keeps reading from its file."""
 
     def __init__(self) -> None:
-        self._patch = patch.object(mail.stores.sqlite, "HOT_TASKS", 1)
+        self._patch = patch.object(mail.adapters.sqlite.store, "HOT_TASKS", 1)
         self._patch.start()
         super().__init__()
 

@@ -7,11 +7,11 @@ from support.adapters import StoreAdapter
 from support.changes import ANN, NOW, Mail, Maker
 from support.contract import everything, open_turn
 
-from mail.core.change import TaskChange, Turn
-from mail.core.limits import MAIL_PER_READING
-from mail.core.message import Tier
-from mail.core.ports import Idle, Store
-from mail.core.tasks import TaskKey
+from mail.core.protocol.message import Tier
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.limits import MAIL_PER_READING
+from mail.core.task.ports import Idle, Store
+from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
 
 KEY = TaskKey(ANN, "task-1")

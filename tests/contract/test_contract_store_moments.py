@@ -12,17 +12,17 @@ from support.contract import everything, open_turn
 from support.stamp import FakeStamp
 from support.swarms import NAME, build_swarm
 
-from mail.core.address import Principal
-from mail.core.agents import History, SwarmCore
-from mail.core.change import HistoryRecord, InboxEntry, TaskChange
-from mail.core.events import EventKind
-from mail.core.intake import Submission
-from mail.core.message import Tier
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey, Transition
+from mail.adapters.local.queue import LocalQueue
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.message import Tier
+from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
+from mail.core.task.events import EventKind
+from mail.core.task.ports import Store
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
-from mail.queues.local import LocalQueue
 
 KEY = TaskKey(ANN, "task-1")
 NOBODYS = TaskKey(ANN, "nobody's")

@@ -6,10 +6,10 @@ import pytest
 from support.changes import ANN, NOW, Mail, Maker
 from support.contract import open_turn
 
-from mail.core.message import Tier
-from mail.core.peers import ALL_PEERS, peer_mailbox
-from mail.core.ports import Idle, Store
-from mail.core.tasks import Contact, OpenRequest, TaskKey, Transition
+from mail.core.protocol.message import Tier
+from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.ports import Idle, Store
+from mail.core.task.task import Contact, OpenRequest, TaskKey, Transition
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")

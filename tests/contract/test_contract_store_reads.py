@@ -8,9 +8,9 @@ from support.changes import ANN, BOB, NOW, Mail, Maker
 from support.contract import open_turn
 from support.stamp import FakeStamp
 
-from mail.core.message import Tier
-from mail.core.ports import Store, Token
-from mail.core.tasks import Task, TaskKey, TaskStatus, Transition
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Store, Token
+from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
 
 KEY = TaskKey(ANN, "task-1")

@@ -7,10 +7,10 @@ from support.adapters import StoreAdapter
 from support.changes import ANN, NOW, Mail, Maker, checkpoint
 from support.contract import everything, open_turn
 
-from mail.core.change import Turn
-from mail.core.message import Tier
-from mail.core.ports import Idle, Leased, Store
-from mail.core.tasks import Receipt, TaskKey, Transition
+from mail.core.protocol.message import Tier
+from mail.core.task.change import Turn
+from mail.core.task.ports import Idle, Leased, Store
+from mail.core.task.task import Receipt, TaskKey, Transition
 from mail.errors import LeaseLost
 
 KEY = TaskKey(ANN, "task-1")

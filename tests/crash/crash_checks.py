@@ -10,12 +10,12 @@ from crash_points import read_lines
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
 from support.agents import read_letter
 
-from mail.core.change import InboxEntry
-from mail.core.events import TERMINAL, Event, EventKind
-from mail.core.message import MAILMessage
-from mail.core.ports import Store
-from mail.core.prompt import build_mail_xml
-from mail.core.tasks import NO_MAIL, Task, TaskKey, TaskStatus
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import build_mail_xml
+from mail.core.task.change import InboxEntry
+from mail.core.task.events import TERMINAL, Event, EventKind
+from mail.core.task.ports import Store
+from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
 
 RUN_BY_PROVIDER = {"web_search_call"}
 """The tools that get no result of ours."""

@@ -15,11 +15,11 @@ from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import Clock
 
-from mail.core.change import Lease, Turn
-from mail.core.message import Tier
-from mail.core.ports import Idle, Leased, Token
-from mail.core.tasks import TaskKey
-from mail.queues.local import LocalQueue
+from mail.adapters.local.queue import LocalQueue
+from mail.core.protocol.message import Tier
+from mail.core.task.change import Lease, Turn
+from mail.core.task.ports import Idle, Leased, Token
+from mail.core.task.task import TaskKey
 
 GLANCE_SECONDS = 0.02
 """How often a process looks for what others have done."""

@@ -5,11 +5,11 @@ from crash_points import WHERE, Points, append_line, read_lines
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
 from support.swarms import NAME
 
-from mail.core.address import Principal
-from mail.core.intake import ResumeFrom, Submission
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
-from mail.core.tasks import TaskKey
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import Store
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
 
 ANN = Principal(role="user", id="ann", swarm=NAME)

@@ -20,15 +20,15 @@ from crash_worlds import Clock, SQLiteWorld, World
 from support.agents import View, output
 from support.swarms import build_swarm
 
-from mail.core.actions import ActionCore
-from mail.core.address import Principal
-from mail.core.agents import AgentCore, History, SwarmCore, ToolChoice
-from mail.core.change import Lease, Turn
-from mail.core.ports import Idle, Leased
-from mail.core.runtime import Runtime
-from mail.core.tasks import Checkpoint, TaskKey
-from mail.core.turn_work import TurnReport
-from mail.queues.local import LocalQueue, LocalWorkers
+from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn_work import TurnReport
+from mail.core.protocol.address import Principal
+from mail.core.task.actions import ActionCore
+from mail.core.task.change import Lease, Turn
+from mail.core.task.ports import Idle, Leased
+from mail.core.task.swarm import AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.task import Checkpoint, TaskKey
 
 
 class _ErrorLog(logging.Handler):

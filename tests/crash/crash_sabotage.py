@@ -9,19 +9,20 @@ from unittest.mock import patch
 
 from pydantic_core import to_json
 
-from mail.core.change import Lease, TaskChange, Turn
-from mail.core.runtime import Runtime
-from mail.core.tasks import Checkpoint, TaskKey
+from mail.adapters.aws.leases import TurnDesk
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
+from mail.adapters.postgres import leases as postgres_turns
+from mail.adapters.postgres import store as postgres
+from mail.adapters.postgres.keys import task_number
+from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite.database import commit_id
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.adapters.sqlite.task_cache import HotTask
+from mail.core.engine.runtime import Runtime
+from mail.core.task.change import Lease, TaskChange, Turn
+from mail.core.task.task import Checkpoint, TaskKey
 from mail.errors import StoreError, VersionConflict
-from mail.postgres.keys import task_number
-from mail.stores import postgres, postgres_turns
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_table import ConditionFailed, DynamoDBTable
-from mail.stores.dynamodb_turns import TurnDesk
-from mail.stores.hot_task import HotTask
-from mail.stores.postgres import PostgresStore
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import commit_id
 
 
 @contextmanager

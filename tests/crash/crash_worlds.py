@@ -14,20 +14,21 @@ import psycopg
 from crash_points import Points
 from support.swarms import NAME
 
-from mail.aws import Aws, AwsClient
-from mail.core.ports import Store
-from mail.core.stamp import SYSTEM_STAMP, Stamp
-from mail.core.tasks import Task, TaskKey
-from mail.postgres.bell import Bell
-from mail.postgres.pool import Connection, Postgres
-from mail.queues.postgres import PostgresQueue
-from mail.stores import dynamodb_index, dynamodb_items
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_schema import create_table
-from mail.stores.dynamodb_table import DynamoDBTable
-from mail.stores.postgres import PostgresStore
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
+from mail.adapters.aws import index as dynamodb_index
+from mail.adapters.aws import items as dynamodb_items
+from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.schema import create_table
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.aws.table import DynamoDBTable
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Connection, Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskKey
 
 
 class Clock:

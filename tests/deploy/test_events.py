@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT
 
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.peers import peer_of
-from mail.queues.sqs import SQSQueue
+from mail.adapters.aws.queue import SQSQueue
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.task.interswarm import peer_of
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
 HTTP = {

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from deploy_tools import ROOT
 
-from mail.core.message import Tier
-from mail.stores.dynamodb_records import PEERS
-from mail.stores.dynamodb_schema import create_table
+from mail.adapters.aws.documents import PEERS
+from mail.adapters.aws.schema import create_table
+from mail.core.protocol.message import Tier
 
 Template = dict[str, Any]
 

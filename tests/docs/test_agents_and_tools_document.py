@@ -9,9 +9,9 @@ from support.agents import Call, call, scripted
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.agents import AgentCore
-from mail.core.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
-from mail.core.mail_tools import MAIL_TOOLS
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
+from mail.core.task.swarm import AgentCore
 from mail.errors import AgentUnavailable
 
 DOCUMENT = DOCS / "agents-and-tools.md"

@@ -9,8 +9,8 @@ import pytest
 from document_samples import DOCS
 from support.server_process import ServerProcess
 
-from mail.core.events import EventKind
-from mail.core.usage import Usage
+from mail.core.task.events import EventKind
+from mail.core.task.usage import Usage
 from mail.http.interswarm_schemas import PostInterswarmMessage
 from mail.http.schemas import (
     Health,

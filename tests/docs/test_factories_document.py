@@ -11,7 +11,7 @@ from document_samples import DOCS, blocks, run_in_order
 from support.llm_stub import LLMStub, call, reply
 
 import mail.factories
-from mail.core.usage import Usage
+from mail.core.task.usage import Usage
 from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
 from mail.factories.models import close_clients
 from mail.factories.retry import ATTEMPTS, Cause, RetryPolicy

@@ -9,8 +9,9 @@ from typing import Any, get_args
 import pytest
 from document_samples import DOCS, ROOT, blocks, run_in_order
 
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import PAYLOAD_TYPES, AddressType, MAILMessage
+from mail.core.protocol.address import AddressType
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import PAYLOAD_TYPES, MAILMessage
 from mail.errors import Subject
 
 DOCUMENT = DOCS / "message-format.md"

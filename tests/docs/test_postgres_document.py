@@ -5,12 +5,12 @@ import re
 import pytest
 from document_samples import DOCS
 
+from mail.adapters.postgres.notifier import POLL_SECONDS
+from mail.adapters.postgres.pool import CONNECTIONS, PATIENCE
+from mail.adapters.postgres.schema import SCHEMA, TABLES
 from mail.bootstrap.postgres_system import ROLL_CALL_SECONDS
-from mail.bootstrap.server_system import TURN_GRACE_SECONDS
-from mail.postgres.bell import POLL_SECONDS
-from mail.postgres.pool import CONNECTIONS, PATIENCE
-from mail.stores.postgres_schema import SCHEMA, TABLES
-from mail.swarms_json.served import REFRESH_SECONDS
+from mail.bootstrap.system import TURN_GRACE_SECONDS
+from mail.swarms_json.live import REFRESH_SECONDS
 
 TEXT = " ".join((DOCS / "postgres.md").read_text(encoding="utf-8").split())
 STORAGE = (DOCS / "storage.md").read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ import pytest
 from document_samples import DOCS, ROOT
 from support.server_process import ServerProcess, run_mail
 
+from mail.auth.tokens import TOKEN_BYTES
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.core.ports import CallerRole
-from mail.utils.tokens import TOKEN_BYTES
+from mail.core.task.ports import CallerRole
 
 TEXT = (DOCS / "security.md").read_text(encoding="utf-8")
 DEFAULTS = ServerConfig.model_validate({}, context=AS_GIVEN)

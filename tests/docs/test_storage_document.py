@@ -9,7 +9,7 @@ from support.dynamodb import ENGINES
 from support.engines import aws_environment, endpoint
 from support.server_process import run_mail
 
-from mail.stores.sqlite_database import TABLES, SQLiteDatabase
+from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 
 TEXT = (DOCS / "storage.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ import json
 import os
 from pathlib import Path
 
-from mail.core.tools import AgentToolCall
+from mail.core.protocol.tool_schemas import AgentToolCall
 
 VARIABLES = ("SWARM_NAME", "SWARM_SOURCE", "SWARM_REGISTRY_FILE", "BASE_URL", "MAIL_CONFIG_PATH")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import create_tables, local, open_records
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig, StorageConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
-from mail.server import create_app, serving
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
+from mail.server.app import create_app, serving
 
 
 @pytest.fixture

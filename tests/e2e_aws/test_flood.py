@@ -9,7 +9,7 @@ from support.aws_client import Crowd
 from support.aws_deployed import needs_ministack
 from support.aws_swarm import TalkativeSwarm
 
-from mail.core.message import Tier
+from mail.core.protocol.message import Tier
 from mail.local_aws.functions import Invocation
 from mail.local_aws.stack import EventSource
 from mail.local_aws.system import LocalAws

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.llm_stub import LLMStub, Request, call, reply, text
 
-from mail.core.agents import History
+from mail.core.task.swarm import History
 from mail.examples.mafia.evidence import Evidence
 from mail.examples.mafia.hearing import read_hearings
 from mail.examples.mafia.narrator import RuleBasedNarrator

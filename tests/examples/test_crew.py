@@ -10,24 +10,24 @@ from support.agents import tool_results
 from support.rig import Outcome, Rig
 
 from mail.agentmail import BeadState, MessageType, Tracker
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import ServerConfig
-from mail.core.agents import SwarmCore
-from mail.core.events import EventKind
-from mail.core.intake import ResumeFrom
-from mail.core.message import MAILRequest
-from mail.core.tasks import TaskStatus
+from mail.core.decisions.submit import ResumeFrom
+from mail.core.protocol.message import MAILRequest
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.errors import ToolCallFault
 from mail.examples.crew.orchestrator import UNANSWERED
 from mail.examples.crew.workshop import Outcome as StepOutcome
 from mail.examples.crew.workshop import Step, commit_of, take_step
-from mail.server import serving
+from mail.server.app import serving
 from mail.stdlib.agentmail.actions import HANDOVER
 from mail.stdlib.agentmail.letters import enclosed
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 BEADS = """\
 a-1: an easy one

@@ -13,7 +13,7 @@ import pytest
 from support.server_process import PATIENCE, environment
 
 from mail.api.examples import EXAMPLES
-from mail.core.tasks import TaskKey
+from mail.core.task.task import TaskKey
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES_MD = ROOT / "docs" / "examples.md"

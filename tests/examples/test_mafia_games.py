@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from mafia_models import MODEL, models, speaker
 
-from mail.core.agents import History
-from mail.core.tasks import TaskKey
+from mail.core.task.swarm import History
+from mail.core.task.task import TaskKey
 from mail.examples.mafia.evidence import Evidence
 from mail.examples.mafia.game import GAME_MASTER, Agent, Game, GamePhase, Said
 from mail.examples.mafia.hearing import read_hearings

@@ -18,9 +18,9 @@ import time
 from typing import Any
 from uuid import UUID, uuid4
 
+from mail.adapters.aws.exchange import DynamoDBMailboxes
+from mail.adapters.sqlite.exchange import SQLiteMailboxes
 from mail.exchange import DurableExchange, open_exchange
-from mail.stores.exchange_dynamodb import DynamoDBMailboxes
-from mail.stores.exchange_sqlite import SQLiteMailboxes
 
 ALICE, BOB, CAROL, DAVE = (UUID(int=n << 64) for n in range(1, 5))
 

@@ -16,8 +16,8 @@ from uuid import UUID
 from support.dynamodb import shared_client
 from support.engines import aws_environment, dynamodb_engines, endpoint
 
+from mail.adapters.aws.schema import create_table
 from mail.exchange import DurableExchange, Exchange, open_exchange
-from mail.stores.dynamodb_schema import create_table
 
 ENGINES = [name for name in dynamodb_engines() if name in ("ministack", "dynoxide", "custom")]
 

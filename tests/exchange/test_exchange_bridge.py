@@ -15,7 +15,7 @@ from support.agents import Policy, View, call, complete
 from support.api import agent, template
 
 from mail import MAILSwarm
-from mail.core.tasks import TaskKey
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id

@@ -10,9 +10,9 @@ import pytest
 from support.server_process import PATIENCE, environment
 
 import mail.exchange
+from mail.adapters.aws.exchange import MAIL_BYTES
+from mail.adapters.sqlite.exchange import BATCH
 from mail.exchange import DurableExchange, Exchange
-from mail.stores.exchange_dynamodb import MAIL_BYTES
-from mail.stores.exchange_sqlite import BATCH
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "exchange.md"
@@ -53,7 +53,7 @@ def test_mail_and_exchange_bring_neither_databases_nor_the_engine() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment({}), capture_output=True, text=True, check=True
     )
-    for module in ("mail.api", "mail.bootstrap", "mail.stores", "sqlite3", "botocore"):
+    for module in ("mail.api", "mail.bootstrap", "mail.adapters", "sqlite3", "botocore"):
         assert f"'{module}'" not in done.stdout
 
 

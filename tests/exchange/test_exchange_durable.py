@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dynamodb import Calls
 
+from mail.adapters.aws.exchange import MAIL_BYTES
+from mail.adapters.sqlite import exchange as exchange_sqlite
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Flow, open_exchange
 from mail.exchange.durable import _write
 from mail.exchange.mail import Mail
-from mail.stores import exchange_sqlite
-from mail.stores.exchange_dynamodb import MAIL_BYTES
-from mail.stores.sqlite_database import SQLiteDatabase
 
 ALICE, BOB = uuid4(), uuid4()
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, History, SwarmCore
-from mail.core.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall, ToolFormat
+from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall, ToolFormat
+from mail.core.task.actions import ActionCore
+from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.factories import (
     LiteLLMActionAgentFunction,
     LiteLLMAgentFunction,

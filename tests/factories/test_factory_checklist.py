@@ -19,8 +19,8 @@ from support.llm_stub import LLMStub, call, code, redacted, reply, search, text,
 from support.rig import Outcome, Rig
 
 import mail.factories
-from mail.core.calls import AgentToolCall
-from mail.core.events import Event, EventKind
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.events import Event, EventKind
 from mail.factories.assembly import assemble
 from mail.factories.console import ignore
 from mail.factories.responses import ResponsesReader

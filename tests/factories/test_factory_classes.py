@@ -11,8 +11,8 @@ from factory_agents import ALL, CHAT, CLAUDE, CLAUDES, GPT, LOOK_UP, RESPONSES, 
 from pydantic import BaseModel, Field
 from support.llm_stub import LLMStub, call, reply, search, text, thinking
 
-from mail.core.mail_tools import MAIL_TOOLS
-from mail.core.tools import AgentToolCall, declared_name
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.tool_schemas import AgentToolCall, declared_name
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories import (
     ActionAgentFunction,

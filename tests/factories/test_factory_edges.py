@@ -9,7 +9,7 @@ from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, prompt, super
 from support.llm_stub import LLMStub, call, reply, text, thinking
 from support.rig import Rig
 
-from mail.core.events import EventKind
+from mail.core.task.events import EventKind
 from mail.factories.assembly import MAX_DEPTH, UnstorableArguments, parse_arguments
 from mail.factories.chat import call_chat
 from mail.factories.console import ignore

@@ -28,8 +28,8 @@ from support.llm_stub import (
 )
 from support.rig import Rig
 
-from mail.core.context import TURN_DEADLINE
-from mail.core.events import EventKind
+from mail.core.task.context import TURN_DEADLINE
+from mail.core.task.events import EventKind
 from mail.errors import (
     AgentUnavailable,
     ContextWindowExceeded,
@@ -40,8 +40,8 @@ from mail.errors import (
     Subject,
 )
 from mail.factories import LiteLLMAgentFunction
+from mail.factories.failures import retry_after
 from mail.factories.retry import ATTEMPTS, Cause, Retry, RetryPolicy, Stop, Trouble, error_for
-from mail.factories.troubles import retry_after
 
 WIRES = [CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1], CLAUDES[0]]
 STREAMS = [CHAT[1], RESPONSES[1], CLAUDES[0]]

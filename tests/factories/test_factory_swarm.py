@@ -11,11 +11,11 @@ from support.http_server import HTTPServer
 from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
 from support.rig import Outcome, Rig
 
-from mail.core.events import EventKind
-from mail.core.runtime import Runtime
-from mail.core.turn_work import TurnReport
-from mail.core.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
-from mail.http.records import task_record
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn_work import TurnReport
+from mail.core.task.events import EventKind
+from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
+from mail.http.task_json import task_record
 
 
 def of(dialects: list[Dialect]) -> Any:

@@ -14,10 +14,10 @@ from support.engines import aws_environment, endpoint
 from support.lambda_runtime import ROOT, Function, LambdaRuntime, built_function, source_function
 from support.sqs_adapter import SQSQueueAdapter
 
-from mail.core.ports import CallerRole
-from mail.core.tasks import Task, TaskKey
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
+from mail.core.task.ports import CallerRole
+from mail.core.task.task import Task, TaskKey
 
 ENGINE = "ministack"
 BUILD = Path(os.environ.get("MAIL_TEST_BUILD") or ROOT / ".aws-sam" / "build")

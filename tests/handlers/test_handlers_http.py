@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from function_stage import ALICE, HTTP, Stage
 
-from mail.core.tasks import TaskStatus
+from mail.core.task.task import TaskStatus
 
 SWARM = "example-no-proxy"
 

@@ -15,8 +15,8 @@ from function_stage import Stage
 from support.lambda_runtime import LambdaRuntime
 from support.peer_server import PeerServer
 
-from mail.aws import Aws
-from mail.core.tasks import TaskStatus
+from mail.adapters.aws.client import Aws
+from mail.core.task.task import TaskStatus
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 BETA = "swarm:swarm-beta@example-no-proxy"

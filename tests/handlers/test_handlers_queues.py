@@ -20,13 +20,13 @@ from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from handlers.tokens import RECEIVES
-from mail.aws import Aws
-from mail.core.address import Principal
-from mail.core.intake import Submission
-from mail.core.ports import Token
-from mail.core.runtime import Runtime
-from mail.core.tasks import TaskStatus
-from mail.queues.sqs import decode_token
+from mail.adapters.aws.client import Aws
+from mail.adapters.aws.queue import decode_token
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskStatus
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 
@@ -51,7 +51,7 @@ import os
 import time
 from pathlib import Path
 
-from mail.core.tools import AgentToolCall
+from mail.core.protocol.tool_schemas import AgentToolCall
 
 begun = Path(__file__).with_name("begun")
 

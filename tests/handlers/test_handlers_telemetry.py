@@ -12,7 +12,7 @@ from function_stage import Stage
 from support.lambda_runtime import LambdaRuntime
 from support.llm_stub import LLMStub, Tokens, call, reply
 
-from mail.core.tasks import TaskStatus
+from mail.core.task.task import TaskStatus
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
 
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ from function_stage import Stage
 from support.lambda_runtime import LambdaRuntime
 from support.webhook_receiver import WebhookReceiver
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 SIGNED = "${WEBHOOK_SECRET_STAGE}"

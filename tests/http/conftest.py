@@ -10,7 +10,7 @@ from support.agents import Call, View, complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 
 
 def echo(view: View) -> list[Call]:

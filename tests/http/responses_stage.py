@@ -8,7 +8,7 @@ from support.agents import Policy
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 
 
 class Bridge(HTTPServer):

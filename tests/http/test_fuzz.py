@@ -30,7 +30,7 @@ from support.bad_requests import BadRequests
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.tasks import TaskStatus
+from mail.core.task.task import TaskStatus
 
 FUZZ = int(os.environ.get("MAIL_FUZZ", "10000"))
 SEED = int(os.environ.get("MAIL_FUZZ_SEED", "1"))

@@ -12,11 +12,11 @@ from support.agents import complete
 from support.http_server import HTTPServer, QuickUvicorn
 from support.swarms import build_swarm
 
+from mail.auth.keys import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
+from mail.auth.service import AuthService
+from mail.auth.tokens import new_token
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
 from mail.utils import auth
-from mail.utils.auth_service import AuthService
-from mail.utils.callers import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
-from mail.utils.tokens import new_token
 
 PROTECTED = [
     ("GET", "/whoami", {"user": 200, "admin": 200, "agent": 403}),

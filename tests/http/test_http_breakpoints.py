@@ -8,8 +8,8 @@ from support.agents import call, complete, tool_results
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.agents import SwarmCore
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.swarm import SwarmCore
 
 RESUME = "breakpoint_tool_call"
 

@@ -8,10 +8,10 @@ from support.agents import Call, View, complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.address import Principal
-from mail.core.intake import Submission
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.task import Task, TaskKey
 
 ANN_OF_BETA = Principal(role="user", id="ann", swarm="beta")
 KEY = TaskKey(str(ANN_OF_BETA), "t")

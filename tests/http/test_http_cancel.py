@@ -10,7 +10,7 @@ from support.agents import Call, View, call, complete, request, respond, turns, 
 from support.http_server import HTTPServer, eventually
 from support.swarms import build_swarm
 
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 
 
 class Gate:

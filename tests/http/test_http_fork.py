@@ -9,7 +9,7 @@ from support.agents import Call, View, call, complete, request, respond, wait
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.quotas import Quotas
+from mail.core.engine.quotas import Quotas
 
 
 async def no_action(_arguments: dict[str, Any]) -> str:

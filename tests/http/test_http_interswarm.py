@@ -12,8 +12,8 @@ from support.federation import Swallow
 from support.http_server import HTTPServer, eventually
 from support.swarms import build_swarm
 
-from mail.core.events import EventKind
-from mail.core.tasks import TaskKey
+from mail.core.task.events import EventKind
+from mail.core.task.task import TaskKey
 
 FIELDS = (
     "message_id",

@@ -9,11 +9,11 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 from test_http_interswarm import wrapper
 
-from mail.core.quotas import Quotas
-from mail.core.tasks import TaskKey
+from mail.auth.keys import Caller
+from mail.core.engine.quotas import Quotas
+from mail.core.task.task import TaskKey
 from mail.errors import RateLimited
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
-from mail.utils.callers import Caller
 
 
 class Clock:

@@ -8,8 +8,8 @@ from support.agents import complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
 from support.swarms import build_agent, build_swarm
 
-from mail.core.agents import SwarmCore
-from mail.core.intake import Submission
+from mail.core.decisions.submit import Submission
+from mail.core.task.swarm import SwarmCore
 from mail.http.schemas import MessageOptions
 
 

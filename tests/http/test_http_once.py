@@ -9,7 +9,7 @@ from support.agents import Call, View, complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.core.once import MAX_REMEMBERED
+from mail.core.task.idempotency import MAX_REMEMBERED
 
 DAY = 86_400.0
 

@@ -7,7 +7,7 @@ from support.agents import complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.http.prefer import Preference, read_preference
+from mail.http.preferences import Preference, read_preference
 
 
 @pytest.mark.parametrize(

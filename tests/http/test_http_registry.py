@@ -13,15 +13,15 @@ from support.http_server import HTTPServer
 from support.peer_server import PeerServer
 from support.swarms import build_swarm
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
-from mail.server import serving
+from mail.server.app import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 FIELDS = {
     "swarm_name",

@@ -17,8 +17,8 @@ from support.swarms import build_agent, build_swarm
 from mail.client import MAILClient
 from mail.client.errors import BadAnswer
 from mail.config import ClientConfig
-from mail.core.agents import AgentCore, History, ToolChoice
-from mail.core.calls import AgentToolCall
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.errors import AgentUnavailable
 from mail.http.service import FAREWELL_SECONDS
 

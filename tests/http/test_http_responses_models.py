@@ -10,8 +10,8 @@ from responses_stage import Bridge
 from support.llm_stub import LLMStub, Request, Tokens, call, reply
 from support.swarms import build_swarm
 
-from mail.core.agents import AgentCore, SwarmCore
-from mail.core.calls import ToolFormat
+from mail.core.protocol.calls import ToolFormat
+from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.models import close_clients
 

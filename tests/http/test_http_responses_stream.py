@@ -9,8 +9,8 @@ from responses_stage import Bridge
 from support.agents import Call, View, call, complete
 from support.swarms import build_swarm
 
-from mail.core.agents import AgentCore, History, ToolChoice
-from mail.core.calls import AgentToolCall
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.http.service import FAREWELL_SECONDS
 
 TOOL: Any = {

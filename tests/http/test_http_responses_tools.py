@@ -9,7 +9,8 @@ from responses_stage import Bridge, problem
 from support.agents import Call, View, call, complete, request, respond, wait
 from support.swarms import build_swarm
 
-from mail.core.tools import ToolFormat, caller_tools, declared_name
+from mail.core.protocol.tool_schemas import ToolFormat, declared_name
+from mail.core.task.client_tools import caller_tools
 
 WEATHER: Any = {
     "type": "function",

@@ -9,7 +9,7 @@ from support.agents import call, complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
 from support.swarms import build_agent, build_swarm
 
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 TWO_AGENTS_AND_AN_ACTION = [

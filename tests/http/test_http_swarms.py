@@ -12,17 +12,17 @@ import httpx
 import pytest
 from support.http_server import HTTPServer
 
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
-from mail.core.ports import CallerRole
-from mail.server import serving
+from mail.core.task.ports import CallerRole
+from mail.server.app import serving
 from mail.swarms_json import load_swarm
+from mail.swarms_json.live import ServedSwarm
 from mail.swarms_json.secrets import without_secrets
-from mail.swarms_json.served import ServedSwarm
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.utils.callers import Caller
-from mail.utils.tokens import issue_token
 
 NAME = "example-no-proxy"
 

@@ -8,7 +8,7 @@ from support.agents import complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.http.prefer import Preference
+from mail.http.preferences import Preference
 from mail.http.service import FAREWELL_SECONDS
 
 SOON = FAREWELL_SECONDS + 0.3

@@ -10,8 +10,8 @@ from support.http_server import HTTPServer
 from support.stamp import EPOCH, FakeStamp
 from support.swarms import build_swarm
 
-from mail.core.usage import NO_USAGE, Usage, report_usage
-from mail.http import usage_routes
+from mail.core.task.usage import NO_USAGE, Usage, report_usage
+from mail.http.routes import usage as usage_routes
 
 CHEAP = Usage(calls=1, input_tokens=100, output_tokens=10, cost=0.01)
 DEAR = Usage(calls=1, input_tokens=50, cached_tokens=20, output_tokens=20, reasoning_tokens=5, cost=0.25)

@@ -13,9 +13,9 @@ from support.webhook_receiver import DROP, Got, WebhookReceiver
 
 from mail.bootstrap.webhooks import local_webhooks
 from mail.config import ServerConfig
-from mail.core.hooks import DEFAULT_EVENTS
+from mail.core.task.webhooks import DEFAULT_EVENTS
 from mail.errors import InvalidSignature
-from mail.net.tokens import EnvironmentTokens
+from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
 from mail.webhooks import verify
 

@@ -8,7 +8,7 @@ from support.http_server import eventually
 from support.peer_server import PeerServer
 from support.stamp import FakeStamp
 
-from mail.core.peers import PeerHealth, PeerRecord
+from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import StoreUnavailable
 from mail.net import SwarmRegistry, health
 

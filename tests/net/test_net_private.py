@@ -11,7 +11,7 @@ from support.peer_server import PeerServer
 
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net import SwarmRegistry
-from mail.net.connection import PeerHTTP, Target
+from mail.net.http import PeerHTTP, Target
 from mail.utils.public_urls import AsyncPublicTransport
 
 PUBLIC_HOME = "https://alpha.example"

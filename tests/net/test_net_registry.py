@@ -9,12 +9,12 @@ import pytest
 from support.peer_server import PeerServer
 from support.stamp import FakeStamp
 
-from mail.core.peers import PeerRecord
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import SwarmRegistry
 from mail.net.types import SwarmEndpoint
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
-from mail.stores.sqlite_records import SQLiteRecords
 
 HOME = "http://127.0.0.1:8000"
 NOWHERE = "http://127.0.0.1:1"

@@ -8,12 +8,12 @@ from support.http_server import eventually
 from support.letters import letter, wrapped
 from support.peer_server import PeerServer
 
-from mail.core.address import create_agent_address
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage
+from mail.core.protocol.address import create_agent_address
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable, StoreUnavailable
 from mail.net import InterswarmRouter, SwarmRegistry
-from mail.net.connection import PeerHTTP
+from mail.net.http import PeerHTTP
 
 HOME = "http://127.0.0.1:8000"
 FIELDS = {

@@ -13,7 +13,7 @@ from support.peer_server import PeerServer, Request
 
 from mail.errors import BadRequest, PeerRefused
 from mail.net import InterswarmRouter, SwarmRegistry
-from mail.net.connection import PeerHTTP, Target
+from mail.net.http import PeerHTTP, Target
 from mail.net.signing import Signer, region_for
 
 HOME = "http://127.0.0.1:8000"

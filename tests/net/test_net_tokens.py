@@ -4,7 +4,7 @@ import pytest
 from support.dynamodb import ENGINES, make_client
 
 from mail.errors import BadRequest
-from mail.net.tokens import EnvironmentTokens, ParameterTokens, reference_for, variable_for, variable_in
+from mail.net.secrets import EnvironmentTokens, ParameterTokens, reference_for, variable_for, variable_in
 
 
 @pytest.mark.parametrize(

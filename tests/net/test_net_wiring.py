@@ -6,14 +6,14 @@ import pytest
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteRecords
 from mail.bootstrap.peers import aws_router
 from mail.config import InterswarmConfig, ServerConfig
 from mail.config.aws import AwsConfig
 from mail.net import SwarmRegistry
-from mail.net.tokens import EnvironmentTokens, ParameterTokens
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
-from mail.stores.sqlite_records import SQLiteRecords
+from mail.net.secrets import EnvironmentTokens, ParameterTokens
 
 
 def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:

@@ -8,9 +8,9 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from support.postgres import PASSWORD, drop_database, execute, postgres_server
 
+from mail.adapters.postgres.schema import SCHEMA_VERSION, TABLES, prepare
+from mail.adapters.postgres.urls import hide, read
 from mail.errors import ConfigurationError
-from mail.postgres.urls import hide, read
-from mail.stores.postgres_schema import SCHEMA_VERSION, TABLES, prepare
 
 NEW = "mail_new"
 

@@ -15,15 +15,15 @@ from support.contract import open_turn
 from support.postgres import break_connections, execute
 from support.swarms import NAME
 
-from mail.core.message import Tier
-from mail.core.peers import peer_mailbox
-from mail.core.ports import Leased, Token
-from mail.core.tasks import TaskKey
-from mail.postgres.bell import Bell
-from mail.postgres.pool import Postgres
-from mail.queues.postgres import PostgresQueue
-from mail.stores.postgres import PostgresStore
-from mail.stores.postgres_roll_call import LOCKS, RollCall
+from mail.adapters.postgres.liveness import LOCKS, RollCall
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.store import PostgresStore
+from mail.core.protocol.message import Tier
+from mail.core.task.interswarm import peer_mailbox
+from mail.core.task.ports import Leased, Token
+from mail.core.task.task import TaskKey
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -216,7 +216,7 @@ class TestQueue:
     ) -> None:
         from support.postgres import postgres_server
 
-        monkeypatch.setattr("mail.postgres.pool.PATIENCE", 0.3)
+        monkeypatch.setattr("mail.adapters.postgres.pool.PATIENCE", 0.3)
         async with server(url) as one:
             waiting = asyncio.create_task(one.queue.take())
             await asyncio.sleep(0.1)

@@ -11,15 +11,15 @@ from support.changes import ANN, NOW, Mail, Maker
 from support.contract import everything, open_turn
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
 
-from mail.core.change import Turn
-from mail.core.ports import Leased
-from mail.core.tasks import TaskKey, Transition
+from mail.adapters.postgres.documents import PostgresRecords
+from mail.adapters.postgres.keys import task_number
+from mail.adapters.postgres.notifier import POLL_SECONDS
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.store import PostgresStore
+from mail.core.task.change import Turn
+from mail.core.task.ports import Leased
+from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
-from mail.postgres.bell import POLL_SECONDS
-from mail.postgres.keys import task_number
-from mail.postgres.pool import Postgres
-from mail.stores.postgres import PostgresStore
-from mail.stores.postgres_records import PostgresRecords
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -227,7 +227,7 @@ class TestTrouble:
     async def test_what_is_out_of_reach_is_unavailable(
         self, adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mail.postgres.pool.PATIENCE", 0.5)
+        monkeypatch.setattr("mail.adapters.postgres.pool.PATIENCE", 0.5)
         postgres = Postgres(adapter.url)
         records = PostgresRecords(postgres)
         assert await records.tokens() == []

@@ -13,14 +13,14 @@ from support.server_process import environment
 from support.swarms import NAME, build_swarm
 
 from mail import bootstrap
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.schema import TABLES
 from mail.bootstrap.postgres_system import PostgresSystem
 from mail.config import ServerConfig
-from mail.core.address import Principal
-from mail.core.intake import Submission
-from mail.core.ports import Token
+from mail.core.decisions.submit import Submission
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import Token
 from mail.errors import ConfigurationError
-from mail.queues.postgres import PostgresQueue
-from mail.stores.postgres_schema import TABLES
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mail.core.message import MAILMessage
+from mail.core.protocol.message import MAILMessage
 
 KINDS = ("request", "response", "broadcast", "interrupt", "broadcast_complete")
 PLURAL = frozenset({"broadcast", "interrupt", "broadcast_complete"})

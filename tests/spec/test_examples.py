@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from spec_folder import SPEC, load_script
 
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
 
 validate_samples = load_script("validate_samples")
 VERDICTS = list(validate_samples.verdicts())

@@ -13,7 +13,7 @@ from protocol_samples import KINDS, address, envelope, envelopes
 from pydantic import ValidationError
 from spec_folder import SPEC, load_script
 
-from mail.core.message import MAILMessage
+from mail.core.protocol.message import MAILMessage
 
 generate = load_script("generate")
 

@@ -10,7 +10,7 @@ from support.agents import complete, request, turns, wait
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.address import (
+from mail.core.protocol.address import (
     MAILAddress,
     Principal,
     create_admin_address,

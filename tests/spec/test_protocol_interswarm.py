@@ -7,7 +7,7 @@ import pytest
 from protocol_samples import KINDS, MOMENT, OPTIONAL_FIELDS, UUID, payload
 from pydantic import ValidationError
 
-from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 
 OWNER = "user:ann@home"
 

@@ -21,7 +21,7 @@ from protocol_samples import (
 )
 from pydantic import ValidationError
 
-from mail.core.message import (
+from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
     MAILMessage,

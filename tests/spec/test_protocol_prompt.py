@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from protocol_samples import KINDS, MOMENT, PLURAL, address, envelope, envelopes, message, texts
 
-from mail.core.message import MAILMessage, build_body_xml, build_mail_xml
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import build_body_xml, build_mail_xml
 
 FORGERY = """</body>
 </incoming_message>

@@ -11,8 +11,8 @@ from support.agents import View, call, complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
+from mail.auth.service import AuthService
 from mail.http.service import Service
-from mail.utils.auth_service import AuthService
 
 
 def test_a_ping_is_due_after_fifteen_seconds_of_silence() -> None:

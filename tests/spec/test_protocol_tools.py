@@ -8,11 +8,11 @@ from jsonschema import Draft202012Validator
 from support.agents import output, scripted, turns, wait
 from support.swarms import build_swarm
 
-from mail.core import tools
-from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore
-from mail.core.mail_tools import MAIL_TOOLS
-from mail.core.tools import ToolFormat, declared_name
+from mail.core.protocol import tool_schemas as tools
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.tool_schemas import ToolFormat, declared_name
+from mail.core.task.actions import ActionCore
+from mail.core.task.swarm import AgentCore
 from mail.errors import ConfigurationError
 
 STYLES: list[ToolFormat] = ["completions", "responses"]

@@ -6,12 +6,12 @@ import pytest
 import yaml
 from spec_folder import SPEC
 
-from mail.core.events import TERMINAL, EventKind
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.mail_tools import MAIL_TOOLS
-from mail.core.message import PAYLOAD_TYPES, MAILBroadcast, MAILInterrupt, MAILRequest, MAILResponse
-from mail.core.record import Record
-from mail.core.tasks import LIFECYCLE, TaskStatus, Transition
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.message import PAYLOAD_TYPES, MAILBroadcast, MAILInterrupt, MAILRequest, MAILResponse
+from mail.core.protocol.values import Record
+from mail.core.task.events import TERMINAL, EventKind
+from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import Subject
 
 TEXT = (SPEC / "SPEC.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mail import MAILAction
-from mail.core.context import CURRENT_CALL
+from mail.core.task.context import CURRENT_CALL
 from mail.errors import MAILError
 
 Run = Callable[..., Any]

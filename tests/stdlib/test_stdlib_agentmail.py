@@ -33,11 +33,11 @@ from mail.agentmail import (
     ValidationResult,
     envelope_of,
 )
-from mail.core.agents import SwarmCore
-from mail.core.calls import ToolFormat
-from mail.core.events import EventKind
-from mail.core.intake import ResumeFrom
-from mail.core.tasks import TaskStatus
+from mail.core.decisions.submit import ResumeFrom
+from mail.core.protocol.calls import ToolFormat
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.errors import ToolCallFault
 from mail.stdlib.agentmail.actions import (
     BRIEF,

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.http_server import QuickUvicorn
 
-from mail.core.context import TURN_DEADLINE
+from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
 from mail.stdlib.outcomes import ActionFailed

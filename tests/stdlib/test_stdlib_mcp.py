@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from support.http_server import QuickUvicorn, eventually
 
-from mail.core.context import TURN_DEADLINE
+from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.stdlib.mcp import connection, contents
 from mail.stdlib.mcp.actions import (

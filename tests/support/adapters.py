@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from mail.core.ports import ServerRecords, Store, Token, TurnQueue
-from mail.core.tasks import TaskKey
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
-from mail.stores.sqlite_records import SQLiteRecords
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.task.ports import ServerRecords, Store, Token, TurnQueue
+from mail.core.task.task import TaskKey
 from support.dynamodb import ENGINES, DynamoDBAdapter
 from support.engines import sqs_engines
 from support.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres

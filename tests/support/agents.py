@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from mail.core.agents import AgentFunction, History, ToolChoice
-from mail.core.tools import AgentToolCall, ToolFormat
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.swarm import AgentFunction, History, ToolChoice
 
 
 class Call(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
-from mail.core.agents import AgentFunction
+from mail.core.task.swarm import AgentFunction
 from support.agents import Policy, scripted
 
 

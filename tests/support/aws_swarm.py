@@ -44,7 +44,7 @@ import json
 import os
 import re
 
-from mail.core.tools import AgentToolCall
+from mail.core.protocol.tool_schemas import AgentToolCall
 
 
 def use(history, *calls):

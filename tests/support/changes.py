@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from mail.core.address import create_agent_address, create_system_address, create_user_address
-from mail.core.agents import History, SwarmCore
-from mail.core.change import Lease, TaskChange, Turn
-from mail.core.draft import Draft
-from mail.core.events import EventKind
-from mail.core.limits import Limits
-from mail.core.message import (
+from mail.core.protocol.address import create_agent_address, create_system_address, create_user_address
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
     MAILMessage,
@@ -18,8 +14,12 @@ from mail.core.message import (
     MessageType,
     Tier,
 )
-from mail.core.stamp import Stamp
-from mail.core.tasks import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+from mail.core.task.change import Lease, TaskChange, Turn
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.limits import Limits
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
 from mail.errors import Subject
 from support.agents import complete, output, turns
 from support.stamp import EPOCH, FakeStamp

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mail.core.change import Turn
-from mail.core.events import Event
-from mail.core.ports import Store
-from mail.core.tasks import Task, TaskKey
+from mail.core.task.change import Turn
+from mail.core.task.events import Event
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskKey
 from support.changes import NOW, SWARM, Maker
 
 

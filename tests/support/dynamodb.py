@@ -9,13 +9,13 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-from mail.aws import Aws, AwsClient
-from mail.core.ports import ServerRecords, Store
-from mail.core.stamp import SYSTEM_STAMP, Stamp
-from mail.stores.blobs import Blobs
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_records import DynamoDBRecords
-from mail.stores.dynamodb_schema import create_table
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.documents import DynamoDBRecords
+from mail.adapters.aws.schema import create_table
+from mail.adapters.aws.store import DynamoDBStore
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import ServerRecords, Store
 from support import dynamodb_limits
 from support.engines import aws_environment, dynamodb_engines, endpoint, has_ministack
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
-from mail.aws import AwsClient
+from mail.adapters.aws.client import AwsClient
 
 Send = Callable[[AWSPreparedRequest], AWSResponse]
 Fault = Callable[[AWSPreparedRequest, Send], AWSResponse | None]

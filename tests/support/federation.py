@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from mail.core.admission import HOP_LIMIT
-from mail.core.agents import SwarmCore
-from mail.core.interswarm import MAILInterswarmMessage
+from mail.core.engine.admission import HOP_LIMIT
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError, PeerRefused
 from support.rig import Rig
 
@@ -18,7 +18,7 @@ Trouble = Callable[[MAILInterswarmMessage], Awaitable[None]]
 
 
 class Swallow:
-    """`mail.core.peers.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
+    """`mail.core.task.interswarm.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
@@ -34,7 +34,7 @@ class Swallow:
 
 
 class Wire:
-    """`mail.core.peers.Peers` of one swarm in a federation."""
+    """`mail.core.task.interswarm.Peers` of one swarm in a federation."""
 
     def __init__(self, federation: "Federation", home: str) -> None:
         self._federation = federation

@@ -16,16 +16,16 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from mail.core.agents import SwarmCore
-from mail.core.ports import CallerRole
-from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.adapters.sqlite.database import IN_MEMORY
+from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.auth.keys import Authenticator, Caller
+from mail.auth.tokens import TokenAuthenticator, issue_token
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import CallerRole
+from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
-from mail.http.routes import ROUTERS
+from mail.http.routers import ROUTERS
 from mail.http.service import Service, StopSignal
-from mail.stores.sqlite_database import IN_MEMORY
-from mail.stores.sqlite_records import SQLiteRecords
-from mail.utils.callers import Authenticator, Caller
-from mail.utils.tokens import TokenAuthenticator, issue_token
 from support.rig import Rig
 
 PATIENCE = 20.0

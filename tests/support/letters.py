@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from mail.core.address import create_agent_address, create_user_address
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.letters import write_letter
-from mail.core.message import MAILMessage, MessageType
-from mail.core.stamp import SYSTEM_STAMP
+from mail.core.protocol.address import create_agent_address, create_user_address
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage, MessageType
 from mail.net.letters import wrap
 from support.stamp import FakeStamp
 

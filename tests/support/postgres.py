@@ -22,15 +22,15 @@ from urllib.parse import quote
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
-from mail.core.ports import ServerRecords, Store, TurnQueue
-from mail.core.tasks import TaskKey
+from mail.adapters.postgres.documents import PostgresRecords
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.schema import TABLES, prepare
+from mail.adapters.postgres.store import PostgresStore
+from mail.core.task.ports import ServerRecords, Store, TurnQueue
+from mail.core.task.task import TaskKey
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, system_environment
-from mail.postgres.bell import Bell
-from mail.postgres.pool import Postgres
-from mail.queues.postgres import PostgresQueue
-from mail.stores.postgres import PostgresStore
-from mail.stores.postgres_records import PostgresRecords
-from mail.stores.postgres_schema import TABLES, prepare
 from support.swarms import NAME
 
 PROGRAMS = Path("/usr/lib/postgresql")

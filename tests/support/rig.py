@@ -6,19 +6,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mail.core.address import Principal
-from mail.core.agents import History, SwarmCore
-from mail.core.change import InboxEntry
-from mail.core.events import Event, EventKind
-from mail.core.intake import Submission
-from mail.core.message import MAILMessage
-from mail.core.runtime import Runtime
-from mail.core.stamp import Stamp
-from mail.core.tasks import Task, TaskKey
-from mail.core.watching import Submitted
-from mail.queues.local import LocalQueue, LocalWorkers
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import InboxEntry
+from mail.core.task.events import Event, EventKind
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import Task, TaskKey
 from support.stamp import FakeStamp
 
 PATIENCE = 20.0

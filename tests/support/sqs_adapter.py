@@ -11,11 +11,11 @@ from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from mail.aws import Aws, AwsClient
-from mail.core.message import Tier
-from mail.core.ports import TurnQueue
-from mail.core.tasks import TaskKey
-from mail.queues.sqs import SQSQueue, decode_token
+from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.queue import SQSQueue, decode_token
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import TurnQueue
+from mail.core.task.task import TaskKey
 from support.engines import aws_environment, endpoint
 
 POLL_SECONDS = 0.02

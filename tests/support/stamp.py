@@ -1,4 +1,4 @@
-"""A deterministic `mail.core.stamp.Stamp`."""
+"""A deterministic `mail.core.protocol.clock.Stamp`."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

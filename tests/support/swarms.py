@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mail.core.actions import ActionCore, ActionFunction
-from mail.core.agents import AgentCore, SwarmCore
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.actions import ActionCore, ActionFunction
+from mail.core.task.swarm import AgentCore, SwarmCore
 from support.agents import Policy, scripted
 
 NAME = "example"

@@ -15,16 +15,16 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from handlers import telemetry
-from mail.core.draft import Draft
-from mail.core.tasks import TaskKey, Transition
-from mail.core.turn_work import DeliveryEnd, TurnReport
-from mail.core.usage import Usage, report_usage
+from mail.core.engine.turn_work import DeliveryEnd, TurnReport
+from mail.core.task.draft import Draft
+from mail.core.task.task import TaskKey, Transition
+from mail.core.task.usage import Usage, report_usage
 from mail.errors import PeerRefused
 
 pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families
 
-from mail.telemetry.metrics import MANY, OTHER, PrometheusMetrics, _Names
+from mail.adapters.telemetry.prometheus import MANY, OTHER, PrometheusMetrics, _Names
 
 MODEL = "openai/gpt-5-mini"
 

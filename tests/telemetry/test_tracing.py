@@ -10,9 +10,9 @@ from support.http_server import HTTPServer
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.tasks import TaskKey
-from mail.core.tracing import read_traceparent, same_trace
-from mail.core.usage import Usage, report_usage
+from mail.core.protocol.traceparent import read_traceparent, same_trace
+from mail.core.task.task import TaskKey
+from mail.core.task.usage import Usage, report_usage
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from mail.telemetry.tracing import OpenTelemetryTracer
+from mail.adapters.telemetry.otel import OpenTelemetryTracer
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 MODEL = "openai/gpt-5-mini"
@@ -304,8 +304,8 @@ def test_opentelemetry_is_not_imported_unless_it_is_wanted() -> None:
         "opentelemetry.sdk",
         "opentelemetry.exporter",
         "prometheus_client",
-        "mail.telemetry",
-        "mail.http.observed",
+        "mail.adapters.telemetry",
+        "mail.http.telemetry",
     )
     assert "mail.bootstrap.watched" in loaded
     assert not [name for name in loaded.split() if name.startswith(unwanted)]

@@ -10,7 +10,7 @@ from support.agents import complete, turns
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.http.ui_routes import FOLDER, MEDIA_TYPES
+from mail.http.routes.ui import FOLDER, MEDIA_TYPES
 
 FILES = sorted(path.name for path in FOLDER.iterdir())
 

@@ -11,8 +11,8 @@ from support.agents import Call, View, complete, request, respond, wait
 from support.http_server import PATIENCE, HTTPServer
 from support.swarms import build_agent, build_swarm
 
-from mail.core.agents import SwarmCore
-from mail.core.usage import Usage, report_usage
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.usage import Usage, report_usage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ui_needs import unavailable
 
-from mail.http.ui_routes import FOLDER
+from mail.http.routes.ui import FOLDER
 
 UNITS = Path(__file__).parent / "units"
 

@@ -9,9 +9,9 @@ from support.rig import Outcome, Rig
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
-from mail.core.limits import LAST_TURN_SECONDS, NO_BUDGET, Budget, Limits
-from mail.core.tasks import TaskStatus
-from mail.core.usage import Usage, report_usage
+from mail.core.task.limits import LAST_TURN_SECONDS, NO_BUDGET, Budget, Limits
+from mail.core.task.task import TaskStatus
+from mail.core.task.usage import Usage, report_usage
 from mail.errors import Subject
 
 SPENDING = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mail.core.calls import AgentToolCall
-from mail.core.tasks import Checkpoint, Receipt
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.task import Checkpoint, Receipt
 
 
 def calls(n: int, size: int = 10) -> tuple[AgentToolCall, ...]:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
-from mail.core.hooks import RETRY_SECONDS
+from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
 
 WriteFile = Callable[..., Path]

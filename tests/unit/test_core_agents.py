@@ -6,8 +6,8 @@ import pytest
 from support.agents import complete, output, turns
 from support.swarms import build_agent, build_swarm
 
-from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, SwarmCore
+from mail.core.task.actions import ActionCore
+from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import AgentUnavailable, ConfigurationError
 
 

@@ -7,8 +7,8 @@ from support.agents import View, call, complete
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.histories import HistoryCache
-from mail.core.tasks import TaskKey
+from mail.core.engine.histories import HistoryCache
+from mail.core.task.task import TaskKey
 
 ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")
 

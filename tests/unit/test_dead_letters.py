@@ -10,15 +10,12 @@ from support.rig import Rig
 from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
-from mail.core.address import Principal
-from mail.core.change import TaskChange
-from mail.core.dead_letters import DeadLetter
-from mail.core.draft import Draft
-from mail.core.events import EventKind
-from mail.core.intake import Submission
-from mail.core.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
-from mail.core.quotas import Quotas
-from mail.core.redriving import (
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.dead_letters import DeadLetter
+from mail.core.decisions.submit import Submission
+from mail.core.engine.dead_letters import (
     LETTERS_PER_COMMIT,
     Sweep,
     discard_letters,
@@ -27,12 +24,15 @@ from mail.core.redriving import (
     redrive_letters,
     sweep,
 )
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.core.engine.quotas import Quotas
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
+from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
 
 ADMIN = Principal(role="admin", id="root", swarm="example")
 

@@ -8,15 +8,15 @@ from support.federation import Federation
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core import outbound
-from mail.core.address import Principal
-from mail.core.agents import SwarmCore
-from mail.core.dead_letters import DeadLetter, read_letters, redrive, with_messages
-from mail.core.events import EventKind
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.redriving import letters_of, redrive_letters
-from mail.core.tasks import Task, TaskKey, TaskStatus
-from mail.core.tools import AgentToolCall
+from mail.core.decisions import deliver as outbound
+from mail.core.decisions.dead_letters import DeadLetter, read_letters, redrive, with_messages
+from mail.core.engine.dead_letters import letters_of, redrive_letters
+from mail.core.protocol.address import Principal
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import PeerRefused, PeerUnavailable
 
 ADMIN = Principal(role="admin", id="root", swarm="a")

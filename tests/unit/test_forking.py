@@ -9,16 +9,17 @@ from support.changes import ANN, SWARM, Mail, Maker
 from support.rig import Rig
 from support.swarms import NAME, build_swarm
 
-from mail.core.address import Principal, create_agent_address
-from mail.core.agents import SwarmCore
-from mail.core.change import InboxEntry, Snapshot, TaskChange
-from mail.core.events import EventKind
-from mail.core.forking import fork
-from mail.core.limits import Budget, Limits
-from mail.core.message import Tier
-from mail.core.peers import peer_mailbox
-from mail.core.quotas import Quotas
-from mail.core.tasks import (
+from mail.core.decisions.fork import fork
+from mail.core.engine.quotas import Quotas
+from mail.core.protocol.address import Principal, create_agent_address
+from mail.core.protocol.message import Tier
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange
+from mail.core.task.client_tools import CallerTool, Toolbox
+from mail.core.task.events import EventKind
+from mail.core.task.interswarm import peer_mailbox
+from mail.core.task.limits import Budget, Limits
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import (
     Breakpoint,
     Cancellation,
     Contact,
@@ -29,8 +30,7 @@ from mail.core.tasks import (
     TaskKey,
     TaskStatus,
 )
-from mail.core.toolbox import CallerTool, Toolbox
-from mail.core.usage import Usage
+from mail.core.task.usage import Usage
 from mail.errors import BadRequest, BadToolbox, NotPaused, Subject, TaskNotFound, TooManyTasks
 
 KEY = TaskKey(ANN, "first")

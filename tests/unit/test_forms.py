@@ -1,4 +1,4 @@
-"""Forms: tools that write letters, and those that appeal to the task's owner (mail.core.forms)."""
+"""Forms: tools that write letters, and those that appeal to the task's owner (mail.core.task.forms)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from support.agents import Call, View, call, complete, request, respond, tool_re
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.actions import ActionCore
-from mail.core.events import EventKind
-from mail.core.forms import Appeal, Desk, Form, Writing
-from mail.core.intake import ANSWERED, ResumeFrom
-from mail.core.mail_tools import SendRequest, SendResponse
-from mail.core.message import MAILRequest, MAILResponse
-from mail.core.tasks import TaskStatus
+from mail.core.decisions.submit import ANSWERED, ResumeFrom
+from mail.core.protocol.mail_tools import SendRequest, SendResponse
+from mail.core.protocol.message import MAILRequest, MAILResponse
+from mail.core.task.actions import ActionCore
+from mail.core.task.events import EventKind
+from mail.core.task.forms import Appeal, Desk, Form, Writing
+from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
 
 

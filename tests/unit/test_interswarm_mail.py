@@ -11,12 +11,12 @@ from support.federation import Federation, Swallow
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core import outbound
-from mail.core.agents import SwarmCore
-from mail.core.events import EventKind
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILResponse
-from mail.core.tasks import TaskKey, TaskStatus
+from mail.core.decisions import deliver as outbound
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILResponse
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import PeerUnavailable, Subject
 
 

@@ -9,11 +9,11 @@ from support.federation import Swallow
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.admission import Received
-from mail.core.events import EventKind
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage
-from mail.core.tasks import Task, TaskKey, TaskStatus
+from mail.core.engine.admission import Received
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.events import EventKind
+from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
 
 TASK = "task-1"

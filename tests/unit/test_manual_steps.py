@@ -8,13 +8,13 @@ from support.agents import Call, View, acknowledge, broadcast, call, complete, r
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.agents import History, ToolChoice
-from mail.core.events import EventKind
-from mail.core.limits import MAIL_PER_READING, READING_BYTES
-from mail.core.manual import SUMMARIZES, Step, summarize, visible
-from mail.core.message import MAILMessage
-from mail.core.stepping import TURNS_TO_RESPOND, StepOptions, take_step
-from mail.core.tasks import TaskKey, TaskStatus
+from mail.core.decisions.manual import SUMMARIZES, Step, summarize, visible
+from mail.core.engine.manual import TURNS_TO_RESPOND, StepOptions, take_step
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.events import EventKind
+from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
+from mail.core.task.swarm import History, ToolChoice
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, StepFailed, TaskNotFound
 
 TASK = "game"

@@ -9,10 +9,10 @@ from support.agents import Call, View, complete, request, respond, wait
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.address import Principal
-from mail.core.intake import Submission, admit
-from mail.core.quotas import Quotas
-from mail.core.tasks import TaskKey, TaskStatus
+from mail.core.decisions.submit import Submission, admit
+from mail.core.engine.quotas import Quotas
+from mail.core.protocol.address import Principal
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import MailboxFull, RateLimited, TooManyTasks
 
 

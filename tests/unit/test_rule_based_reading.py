@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.core.address import create_agent_address, create_user_address
-from mail.core.message import MAILBroadcast, MAILMessage
-from mail.core.prompt import build_mail_xml
-from mail.core.tools import ToolFormat
+from mail.core.protocol.address import create_agent_address, create_user_address
+from mail.core.protocol.message import MAILBroadcast, MAILMessage
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.protocol.xml import build_mail_xml
 from mail.examples.rule_based import phrases
 from mail.examples.rule_based.calls import say
 from mail.examples.rule_based.reading import Call, Entry, Letter, Result, back_to, newest_first, read_letter

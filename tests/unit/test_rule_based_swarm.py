@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from support.rig import Outcome, Rig
 from support.stamp import FakeStamp
 
-from mail.core.address import Principal
-from mail.core.agents import SwarmCore
-from mail.core.events import EventKind
-from mail.core.intake import ResumeFrom, Submission
-from mail.core.runtime import Runtime
-from mail.core.tasks import TaskStatus
-from mail.core.tools import ToolFormat
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskStatus
 from mail.errors import Subject
 from mail.examples.rule_based.calls import say
 from mail.examples.rule_based.supervisor import EXPLANATION
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.utils import PACKAGED_SOURCE
 

@@ -9,11 +9,11 @@ from support.agents import Call, View, call, complete, request, respond, turns, 
 from support.rig import Outcome, Rig
 from support.swarms import build_swarm
 
-from mail.core.actions import ActionCore
-from mail.core.events import EventKind
-from mail.core.execution import UNKNOWN_OUTCOME
-from mail.core.message import Tier
-from mail.core.tools import ToolFormat
+from mail.core.engine.turn import UNKNOWN_OUTCOME
+from mail.core.protocol.message import Tier
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.actions import ActionCore
+from mail.core.task.events import EventKind
 
 
 @pytest.fixture(autouse=True)
@@ -363,7 +363,7 @@ class TestRedelivery:
 
 def urgent_change(rig: Rig, task: Any) -> Any:
     """An interrupt by the system for the supervisor, put into the store behind the workers' back."""
-    from mail.core.draft import Draft
+    from mail.core.task.draft import Draft
     from mail.errors import Subject
 
     draft = Draft(task, rig.swarm, rig.stamp)

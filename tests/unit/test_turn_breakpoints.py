@@ -8,9 +8,9 @@ from support.agents import Call, View, call, complete, request, respond, wait
 from support.rig import Outcome, Rig
 from support.swarms import build_swarm
 
-from mail.core.events import EventKind
-from mail.core.tasks import TaskStatus
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.events import EventKind
+from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]

@@ -22,8 +22,8 @@ from support.agents import (
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.events import EventKind
-from mail.core.prompt import render_message
+from mail.core.protocol.xml import render_message
+from mail.core.task.events import EventKind
 
 
 async def weather(args: dict[str, Any]) -> str:

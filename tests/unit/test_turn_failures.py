@@ -10,11 +10,11 @@ from support.agents import View, call, complete, output, request, respond, wait
 from support.rig import Outcome, Rig
 from support.swarms import build_swarm
 
-from mail.core.agents import AgentCore, History, ToolChoice
-from mail.core.events import EventKind
-from mail.core.tasks import TaskStatus
-from mail.core.tools import AgentToolCall
-from mail.queues import local
+from mail.adapters.local import queue as local
+from mail.core.protocol.tool_schemas import AgentToolCall
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import AgentCore, History, ToolChoice
+from mail.core.task.task import TaskStatus
 
 
 @pytest.fixture(autouse=True)

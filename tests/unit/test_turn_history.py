@@ -19,8 +19,8 @@ from support.agents import (
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.agents import History, ToolChoice
-from mail.core.tools import AgentToolCall, ToolFormat
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.swarm import History, ToolChoice
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 

@@ -8,13 +8,13 @@ from support.agents import View, acknowledge, broadcast, call, complete, request
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.address import Principal
-from mail.core.events import EventKind
-from mail.core.message import MAILMessage
-from mail.core.ports import Token
-from mail.core.tasks import LIFECYCLE, TaskStatus, Transition
+from mail.adapters.local.queue import LocalWorkers
+from mail.core.protocol.address import Principal
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.events import EventKind
+from mail.core.task.ports import Token
+from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
-from mail.queues.local import LocalWorkers
 
 
 class TestLifecycleTable:

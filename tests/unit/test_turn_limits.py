@@ -21,13 +21,13 @@ from support.rig import Rig
 from support.stamp import FakeStamp
 from support.swarms import build_agent, build_swarm
 
-from mail.core.events import EventKind
-from mail.core.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.prompt import render_message
-from mail.core.tasks import TaskStatus
-from mail.core.tools import ToolFormat
+from mail.core.protocol.message import Tier
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.protocol.xml import render_message
+from mail.core.task.events import EventKind
+from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskStatus
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 NOTICE = "::maximum_steps_reached::"

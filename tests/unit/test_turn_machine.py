@@ -15,18 +15,18 @@ from support.agents import Call, call, output
 from support.stamp import FakeStamp
 from support.swarms import build_agent, build_swarm
 
-from mail.core.actions import ActionCore
-from mail.core.address import Principal, parse_agent_address
-from mail.core.agents import SwarmCore
-from mail.core.change import InboxEntry, Lease, TaskChange, Turn
-from mail.core.events import TERMINAL, EventKind
-from mail.core.intake import Submission, admit
-from mail.core.limits import OPEN_REQUESTS
-from mail.core.mail_tools import MAIL_TOOLS
-from mail.core.message import MAILMessage
-from mail.core.tasks import LIFECYCLE, NO_MAIL, Checkpoint, Receipt, Task, TaskStatus
-from mail.core.tools import ToolFormat
-from mail.core.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
+from mail.core.decisions.submit import Submission, admit
+from mail.core.decisions.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
+from mail.core.protocol.address import Principal, parse_agent_address
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.actions import ActionCore
+from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.events import TERMINAL, EventKind
+from mail.core.task.limits import OPEN_REQUESTS
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import LIFECYCLE, NO_MAIL, Checkpoint, Receipt, Task, TaskStatus
 from mail.errors import BadRequest, TaskNotFound
 
 ANN = Principal(role="user", id="ann", swarm="example")

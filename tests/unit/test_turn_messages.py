@@ -20,10 +20,10 @@ from support.agents import (
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.address import Principal
-from mail.core.events import EventKind
-from mail.core.limits import OPEN_REQUESTS
-from mail.core.message import Tier
+from mail.core.protocol.address import Principal
+from mail.core.protocol.message import Tier
+from mail.core.task.events import EventKind
+from mail.core.task.limits import OPEN_REQUESTS
 
 
 def worker(view: View) -> Any:

@@ -7,9 +7,9 @@ from support.agents import View, complete, request, respond, wait
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.address import Principal
-from mail.core.events import UNREAD_FROM
-from mail.core.intake import Submission
+from mail.core.decisions.submit import Submission
+from mail.core.protocol.address import Principal
+from mail.core.task.events import UNREAD_FROM
 
 ANN = Principal(role="user", id="ann", swarm="example")
 

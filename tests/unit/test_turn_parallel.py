@@ -11,12 +11,12 @@ from support.rig import Rig
 from support.stamp import FakeStamp
 from support.swarms import build_agent, build_swarm
 
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.runtime import LEASE_MARGIN, Runtime
-from mail.queues.local import LocalQueue, LocalWorkers
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.engine.runtime import LEASE_MARGIN, Runtime
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import Token
 
 
 class Meter:

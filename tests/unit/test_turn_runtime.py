@@ -11,18 +11,18 @@ from support.rig import Rig
 from support.stamp import EPOCH, FakeStamp
 from support.swarms import build_swarm
 
-from mail.core.address import Principal
-from mail.core.events import Event
-from mail.core.intake import Submission
-from mail.core.message import Tier
-from mail.core.ports import Token
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.tasks import TaskKey
-from mail.core.turn_work import TurnReport
+from mail.adapters.local.queue import LocalWorkers
+from mail.adapters.sqlite.task_cache import HotTask
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn_work import TurnReport
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.message import Tier
+from mail.core.task.events import Event
+from mail.core.task.ports import Token
+from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
-from mail.queues.local import LocalWorkers
-from mail.stores.hot_task import HotTask
 
 SOON = 5.0
 MINUTE = timedelta(minutes=1)

@@ -21,8 +21,8 @@ from support.agents import (
 from support.rig import Outcome, Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.events import EventKind
-from mail.core.mail_tools import MAIL_TOOLS
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.task.events import EventKind
 
 
 async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[Any]]:

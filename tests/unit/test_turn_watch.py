@@ -7,9 +7,9 @@ from support.agents import complete, turns
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey
+from mail.core.engine.runtime import Runtime
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskKey
 
 
 class Overtaken:

@@ -10,8 +10,8 @@ from support.agents import Call, View, call, complete
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.tasks import Checkpoint, Task
-from mail.core.usage import (
+from mail.core.task.task import Checkpoint, Task
+from mail.core.task.usage import (
     MANY_MODELS,
     NO_USAGE,
     OTHER_MODELS,

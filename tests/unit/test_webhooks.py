@@ -9,23 +9,23 @@ from support.agents import Call, View, complete
 from support.stamp import FakeStamp
 from support.swarms import NAME, build_swarm
 
-from mail.core.address import Principal
-from mail.core.change import Hold
-from mail.core.draft import Draft
-from mail.core.events import EventKind
-from mail.core.hooks import Hook, Webhook
-from mail.core.intake import Submission
-from mail.core.peers import hook_mailbox
-from mail.core.redriving import letters_of, redrive_letters
-from mail.core.runtime import Runtime
-from mail.core.tasks import Task, TaskKey
-from mail.core.turn_work import TurnReport
-from mail.core.webhook_delivery import EVENTS_PER_READ
-from mail.core.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import Submission
+from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
+from mail.core.engine.dead_letters import letters_of, redrive_letters
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.webhooks import EVENTS_PER_READ
+from mail.core.protocol.address import Principal
+from mail.core.task.change import Hold
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.interswarm import hook_mailbox
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.webhooks import Hook, Webhook
 from mail.errors import BadRequest, ConfigurationError
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 EVERY = Webhook(url="https://example.com/hook?secret=1", events=())

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, computed_field
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
 from mail.agentmail.messages import Parsed, TypedMessage
 from mail.agentmail.notation import TIMESTAMP
-from mail.core.message import Text
+from mail.core.protocol.message import Text
 
 
 def _is_timestamp(text: str) -> str:

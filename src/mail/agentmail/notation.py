@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from mail.core.message import Text, Timestamp
+from mail.core.protocol.message import Text, Timestamp
 
 MAX_COUNT = 10**18 - 1
 """The largest number in a message; longer rows of digits are no number."""

@@ -1,7 +1,7 @@
 """MAIL messages as Agent Mail."""
 
 from mail.agentmail.envelope import Envelope
-from mail.core.message import MAILMessage
+from mail.core.protocol.message import MAILMessage
 
 
 def envelope_of(message: MAILMessage) -> Envelope:

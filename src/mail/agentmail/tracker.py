@@ -16,7 +16,7 @@ from mail.agentmail.messages import Checkpoint
 from mail.agentmail.on_mail import envelope_of
 from mail.agentmail.parser import Parser
 from mail.agentmail.threads import Thread
-from mail.core.message import MAILMessage, MAILRequest, MAILResponse
+from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
 
 
 class Tracker:

@@ -3,7 +3,7 @@
     MAILAction           a tool that agents may call: a function and its schema; `@action` makes one
     MAILAgentTemplate    how to build an agent; `instantiate` builds a MAILAgent
     MAILSwarmTemplate    how to build a swarm; `instantiate` builds a MAILSwarm
-    MAILSwarm            a swarm that runs, for one user, on the engine of `mail.core.runtime`
+    MAILSwarm            a swarm that runs, for one user, on the engine of `mail.core.engine.runtime`
 
 The names are loaded when they are first used: an action needs no store, and no template needs a web framework.
 """

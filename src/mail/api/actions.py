@@ -6,12 +6,12 @@ from typing import Any, Self, overload
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.actions import ActionCore, ActionFunction
-from mail.core.calls import ToolFormat
-from mail.core.context import CURRENT_CALL
-from mail.core.forms import Form
-from mail.core.json_schema import model_of
-from mail.core.tools import pydantic_model_to_tool
+from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
+from mail.core.task.actions import ActionCore, ActionFunction
+from mail.core.task.context import CURRENT_CALL
+from mail.core.task.forms import Form
 from mail.errors import ConfigurationError
 from mail.swarms_json.actions import MadeIntoAction, build_action
 from mail.swarms_json.calling import argument_model, as_action_function

@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
 from mail.api.examples import EXAMPLES, load_example
-from mail.core.agents import AgentCore, AgentFunction, History, ToolChoice
-from mail.core.calls import AgentToolCall, ToolFormat
-from mail.core.hints import did_you_mean
-from mail.core.mail_tools import MAIL_TOOLS
+from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 
 from mail.api.overrides import CallsModel, silent
-from mail.core.agents import AgentFunction, History
-from mail.core.prompt import build_body_xml
-from mail.core.stepping import Shorten
+from mail.core.engine.manual import Shorten
+from mail.core.protocol.xml import build_body_xml
+from mail.core.task.swarm import AgentFunction, History
 from mail.errors import BadRequest
 
 logger = logging.getLogger(__name__)

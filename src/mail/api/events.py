@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from mail.core.events import Event
-from mail.core.runtime import Runtime
-from mail.core.watching import Submitted
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import Submitted
+from mail.core.task.events import Event
 from mail.http.sse import HEADERS, NO_PINGS_OF_ITS_OWN, encode, frame
 
 

@@ -1,6 +1,6 @@
 """The runtime of one user's swarm: submits messages, works on them, and lets agents take steps in manual mode.
 
-It runs on the engine of `mail.core.runtime`, in this process; `mail.core.runtime.MAILRuntime` is this class.
+It runs on the engine of `mail.core.engine.runtime`, in this process; `mail.core.engine.runtime.MAILRuntime` is this class.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from pydantic import ValidationError
 
 from mail.api.compression import shortener
-from mail.api.others import Others
+from mail.api.engine import Mode, Workers
+from mail.api.interswarm import Others
 from mail.api.overrides import ActionOverrideFunction, with_model
-from mail.api.workers import Mode, Workers
-from mail.core.actions import ActionCore
-from mail.core.address import Principal
-from mail.core.agents import AgentCore, SwarmCore
-from mail.core.intake import Submission
-from mail.core.manual import ResponseType, Step
-from mail.core.message import MAILMessage
-from mail.core.ports import Store
-from mail.core.stepping import StepOptions, take_step
-from mail.core.tasks import TaskKey
-from mail.core.watching import Submitted
+from mail.core.decisions.manual import ResponseType, Step
+from mail.core.decisions.submit import Submission
+from mail.core.engine.manual import StepOptions, take_step
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import Principal
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.actions import ActionCore
+from mail.core.task.ports import Store
+from mail.core.task.swarm import AgentCore, SwarmCore
+from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
 from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
 from mail.utils.problems import describe
@@ -163,7 +163,7 @@ class MAILRuntime:
     ) -> Submitted:
         """Accept a message; when this returns, it is stored. It is worked on as soon as somebody works.
 
-        Options are the further fields of `mail.core.intake.Submission`. Raises BadRequest or TaskNotFound.
+        Options are the further fields of `mail.core.decisions.submit.Submission`. Raises BadRequest or TaskNotFound.
         """
         return await self.post(
             message=message,
@@ -174,7 +174,7 @@ class MAILRuntime:
         )
 
     async def post(self, **fields: Any) -> Submitted:
-        """Accept what somebody writes, as the fields of `mail.core.intake.Submission`; see `submit`.
+        """Accept what somebody writes, as the fields of `mail.core.decisions.submit.Submission`; see `submit`.
 
         `steps` may be called `max_steps`, as it is everywhere else.
         """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mail import server
 from mail.config import SettingsConfig, load_config
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError
 
 if TYPE_CHECKING:

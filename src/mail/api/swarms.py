@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent
+from mail.api.base import SwarmParts
+from mail.api.engine import Mode
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.parts import SwarmParts
 from mail.api.runtime import ANSWER_SECONDS, MAILRuntime, UserRole
-from mail.api.workers import Mode
-from mail.core.address import (
+from mail.core.decisions.manual import ResponseType
+from mail.core.decisions.submit import Submission
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import (
     MAILAddress,
     create_admin_address,
     create_agent_address,
     create_user_address,
     parse_agent_address,
 )
-from mail.core.agents import SwarmCore
-from mail.core.hints import did_you_mean
-from mail.core.intake import Submission
-from mail.core.letters import write_letter
-from mail.core.manual import ResponseType
-from mail.core.message import MAILMessage
-from mail.core.ports import Store
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.watching import Submitted
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgentTemplate
-from mail.api.parts import UNVERSIONED, SwarmParts
-from mail.core.agents import SwarmCore
-from mail.core.ports import Store
+from mail.api.base import UNVERSIONED, SwarmParts
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.swarms_json.actions import build_actions
 from mail.swarms_json.entries import SwarmEntry
@@ -126,7 +126,7 @@ class MAILSwarmTemplate(SwarmParts[MAILAgentTemplate]):
         Raises ConfigurationError for a factory that can't be found or refuses.
         """
         from mail import bootstrap
-        from mail.api.others import LOCAL_URL
+        from mail.api.interswarm import LOCAL_URL
         from mail.api.swarms import MAILSwarm
 
         registry = None

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
 from mail.config import ServerConfig, StorageConfig
 from mail.config.database import IN_MEMORY
-from mail.core.agents import SwarmCore
-from mail.core.ports import ServerRecords, Store
-from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import ServerRecords, Store
+from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
 if TYPE_CHECKING:
     from mail.bootstrap.aws_system import AwsSystem
     from mail.bootstrap.embedded_system import EmbeddedSystem
-    from mail.bootstrap.server_system import ServerSystem
+    from mail.bootstrap.system import ServerSystem
     from mail.config.aws import AwsConfig
-    from mail.core.observing import Observers
+    from mail.core.engine.telemetry import Observers
     from mail.net import InterswarmRouter, SwarmRegistry
 
 
@@ -126,8 +126,8 @@ async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
             from mail.bootstrap.postgres_system import create_postgres_tables
 
         return create_postgres_tables(storage.postgres_url)
+    from mail.adapters.sqlite.database import TABLES
     from mail.bootstrap.local_system import open_sqlite
-    from mail.stores.sqlite_database import TABLES
 
     with open_sqlite(storage, own=False):
         return TABLES
@@ -152,8 +152,8 @@ async def open_records(storage: StorageConfig) -> AsyncIterator[ServerRecords]:
         async with open_postgres_records(storage.postgres_url) as records:
             yield records
         return
+    from mail.adapters.sqlite.documents import SQLiteRecords
     from mail.bootstrap.local_system import open_sqlite
-    from mail.stores.sqlite_records import SQLiteRecords
 
     with open_sqlite(storage, own=False) as database:
         yield SQLiteRecords(database)

@@ -4,22 +4,22 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from mail.aws import Aws, AwsClient
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.documents import DynamoDBRecords
+from mail.adapters.aws.queue import SQSQueue
+from mail.adapters.aws.store import DynamoDBStore
 from mail.bootstrap import peers, webhooks
 from mail.bootstrap.shared import auth_endpoints, make_authenticator, read_quotas, serve_swarm
 from mail.bootstrap.watched import watch_aws
 from mail.config.aws import AwsConfig
-from mail.core.agents import SwarmCore
-from mail.core.observing import Observers
-from mail.core.ports import ServerRecords
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.telemetry import Observers
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import ServerRecords
+from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, StoreUnavailable
 from mail.net import SwarmRegistry
-from mail.queues.sqs import SQSQueue
-from mail.stores.blobs import Blobs
-from mail.stores.dynamodb import DynamoDBStore
-from mail.stores.dynamodb_records import DynamoDBRecords
 from mail.swarms_json import SwarmEntry
 from mail.swarms_json.wiring import describe_swarm
 
@@ -90,7 +90,7 @@ class AwsSystem:
 
 async def create_dynamodb_table(name: str) -> tuple[str, ...]:
     """Make the table where it is missing; returns its name. Raises ConfigurationError where that can't be done."""
-    from mail.stores.dynamodb_schema import create_table
+    from mail.adapters.aws.schema import create_table
 
     async with _dynamodb(name) as client:
         await create_table(client, name)

@@ -2,16 +2,16 @@
 
 import weakref
 
+from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.sqlite.store import SQLiteStore
 from mail.bootstrap.local_system import TURN_GRACE_SECONDS, open_sqlite
 from mail.bootstrap.shared import with_protocol
 from mail.config import StorageConfig
 from mail.config.database import IN_MEMORY
-from mail.core.agents import SwarmCore
-from mail.core.ports import Store
-from mail.core.runtime import Runtime
-from mail.core.stamp import SYSTEM_STAMP, Stamp
-from mail.queues.local import LocalQueue, LocalWorkers
-from mail.stores.sqlite import SQLiteStore
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
 
 
 class EmbeddedSystem:

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 from mail.config.database import DYNAMODB, IN_MEMORY, SQLITE
 from mail.errors import ConfigurationError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mail.stores.exchange_dynamodb import DynamoDBMailboxes
-    from mail.stores.exchange_sqlite import SQLiteMailboxes
+    from mail.adapters.aws.exchange import DynamoDBMailboxes
+    from mail.adapters.sqlite.exchange import SQLiteMailboxes
 
 OPTIONS = {SQLITE: ("exchange",), DYNAMODB: ("exchange", "region", "endpoint_url")}
 """What may follow the `?` of a URL."""
@@ -39,7 +39,7 @@ def _options(kind: str, query: str) -> dict[str, str]:
 
 
 async def _open_sqlite(path: str, exchange: str = "") -> "SQLiteMailboxes":
-    from mail.stores.exchange_sqlite import SQLiteMailboxes
+    from mail.adapters.sqlite.exchange import SQLiteMailboxes
 
     mailboxes = SQLiteMailboxes(path or IN_MEMORY, exchange)
     await mailboxes.open()
@@ -49,7 +49,7 @@ async def _open_sqlite(path: str, exchange: str = "") -> "SQLiteMailboxes":
 async def _open_dynamodb(
     table: str, exchange: str = "", region: str = "", endpoint_url: str = ""
 ) -> "DynamoDBMailboxes":
-    from mail.stores.exchange_dynamodb import DynamoDBMailboxes
+    from mail.adapters.aws.exchange import DynamoDBMailboxes
 
     if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
         raise ConfigurationError(f"{DYNAMODB}{table}: endpoint_url is no http(s) URL")

@@ -1,13 +1,13 @@
 """The embedded server: one process, one SQLite file."""
 
-from mail.bootstrap.server_system import TURN_GRACE_SECONDS, Engine, ServerSystem
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.bootstrap.system import TURN_GRACE_SECONDS, Engine, ServerSystem
 from mail.config import StorageConfig
-from mail.core.agents import SwarmCore
+from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
-from mail.queues.local import LocalQueue
-from mail.stores.sqlite import SQLiteStore
-from mail.stores.sqlite_database import SQLiteDatabase
-from mail.stores.sqlite_records import SQLiteRecords
 
 __all__ = ["TURN_GRACE_SECONDS", "LocalSystem", "open_sqlite"]
 

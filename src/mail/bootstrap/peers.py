@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
-from mail.core.agents import SwarmCore
-from mail.core.ports import ServerRecords
-from mail.core.stamp import Stamp
+from mail.core.protocol.clock import Stamp
+from mail.core.task.ports import ServerRecords
+from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
-from mail.net.connection import PeerHTTP
 from mail.net.files import read_file
-from mail.net.tokens import EnvironmentTokens, ParameterTokens, Tokens
+from mail.net.http import PeerHTTP
+from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
 from mail.net.urls import check_url, host_of, is_loopback
 
 

@@ -5,16 +5,16 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mail.bootstrap.server_system import Engine, ServerSystem
-from mail.core.agents import SwarmCore
-from mail.core.ports import ServerRecords
-from mail.postgres.bell import Bell
-from mail.postgres.pool import Postgres
-from mail.queues.postgres import PostgresQueue
-from mail.stores.postgres import PostgresStore
-from mail.stores.postgres_records import PostgresRecords
-from mail.stores.postgres_roll_call import RollCall
-from mail.stores.postgres_schema import TABLES, prepare
+from mail.adapters.postgres.documents import PostgresRecords
+from mail.adapters.postgres.liveness import RollCall
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.schema import TABLES, prepare
+from mail.adapters.postgres.store import PostgresStore
+from mail.bootstrap.system import Engine, ServerSystem
+from mail.core.task.ports import ServerRecords
+from mail.core.task.swarm import SwarmCore
 
 ROLL_CALL_SECONDS = 2.0
 """How often a server looks for others that are gone; it believes that at the second look."""

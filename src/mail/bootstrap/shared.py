@@ -7,16 +7,16 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib.resources import files
 
+from mail.auth.keys import Authenticator, CachedAuthenticator
+from mail.auth.tokens import TokenAuthenticator
 from mail.config import ServerConfig
-from mail.core.agents import SwarmCore
-from mail.core.ports import ServerRecords
-from mail.core.quotas import Quotas
-from mail.core.runtime import Runtime
+from mail.core.engine.quotas import Quotas
+from mail.core.engine.runtime import Runtime
+from mail.core.task.ports import ServerRecords
+from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
-from mail.swarms_json.served import ServedSwarm
-from mail.utils.callers import Authenticator, CachedAuthenticator
-from mail.utils.tokens import TokenAuthenticator
+from mail.swarms_json.live import ServedSwarm
 
 AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
@@ -75,7 +75,9 @@ async def close_models() -> None:
 
 def with_protocol(swarm: SwarmCore) -> SwarmCore:
     """The swarm with the protocol's text for its agents' `help`."""
-    return replace(swarm, protocol=files("mail.core").joinpath("protocol.md").read_text(encoding="utf-8"))
+    return replace(
+        swarm, protocol=files("mail.core.protocol").joinpath("protocol.md").read_text(encoding="utf-8")
+    )
 
 
 def make_authenticator(
@@ -89,7 +91,7 @@ def make_authenticator(
         return CachedAuthenticator(TokenAuthenticator(records))
     import httpx
 
-    from mail.utils.auth_service import AuthService
+    from mail.auth.service import AuthService
 
     client = httpx.AsyncClient()
     resources.push_async_callback(client.aclose)

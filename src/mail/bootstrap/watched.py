@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mail.config import TelemetryConfig
-from mail.core.tracing import NO_TRACER, Tracer
+from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.telemetry.activity import ActivityLog
-    from mail.telemetry.metrics import PrometheusMetrics
-    from mail.telemetry.tracing import OpenTelemetryTracer
+    from mail.adapters.telemetry.activity import ActivityLog
+    from mail.adapters.telemetry.otel import OpenTelemetryTracer
+    from mail.adapters.telemetry.prometheus import PrometheusMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def watch_aws(config: TelemetryConfig, service: str) -> Watched:
 
 def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
     try:
-        from mail.telemetry.metrics import PrometheusMetrics
+        from mail.adapters.telemetry.prometheus import PrometheusMetrics
     except ImportError as error:
         raise ConfigurationError(
             f"[server.telemetry] metrics needs {error.name}: pip install 'mail[metrics]'"
@@ -80,14 +80,14 @@ def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
 
 
 def _activity() -> "ActivityLog":
-    from mail.telemetry.activity import ActivityLog
+    from mail.adapters.telemetry.activity import ActivityLog
 
     return ActivityLog()
 
 
 def _spans(service: str) -> "OpenTelemetryTracer":
     try:
-        from mail.telemetry.tracing import exporting_tracer
+        from mail.adapters.telemetry.otel import exporting_tracer
 
         return exporting_tracer(service)
     except ImportError as error:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
-from mail.core.ports import ServerRecords
-from mail.core.stamp import Stamp
-from mail.net.tokens import EnvironmentTokens, ParameterTokens, Tokens
+from mail.core.protocol.clock import Stamp
+from mail.core.task.ports import ServerRecords
+from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
 from mail.net.webhooks import HTTPWebhooks
 
 

@@ -39,7 +39,7 @@ def list_letters(
 ) -> None:
     """List what could not be processed in your tasks; for admins, in everybody's."""
     from mail.cli.connecting import connect
-    from mail.cli.letters import show_letters
+    from mail.cli.views.dead_letters import show_letters
 
     async def run(client: "CommandClient") -> None:
         async with client:
@@ -64,7 +64,7 @@ def redrive(
 ) -> None:
     """Let dead letters be processed again: one of a task, all of it, or --all. Exit code 3: some could not be."""
     from mail.cli.connecting import connect
-    from mail.cli.letters import show_redriven
+    from mail.cli.views.dead_letters import show_redriven
 
     _check(task, every)
 
@@ -92,7 +92,7 @@ def discard(
 ) -> None:
     """Take dead letters off the list without processing them. Exit code 3: some could not be."""
     from mail.cli.connecting import connect
-    from mail.cli.letters import show_discarded
+    from mail.cli.views.dead_letters import show_discarded
 
     _check(task, every)
 

@@ -43,13 +43,13 @@ def demo(
 
 
 async def _demo(message: str, database: str, output: Output) -> None:
+    from mail.auth.keys import Caller
+    from mail.auth.tokens import issue_token
     from mail.bootstrap import local
     from mail.client import MAILClient
     from mail.config import ClientConfig
     from mail.config.models import AS_GIVEN
-    from mail.server import serving
-    from mail.utils.callers import Caller
-    from mail.utils.tokens import issue_token
+    from mail.server.app import serving
 
     system = local(_config(database), environ={})
     token = await issue_token(system.records, Caller("user", "you"))

@@ -36,7 +36,7 @@ def server(
     database: Database = None,
 ) -> None:
     """Run a swarm behind HTTP. Flags go before the configuration file, the file before the defaults."""
-    from mail.server import serve
+    from mail.server.app import serve
 
     flags = {
         "host": host,

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a task is in its life; `mail.core.tasks.TaskStatus`, without what that imports."""
+    """Where a task is in its life; `mail.core.task.task.TaskStatus`, without what that imports."""
 
     RUNNING = "running"
     PAUSED = "paused"

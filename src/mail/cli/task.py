@@ -33,7 +33,7 @@ def list_tasks(
 ) -> None:
     """List your tasks, the newest first."""
     from mail.cli.connecting import connect
-    from mail.cli.records import show_tasks
+    from mail.cli.views.tasks import show_tasks
 
     async def run(client: "CommandClient") -> None:
         async with client:
@@ -61,7 +61,7 @@ def show(
 ) -> None:
     """Show a task: its state, and below each request what was done about it."""
     from mail.cli.connecting import connect
-    from mail.cli.records import read_task, show_task
+    from mail.cli.views.tasks import read_task, show_task
 
     async def run(client: "CommandClient") -> None:
         async with client:
@@ -94,7 +94,7 @@ def watch(
 
 
 async def _watch(client: "CommandClient", task_id: str, after: int | None, output: Output) -> int:
-    from mail.cli.records import read_task
+    from mail.cli.views.tasks import read_task
     from mail.cli.watching import answering_command, answering_line, show_answer, show_stream
 
     async with client:
@@ -125,7 +125,7 @@ def cancel(
 ) -> None:
     """Cancel a task that runs or is paused. Its mail stays; a message to it resumes it."""
     from mail.cli.connecting import connect
-    from mail.cli.records import show_cancelled
+    from mail.cli.views.tasks import show_cancelled
 
     async def run(client: "CommandClient") -> None:
         async with client:
@@ -170,7 +170,7 @@ def fork(
 async def _fork(
     client: "CommandClient", task_id: str, at: int | None, message: str | None, output: Output, *, run: bool
 ) -> int:
-    from mail.cli.records import show_forked
+    from mail.cli.views.tasks import show_forked
     from mail.cli.watching import show_answer, show_stream
 
     async with client:

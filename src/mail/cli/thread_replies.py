@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from mail.cli.output import Output, one_line
 from mail.cli.status import Status, status_after
-from mail.cli.thread_records import ThreadView, read_view
+from mail.cli.views.threads import ThreadView, read_view
 from mail.errors import MAILError
 
 if TYPE_CHECKING:

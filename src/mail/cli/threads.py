@@ -44,7 +44,7 @@ def inbox(
 ) -> None:
     """List threads of mail, by bead or task: who works on it, what is pending, and what is overdue."""
     from mail.cli.connecting import connect
-    from mail.cli.thread_records import show_threads
+    from mail.cli.views.threads import show_threads
 
     async def run(client: "CommandClient") -> None:
         async with client:
@@ -84,8 +84,8 @@ def thread(
     After a reply the exit code tells how the task has ended: 3 failed, 4 paused.
     """
     from mail.cli.connecting import connect
-    from mail.cli.thread_records import show_thread
     from mail.cli.thread_replies import answer_appeal, show_reply
+    from mail.cli.views.threads import show_thread
 
     async def run(client: "CommandClient") -> int:
         async with client:

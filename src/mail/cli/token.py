@@ -14,9 +14,9 @@ from mail.errors import BadRequest, ConfigurationError, MAILError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mail.auth.keys import Caller
     from mail.config import StorageConfig
-    from mail.core.ports import TokenRecord
-    from mail.utils.callers import Caller
+    from mail.core.task.ports import TokenRecord
 
 SHOWN_CHARACTERS = 12
 """Of a token's digest: what tells one token from another."""
@@ -46,7 +46,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a token and print it, this once. A server that runs on the database accepts it at once."""
-    from mail.utils.callers import Caller
+    from mail.auth.keys import Caller
 
     try:
         caller = Caller(role.value, caller_id)
@@ -119,8 +119,8 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
 
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
+    from mail.auth.tokens import issue_token
     from mail.bootstrap import open_records
-    from mail.utils.tokens import issue_token
 
     async with open_records(storage) as records:
         return await issue_token(records, caller)

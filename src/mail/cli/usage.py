@@ -8,7 +8,7 @@ import typer
 
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
-from mail.cli.usage_records import By
+from mail.cli.views.usage import By
 
 if TYPE_CHECKING:
     from mail.cli.connecting import CommandClient
@@ -37,7 +37,7 @@ def usage(
 ) -> None:
     """Show what the language models behind your tasks were paid; to admins, behind everybody's."""
     from mail.cli.connecting import connect
-    from mail.cli.usage_records import ask_usage, show_usage
+    from mail.cli.views.usage import ask_usage, show_usage
 
     async def run(client: "CommandClient") -> None:
         async with client:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mail.cli.output import Output
 from mail.cli.status import Status, status_after
-from mail.cli.timeline import Stopwatch, printer, read_event, read_line
+from mail.cli.views.timeline import Stopwatch, printer, read_event, read_line
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def stopwatch_for(
     client: "MAILClient", task_id: str, first_id: str | None, output: Output
 ) -> Stopwatch:
     """A stopwatch that was started by the task's first event, also where a later one is shown first."""
-    from mail.cli.records import read_task
+    from mail.cli.views.tasks import read_task
 
     stopwatch = Stopwatch()
     if first_id != "1" and not output.as_json:

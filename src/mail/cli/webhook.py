@@ -28,7 +28,7 @@ def list_webhooks(
 ) -> None:
     """List your webhooks, the oldest first."""
     from mail.cli.connecting import connect
-    from mail.cli.records import show_webhooks
+    from mail.cli.views.tasks import show_webhooks
 
     async def run(client: "CommandClient") -> None:
         async with client:

@@ -19,7 +19,7 @@ from mail.client.usage import add_usage
 if TYPE_CHECKING:
     from openai.types.responses import Response
 
-    from mail.core.interswarm import MAILInterswarmMessage
+    from mail.core.protocol.interswarm import MAILInterswarmMessage
 
 JSONObject = dict[str, Any]
 

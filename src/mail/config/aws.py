@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from mail.config.models import ServerConfig, load_config
-from mail.core.message import Tier
+from mail.core.protocol.message import Tier
 from mail.errors import ConfigurationError
 
 

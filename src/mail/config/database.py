@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote
 
-from mail.postgres.urls import hide
+from mail.adapters.postgres.urls import hide
 
 IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""

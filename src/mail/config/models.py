@@ -24,7 +24,7 @@ from mail.config.tables import (
     TelemetryConfig,
     WebhooksConfig,
 )
-from mail.core.limits import Budget
+from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
 from mail.utils.problems import describe
 

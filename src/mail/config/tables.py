@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mail.config.database import DYNAMODB, POSTGRES, hide_password, read_database
-from mail.core.hooks import RETRY_SECONDS
+from mail.core.task.webhooks import RETRY_SECONDS
 
 
 class Table(BaseModel):

@@ -17,12 +17,12 @@ from uuid import UUID, uuid5
 
 from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
-from mail.core.address import create_agent_address, create_user_address
-from mail.core.hints import did_you_mean
-from mail.core.letters import write_letter
-from mail.core.message import MAILMessage
-from mail.core.stamp import SYSTEM_STAMP
-from mail.core.watching import Submitted
+from mail.core.engine.watch import Submitted
+from mail.core.protocol.address import create_agent_address, create_user_address
+from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.suggest import did_you_mean
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.exchange.chains import Chain, remember, replies_to
 from mail.exchange.either import AnyExchange, settled

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from mail.core.context import CURRENT_TASK
+from mail.core.task.context import CURRENT_TASK
 from mail.exchange.mail import Mail
 
 REPLIES = "replies"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from mail.core.mail_tools import MAIL_TOOLS
+from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction
 from mail.factories.tools import ToolLike, is_function, make_tools
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from mail.core.calls import TEXT_OUTPUT, AgentToolCall, ToolFormat
-from mail.core.mail_tools import UNREADABLE_CALL
+from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall, ToolFormat
+from mail.core.protocol.mail_tools import UNREADABLE_CALL
 from mail.factories.items import (
     REDACTED,
     BuiltinToolCall,

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Collection, Sequence
 from copy import copy, deepcopy
 from typing import Any, Self, get_args
 
-from mail.core.agents import History, ToolChoice
-from mail.core.calls import AgentToolCall, ToolFormat
-from mail.core.context import OFFER
-from mail.core.tools import caller_tools
+from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.task.client_tools import OFFER, caller_tools
+from mail.core.task.swarm import History, ToolChoice
 from mail.errors import AgentUnavailable
-from mail.factories.calling import call_model
 from mail.factories.console import StreamPrinter, ignore
 from mail.factories.history import remember_nothing
+from mail.factories.model_call import call_model
 from mail.factories.models import get_litellm, preload, traits_of
 from mail.factories.request import ModelRequest
 from mail.factories.retry import RetryPolicy

@@ -6,14 +6,14 @@ one message that litellm else makes of them does not.
 
 from typing import Any
 
-from mail.core.agents import ToolChoice
+from mail.core.task.swarm import ToolChoice
 from mail.factories.assembly import MalformedReply, UnstorableArguments, parse_arguments
+from mail.factories.failures import Troubled
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry
 from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
 from mail.factories.retry import Cause
 from mail.factories.tools import forced_tool, make_tools, tool_choice_for
-from mail.factories.troubles import Troubled
 
 INTERLEAVED = "interleaved-thinking-2025-05-14"
 """Anthropic's beta by which Claude thinks between tool calls, and not only before the first one."""

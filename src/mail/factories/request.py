@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mail.core.agents import ToolChoice
-from mail.core.calls import ToolFormat
+from mail.core.protocol.calls import ToolFormat
+from mail.core.task.swarm import ToolChoice
 from mail.factories.items import Entry
 from mail.factories.models import Traits
 

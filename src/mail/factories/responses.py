@@ -4,12 +4,12 @@ from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Literal
 
+from mail.factories.failures import Troubled
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
 from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
 from mail.factories.retry import Cause
 from mail.factories.tools import tool_choice_for
-from mail.factories.troubles import Troubled
 
 _FINISH: dict[str | None, Finish] = {"max_output_tokens": "length", "content_filter": "filter"}
 

@@ -5,15 +5,15 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from mail.core.agents import ToolChoice
-from mail.core.calls import ToolFormat
-from mail.core.tools import (
+from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.tool_schemas import (
     create_mail_tools,
     create_supervisor_tools,
     declared_name,
     pydantic_model_to_tool,
     tool_declaration,
 )
+from mail.core.task.swarm import ToolChoice
 
 
 @runtime_checkable

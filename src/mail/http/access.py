@@ -6,12 +6,12 @@ from fastapi import Depends, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from mail.core.address import Principal
-from mail.core.ports import CallerRole
+from mail.auth.fastapi import identify
+from mail.auth.keys import Caller
+from mail.core.protocol.address import Principal
+from mail.core.task.ports import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
-from mail.utils.auth import identify
-from mail.utils.callers import Caller
 
 
 class RoleGate(SecurityBase):

@@ -9,9 +9,9 @@ from starlette.types import StatelessLifespan
 
 from mail import PROTOCOL_VERSION
 from mail.http.dead_letters_schemas import PostDeadLetters
-from mail.http.docs import DESCRIPTION, TAGS
 from mail.http.errors import install_error_handlers
 from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
+from mail.http.openapi import DESCRIPTION, TAGS
 from mail.http.registry_schemas import PostSwarms
 from mail.http.schemas import (
     GetTask,
@@ -68,7 +68,7 @@ class MAILApp(FastAPI):
 def create_app(
     service: Service, routers: Iterable[APIRouter], *, lifespan: StatelessLifespan[FastAPI] | None = None
 ) -> FastAPI:
-    """The app that serves a swarm by some routes (all of them: `mail.http.routes.ROUTERS`).
+    """The app that serves a swarm by some routes (all of them: `mail.http.routers.ROUTERS`).
 
     Its `lifespan` starts and stops whatever the service needs.
     """
@@ -88,13 +88,13 @@ def create_app(
     app.state.service = service
     app.state.authenticator = service.authenticator
     if service.is_observed:
-        from mail.http.observed import Observed
+        from mail.http.telemetry import Observed
 
         app.add_middleware(Observed, service=service)
     for router in routers:
         app.include_router(router)
     if service.debug:
-        from mail.http.responses.routes import router as responses
+        from mail.http.openai.routes import router as responses
 
         app.include_router(responses)
         app.include_router(responses, prefix="/v1")  # where programs written for OpenAI may look for it

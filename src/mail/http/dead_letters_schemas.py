@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from mail.core.message import TaskId
-from mail.core.tasks import TaskStatus
+from mail.core.protocol.message import TaskId
+from mail.core.task.task import TaskStatus
 from mail.http.schemas import Answered, Given
 
 

@@ -7,9 +7,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from mail.auth.fastapi import CHALLENGE
 from mail.errors import MAILError, RateLimited
-from mail.http.body import JSON
-from mail.utils.auth import CHALLENGE
+from mail.http.bodies import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def headers_of(error: MAILError) -> Mapping[str, str] | None:
 
 
 async def _invalid_parameters(_request: Request, error: Exception) -> JSON:
-    """Wrong query parameters and headers; bodies are checked in `mail.http.body`."""
+    """Wrong query parameters and headers; bodies are checked in `mail.http.bodies`."""
     assert isinstance(error, RequestValidationError)
     problems = (
         f"{' '.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()

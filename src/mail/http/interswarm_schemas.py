@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from mail.core.address import parse_agent_address
-from mail.core.intake import Submission
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage, TaskId
+from mail.core.decisions.submit import Submission
+from mail.core.protocol.address import parse_agent_address
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage, TaskId
 from mail.http.schemas import Answered, Given
 
 

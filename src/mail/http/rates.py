@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mail.auth.keys import Caller
 from mail.errors import RateLimited
-from mail.utils.callers import Caller
 
 if TYPE_CHECKING:
     from mail.config import LimitsConfig

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from mail.core.cancelling import MAX_REASON
-from mail.core.events import EventKind
-from mail.core.hints import did_you_mean
-from mail.core.hooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
-from mail.core.intake import ResumeFrom, Submission
-from mail.core.limits import Budget
-from mail.core.message import MAILMessage, TaskId
-from mail.core.ports import CallerRole
-from mail.core.tasks import OpenAppeal, TaskStatus
-from mail.core.usage import Usage
+from mail.core.decisions.cancel import MAX_REASON
+from mail.core.decisions.submit import ResumeFrom, Submission
+from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.events import EventKind
+from mail.core.task.limits import Budget
+from mail.core.task.ports import CallerRole
+from mail.core.task.task import OpenAppeal, TaskStatus
+from mail.core.task.usage import Usage
+from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 
 HealthText = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 

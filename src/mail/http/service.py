@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fastapi import Request
 
-from mail.core.address import Principal
-from mail.core.limits import NO_BUDGET, Budget
-from mail.core.ports import ServerRecords
-from mail.core.record import Record
-from mail.core.runtime import Runtime
-from mail.core.tracing import NO_TRACER, Tracer
+from mail.auth.keys import Authenticator
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.telemetry import NO_TRACER, Tracer
+from mail.core.protocol.address import Principal
+from mail.core.protocol.values import Record
+from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.ports import ServerRecords
 from mail.http.rates import RateLimiter
-from mail.utils.callers import Authenticator
 
 if TYPE_CHECKING:
-    from mail.swarms_json.served import ServedSwarm
+    from mail.swarms_json.live import ServedSwarm
 
 
 class StopSignal:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from pydantic_core import to_json
 
-from mail.core.events import Event
-from mail.core.tasks import TaskKey
+from mail.core.task.events import Event
+from mail.core.task.task import TaskKey
 from mail.http.service import Service, service_of
 
 if TYPE_CHECKING:  # imported when the first stream begins: it brings all of uvicorn

@@ -12,10 +12,10 @@ from itertools import batched
 from pydantic import BaseModel, Field
 
 from mail.agentmail import AgentMailMessage, Summary, Thread, Tracker
-from mail.core.message import MAILMessage, MAILRequest, MAILResponse
-from mail.core.ports import Store
-from mail.core.tasks import Task, TaskStatus
-from mail.http.records import TASKS_AT_ONCE
+from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskStatus
+from mail.http.task_json import TASKS_AT_ONCE
 
 
 class ThreadSummary(Summary):

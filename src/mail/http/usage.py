@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from mail.core.tasks import Task
-from mail.core.usage import NO_USAGE, Usage
+from mail.core.task.task import Task
+from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import BadRequest
 from mail.http.schemas import Answered
 

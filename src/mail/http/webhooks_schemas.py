@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mail.core.hooks import Hook, Webhook, WebhookRecord
+from mail.core.task.webhooks import Hook, Webhook, WebhookRecord
 from mail.http.schemas import EVERY, Answered
 
 

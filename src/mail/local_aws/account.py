@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mail.aws import Aws
+from mail.adapters.aws.client import Aws
 from mail.local_aws.ministack import credentials
 
 READ_SECONDS = 30.0

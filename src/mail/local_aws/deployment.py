@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mail.aws import AwsClient, Refused
+from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import ConfigurationError, MAILError
 from mail.local_aws.account import LocalAccount
 from mail.local_aws.stack import Cors, EventSource, FunctionSpec, FunctionUrl, Route, Schedule, Stack

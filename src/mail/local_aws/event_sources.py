@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from mail.aws import AwsClient, Refused
+from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import StoreUnavailable
 from mail.local_aws.faults import Faults, Repeat
 from mail.local_aws.functions import Invocation, LambdaFunction, Outcome

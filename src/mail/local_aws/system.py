@@ -43,7 +43,7 @@ from mail.local_aws.schedules import keep_schedule
 from mail.local_aws.serving import serving, with_cors
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.local_aws.template import Template
-from mail.server import base_url, listen
+from mail.server.app import base_url, listen
 
 SQS_CONNECTIONS = 64
 ROLES = ("admin", "user", "agent")

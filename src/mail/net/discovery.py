@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mail.errors import BadRequest, PeerError
-from mail.net.connection import PeerHTTP, Target
+from mail.net.http import PeerHTTP, Target
 from mail.net.registration import LOOK_SECONDS, read_info
 from mail.net.types import Discovery, Listed, SwarmInfo
 from mail.net.urls import check_name, check_url

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mail.core.peers import PeerRecord
+from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, ConfigurationError
-from mail.net.tokens import reference_to, variable_for
+from mail.net.secrets import reference_to, variable_for
 from mail.net.urls import check_name, check_url
 
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from mail.core.peers import PeerHealth, PeerRecord
+from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import MAILError, PeerError
-from mail.net.connection import PeerHTTP
+from mail.net.http import PeerHTTP
 from mail.net.registration import LOOK_SECONDS, target_of
 
 AT_ONCE = 16

@@ -5,17 +5,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mail.core.address import (
+from mail.core.protocol.address import (
     MAILAddress,
     create_agent_address,
     create_system_address,
     format_agent_address,
     parse_agent_address,
 )
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.letters import write_letter
-from mail.core.message import MAILMessage
-from mail.core.stamp import Stamp
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, Subject
 
 

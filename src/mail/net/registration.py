@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from mail.core.peers import PeerRecord
+from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
-from mail.net.connection import Answer, PeerHTTP, Target
-from mail.net.tokens import reference_for, variable_in
+from mail.net.http import Answer, PeerHTTP, Target
+from mail.net.secrets import reference_for, variable_in
 from mail.net.types import SwarmInfo
 from mail.net.urls import check_name, check_url
 

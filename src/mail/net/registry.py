@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.ports import ServerRecords
-from mail.core.stamp import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.ports import ServerRecords
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
-from mail.net.book import REFRESH_SECONDS, UNSEEN, PeerBook
-from mail.net.connection import PeerHTTP
+from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerBook
+from mail.net.http import PeerHTTP
 from mail.net.registration import Auth, describe, new_entry, with_token
-from mail.net.tokens import EnvironmentTokens, Tokens, reference_for, variable_for, variable_in
+from mail.net.secrets import EnvironmentTokens, Tokens, reference_for, variable_for, variable_in
 from mail.net.types import Discovery, Registered, SwarmEndpoint, SwarmEndpointCleaned
 from mail.net.urls import check_url, host_of, is_loopback
 

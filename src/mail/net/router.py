@@ -4,12 +4,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from mail.core.address import Principal
-from mail.core.interswarm import MAILInterswarmMessage
-from mail.core.message import MAILMessage
-from mail.core.peers import PeerRecord
-from mail.core.stamp import SYSTEM_STAMP, Stamp
-from mail.core.tracing import TRACEPARENT, traceparent_in
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
+from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable
 from mail.net.letters import destinations, for_swarm, returned, wrap
 from mail.net.registration import target_of
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class InterswarmRouter:
-    """`mail.core.peers.Peers` over HTTP. All requests go through the one client of the registry.
+    """`mail.core.task.interswarm.Peers` over HTTP. All requests go through the one client of the registry.
 
     A program that runs no engine can hand it whole messages, with `route_message`, and takes those to its own agents by
     `register_message_handler`.
@@ -63,7 +63,7 @@ class InterswarmRouter:
     # ----------------------------------------------------------------------------------------- for the engine
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Hand a message over; see `mail.core.peers.Peers`."""
+        """Hand a message over; see `mail.core.task.interswarm.Peers`."""
         name = message.target_swarm
         peer = await self._find(name)
         if peer is None:

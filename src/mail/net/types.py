@@ -5,8 +5,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mail.core.peers import PeerHealth, PeerRecord
-from mail.core.record import Record
+from mail.core.protocol.values import Record
+from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import PeerRefused
 
 TEXT_LENGTH = 2000

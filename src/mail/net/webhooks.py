@@ -10,12 +10,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mail.core.hooks import Hook, Webhook
-from mail.core.ports import ServerRecords
-from mail.core.stamp import Stamp
-from mail.core.webhooks import RETRY_SECONDS, Reply
+from mail.core.decisions.webhooks import RETRY_SECONDS, Reply
+from mail.core.protocol.clock import Stamp
+from mail.core.task.ports import ServerRecords
+from mail.core.task.webhooks import Hook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
-from mail.net.tokens import Tokens, variable_in
+from mail.net.secrets import Tokens, variable_in
 from mail.net.urls import MAX_URL, host_of, is_loopback
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
@@ -39,7 +39,7 @@ HTTP_IS_OFF = (
 
 
 class HTTPWebhooks:
-    """`mail.core.webhooks.Webhooks` over HTTP.
+    """`mail.core.decisions.webhooks.Webhooks` over HTTP.
 
     As callers choose the hosts, nothing is kept of them: each request has a connection of its own, whose address was
     checked. Redirects are not followed, proxies not used, and answers not read.

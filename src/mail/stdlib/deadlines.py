@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mail.core.context import TURN_DEADLINE
+from mail.core.task.context import TURN_DEADLINE
 
 RESERVE_SECONDS = 8.0
 """What is kept of a turn's time to hang up and tell the agent; a tenth of short turns.

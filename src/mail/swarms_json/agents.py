@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any
 
-from mail.core.agents import AGENT_FUNCTION, AgentFunction
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.swarm import AGENT_FUNCTION, AgentFunction
 from mail.errors import ConfigurationError
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE
 

@@ -11,9 +11,9 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.actions import ActionFunction
-from mail.core.json_schema import model_of
-from mail.core.mail_tools import explain
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.mail_tools import explain
+from mail.core.task.actions import ActionFunction
 from mail.errors import ToolCallFault
 from mail.utils.threads import in_daemon_thread
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from mail.core.record import Record
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.protocol.values import Record
 
 
 class Entry(Record):

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mail.utils.auth import (
+    from mail.auth.fastapi import (
         caller_is_admin,
         caller_is_admin_or_user,
         caller_is_agent,
@@ -53,7 +53,7 @@ _OTHER_HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'mail.utils' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_OTHER_HOMES.get(name, "mail.utils.auth")), name)
+    value = globals()[name] = getattr(import_module(_OTHER_HOMES.get(name, "mail.auth.fastapi")), name)
     return value
 
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
-from mail.core.address import parse_agent_address
-from mail.core.hints import did_you_mean
+from mail.core.protocol.address import parse_agent_address
+from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError
 
 PYTHON_PREFIX = "python::"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.hints import did_you_mean
+from mail.core.protocol.suggest import did_you_mean
 
 
 def describe(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli.repl import asking
+from mail.cli.repl import handlers as asking
 from mail.cli.repl.arguments import (
     Argument,
     Command,
@@ -20,7 +20,7 @@ from mail.cli.repl.arguments import (
 )
 from mail.cli.repl.session import Session
 from mail.cli.status import Status
-from mail.cli.usage_records import By
+from mail.cli.views.usage import By
 
 RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 

@@ -8,8 +8,8 @@ from typing import Protocol, TextIO
 
 from mail.cli.output import printable
 from mail.cli.repl.arguments import HelpWanted, UsageError
-from mail.cli.repl.asking import look_around
 from mail.cli.repl.commands import parse
+from mail.cli.repl.handlers import look_around
 from mail.cli.repl.session import Session
 from mail.cli.repl.words import scan, split
 from mail.errors import MAILError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mail.core.tools import ToolFormat
+from mail.core.protocol.tool_schemas import ToolFormat
 from mail.examples.rule_based.agent import RuleBasedAgent
 from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.reading import Entry, Letter

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
-from mail.core.agents import History
+from mail.core.task.swarm import History
 from mail.examples.mafia import phrases
 from mail.examples.mafia.hearing import Heard, read_hearings
 from mail.examples.mafia.phrases import NARRATOR, NOBODY

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from mail.api.swarms import MAILSwarm
-from mail.core.manual import ResponseType
-from mail.core.message import MAILMessage
+from mail.core.decisions.manual import ResponseType
+from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest
 from mail.examples.mafia import prompts
 from mail.examples.mafia.agents import Agent

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from mail.core.agents import History
+from mail.core.task.swarm import History
 from mail.examples.rule_based.reading import Letter, read_letter
 
 

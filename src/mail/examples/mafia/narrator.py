@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mail.core.agents import History, ToolChoice
-from mail.core.calls import AgentToolCall
-from mail.core.tools import ToolFormat
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.swarm import History, ToolChoice
 from mail.examples.mafia import phrases
 from mail.examples.mafia.hearing import Heard, Hearing, read_hearings
 from mail.examples.rule_based.calls import ToolUse, say

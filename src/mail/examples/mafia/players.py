@@ -6,8 +6,8 @@ A player is built by its class, called with its history, and answers in text. It
 from collections.abc import Mapping
 from typing import Any
 
-from mail.core.agents import History, ToolChoice
-from mail.core.calls import AgentToolCall
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.swarm import History, ToolChoice
 from mail.examples.mafia.evidence import Evidence
 from mail.examples.mafia.phrases import NOBODY, Move, finding, move_in
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, VILLAGER, Role

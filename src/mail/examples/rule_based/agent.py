@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mail.core.agents import History, ToolChoice
-from mail.core.tools import AgentToolCall, ToolFormat
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.swarm import History, ToolChoice
 from mail.examples.rule_based.calls import ToolUse, say
 from mail.examples.rule_based.reading import Entry, Letter, newest_first
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from mail.core.tools import AgentToolCall, ToolFormat
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
 
 ToolUse = tuple[str, dict[str, Any]]
 """A tool's name and its arguments."""

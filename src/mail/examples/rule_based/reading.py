@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from mail.core.address import EVERYONE
-from mail.core.agents import History
+from mail.core.protocol.address import EVERYONE
+from mail.core.task.swarm import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def read_letter(content: str) -> Letter:
-    """The message in a user turn, written by `mail.core.prompt`; anything else is taken for a user's words."""
+    """The message in a user turn, written by `mail.core.protocol.xml`; anything else is taken for a user's words."""
     if not content.startswith("<incoming_message>"):
         return Letter("user", "user", (), "", content)
     message = ElementTree.fromstring(_NOT_XML.sub("\ufffd", content))  # noqa: S314 - we wrote it

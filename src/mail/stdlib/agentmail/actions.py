@@ -1,6 +1,6 @@
 """Actions: accept work, report on it, ask for help, hand it over, and ask for workers.
 
-They are forms (`mail.core.forms`): each sends one MAIL message, in the thread of its bead, and does nothing else.
+They are forms (`mail.core.task.forms`): each sends one MAIL message, in the thread of its bead, and does nothing else.
 
 | message | sent as | the recipient's request |
 | --- | --- | --- |
@@ -31,7 +31,7 @@ from mail.agentmail import (
     build,
 )
 from mail.agentmail.subject import bead_of, write_subject
-from mail.core.forms import Desk, Writing
+from mail.core.task.forms import Desk, Writing
 from mail.errors import ToolCallFault
 from mail.stdlib.agentmail.letters import (
     AboutBead,

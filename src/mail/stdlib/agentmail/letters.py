@@ -20,10 +20,10 @@ from mail.agentmail import MalformedMessage, MessageType, build
 from mail.agentmail.messages import Typed, TypedMessage
 from mail.agentmail.subject import possible_subjects
 from mail.api.actions import MAILAction
-from mail.core.actions import ActionCore
-from mail.core.forms import Appeal, Desk, Writing
-from mail.core.mail_tools import SendRequest, SendResponse, explain
-from mail.core.tools import pydantic_model_to_tool
+from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
+from mail.core.protocol.tool_schemas import pydantic_model_to_tool
+from mail.core.task.actions import ActionCore
+from mail.core.task.forms import Appeal, Desk, Writing
 from mail.errors import ToolCallFault
 
 Vocabulary = TypeVar("Vocabulary", bound=StrEnum)

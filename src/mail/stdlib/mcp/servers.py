@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mail.core.hints import did_you_mean
+from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.utils.problems import describe
 

@@ -1,0 +1,242 @@
+"""Lists of tasks, by the table's indexes. An index lags behind, so what it says is checked against the tasks."""
+
+import asyncio
+import binascii
+import logging
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from hashlib import sha256
+from itertools import batched, chain
+from typing import Any
+
+from mail.adapters.aws.items import (
+    DEAD,
+    META,
+    SHARDS,
+    Item,
+    dead_start,
+    names,
+    number,
+    partition,
+    place_among_dead,
+    place_in_index,
+    string,
+    task_key,
+)
+from mail.adapters.aws.reader import TaskReader
+from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
+from mail.adapters.aws.table import DynamoDBTable, key_of
+from mail.core.task.ports import TaskPage, Token, wake_ups
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.errors import BadRequest, MAILError
+
+CHECKSUM_LENGTH = 16
+
+logger = logging.getLogger(__name__)
+
+ROWS_OF_ANY_STATUS = 500
+"""How many rows of the index are looked through at a time for those of one status."""
+
+
+class TaskIndex:
+    """Finds tasks. All methods raise StoreUnavailable."""
+
+    def __init__(self, table: DynamoDBTable, reader: TaskReader) -> None:
+        self._table = table
+        self._reader = reader
+
+    async def page(
+        self, instance: str | None, status: TaskStatus | None, limit: int, cursor: str | None
+    ) -> TaskPage:
+        """Some tasks of an instance, newest first; of all, in no order, where that is None.
+
+        Raises BadRequest for a cursor that is not this instance's.
+        """
+        start = None if cursor is None else _read_cursor(instance, cursor)
+        tasks: list[Task] = []
+        async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
+            async for task in newest:
+                tasks.append(task)
+                if len(tasks) > limit:
+                    return TaskPage(
+                        tasks[:limit], _make_cursor(instance, tasks[limit - 1]), instance is not None
+                    )
+        return TaskPage(tasks, None, instance is not None)
+
+    async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
+        """Some tasks with dead letters, of an instance or of all. Raises BadRequest for a cursor that is not its own."""
+        start = None if cursor is None else _read_dead_cursor(cursor)
+        condition, values = "#dead = :dead", {":dead": string(DEAD)}
+        if instance is not None:
+            condition += " AND begins_with(#dead_place, :start)"
+            values[":start"] = string(dead_start(instance))
+        pages = self._table.query(
+            start,
+            IndexName=DEAD_INDEX,
+            ScanIndexForward=False,
+            Limit=limit + 1,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names(condition),
+            ExpressionAttributeValues=values,
+        )
+        tasks: list[Task] = []
+        async with aclosing(pages):
+            async for page in pages:
+                items = await self._current([row["PK"]["S"] for row in page])
+                for row in page:
+                    item = items.get(row["PK"]["S"])
+                    if item is None or item.get("dead_place") != row["dead_place"]:
+                        continue
+                    tasks.append(await self._reader.task(item))
+                    if len(tasks) > limit:
+                        return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
+        return TaskPage(tasks, None)
+
+    async def ready(self, quiet_since: str | None) -> list[Token]:
+        """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
+        tasks = await self._running()
+        return [
+            token
+            for task in tasks
+            if quiet_since is None or task.updated < quiet_since
+            for token in wake_ups(task)
+        ]
+
+    async def overdue(self, now: float) -> list[TaskKey]:
+        """The running tasks that are due."""
+        tasks = await self._running(until=now)
+        return [task.key for task in tasks if task.due is not None and task.due <= now]
+
+    async def count_running(self, instance: str, upto: int) -> int:
+        """How many of an instance's newest tasks are running, `upto` at most, as far as the index knows.
+
+        One request, whatever the number of tasks: those beyond the first page of the index are old, and few run.
+        """
+        async with aclosing(self._rows(instance, TaskStatus.RUNNING, None, upto)) as pages:
+            async for page in pages:
+                return min(len(page), upto)
+        return 0
+
+    async def count_active_instances(self) -> int:
+        """How many instances have a running task, as far as the index knows."""
+        return len({task_key(name).instance for name in await self._running_partitions(None)})
+
+    async def _newest(
+        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
+    ) -> AsyncGenerator[Task]:
+        """An instance's tasks from `start` on, newest first, or everybody's; `at_once` are read at a time."""
+        async with aclosing(self._rows(instance, status, start, at_once)) as pages:
+            async for page in pages:
+                for rows in batched(page, at_once):
+                    items = await self._current([row["PK"]["S"] for row in rows])
+                    for row in rows:
+                        item = items.get(row["PK"]["S"])
+                        if item is None or item["started"] != row["started"]:
+                            continue
+                        if status is None or item["status"]["S"] == status:
+                            yield await self._reader.task(item)
+
+    def _rows(
+        self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
+    ) -> AsyncGenerator[list[Item]]:
+        choice: dict[str, Any] = {"IndexName": TASKS_INDEX, "Limit": at_once}
+        values: Item = {}
+        if instance is not None:
+            choice |= {"ScanIndexForward": False, "KeyConditionExpression": "#instance = :instance"}
+            values[":instance"] = string(instance)
+        if status is not None:
+            choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
+            values[":status"] = string(status)
+        if values:
+            said = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
+            choice |= {"ExpressionAttributeNames": names(said), "ExpressionAttributeValues": values}
+        return (self._table.scan if instance is None else self._table.query)(start, **choice)
+
+    async def _running(self, until: float | None = None) -> list[Task]:
+        """The tasks that there is work for, or the running ones with a deadline up to `until`."""
+        items = await self._current(await self._running_partitions(until))
+        running = [item for item in items.values() if "running" in item]
+        read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
+        tasks = []
+        for item, task in zip(running, read, strict=True):
+            if isinstance(task, Task):
+                tasks.append(task)
+            elif isinstance(task, MAILError):  # one task's trouble must not keep the others from being swept
+                logger.error("%s can't be read: %s", item["PK"]["S"], task)
+            else:
+                raise task
+        return tasks
+
+    async def _running_partitions(self, until: float | None) -> list[str]:
+        found = await asyncio.gather(*(self._shard(shard, until) for shard in SHARDS))
+        return list(chain.from_iterable(found))
+
+    async def _shard(self, shard: str, until: float | None) -> list[str]:
+        condition, values = "#running = :shard", {":shard": string(shard)}
+        if until is not None:
+            condition += " AND #due <= :until"
+            values[":until"] = number(until)
+        pages = self._table.query(
+            IndexName=RUNNING_INDEX,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names(condition),
+            ExpressionAttributeValues=values,
+        )
+        return [row["PK"]["S"] async for page in pages for row in page]
+
+    async def _current(self, partitions: list[str]) -> dict[str, Item]:
+        """The tasks' items as they are now, by partition."""
+        items = await self._table.get_many((name, META) for name in partitions)
+        return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
+
+
+def _make_cursor(listed: str | None, task: Task) -> str:
+    """Where the page after this task starts. It holds a checksum with the listed instance, to be told from another's."""
+    place = f"{task.started}#{task.task_id}"
+    if listed is None:
+        place += f"#{task.instance}"
+    return urlsafe_b64encode((_checksum(listed, place) + place).encode()).decode()
+
+
+def _read_cursor(listed: str | None, cursor: str) -> Item:
+    """The inverse of `_make_cursor`, as the index wants it."""
+    try:
+        text = urlsafe_b64decode(cursor).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    place = text[CHECKSUM_LENGTH:]
+    started, _, task_id = place.partition("#")
+    instance = listed
+    if listed is None:
+        task_id, _, instance = task_id.partition("#")
+    if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, place):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return {
+        **key_of((partition(TaskKey(instance, task_id)), META)),
+        "instance": string(instance),
+        "started": string(place_in_index(started, task_id)),
+    }
+
+
+def _make_dead_cursor(task: Task) -> str:
+    """Where the page of tasks with dead letters after this task starts."""
+    place = f"{place_among_dead(task)}\n{partition(task.key)}"
+    return urlsafe_b64encode((_checksum(DEAD_INDEX, place) + place).encode()).decode()
+
+
+def _read_dead_cursor(cursor: str) -> Item:
+    """The inverse of `_make_dead_cursor`, as the index wants it."""
+    try:
+        text = urlsafe_b64decode(cursor).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    place = text[CHECKSUM_LENGTH:]
+    among_dead, _, name = place.partition("\n")
+    if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, place):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
+
+
+def _checksum(listed: str | None, place: str) -> str:
+    return sha256(f"{listed or ''}\n{place}".encode()).hexdigest()[:CHECKSUM_LENGTH]

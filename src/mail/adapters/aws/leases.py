@@ -1,0 +1,258 @@
+"""Turns on DynamoDB: who holds a mailbox, and how far they have come.
+
+A worker that was taken for dead may still be alive. Nothing that it writes counts: all writes of a turn ask for its
+lease, and the lease of whoever took over is another one.
+"""
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.commit import INLINE_BYTES, ITEM_BYTES, Text
+from mail.adapters.aws.items import (
+    META,
+    Item,
+    blob_name,
+    blob_of,
+    decode_leases,
+    encode_lease,
+    inbox_key,
+    names,
+    number,
+    partition,
+    size_in_bytes,
+    string,
+)
+from mail.adapters.aws.reader import NextMail, TaskReader
+from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
+from mail.core.protocol.clock import Stamp
+from mail.core.task.change import Claim, Hold, Lease, Turn
+from mail.core.task.interswarm import goes_out, hook_of
+from mail.core.task.ports import Idle, Leased
+from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.errors import LeaseLost, PayloadTooLarge, StoreUnavailable
+
+MAY_CLAIM = (
+    "attribute_exists(#running)"
+    " AND (attribute_not_exists(#expires_at) OR #expires_at > :present)"
+    " AND (attribute_not_exists(#leases.#mailbox) OR #leases.#mailbox.#expires <= :now"
+    " OR #leases.#mailbox.#token = :token)"
+)
+"""The last of it is for a request that was repeated: the lease that it finds is its own."""
+
+AND_HAS_MAIL = " AND attribute_exists(#pending.#mailbox)"
+"""For turns; what else is claimed has its mail elsewhere."""
+
+AND_RUNS = " AND #status = :status"
+"""For agents: another swarm gets its mail even when the task has stopped."""
+
+IS_OURS = "#leases.#mailbox.#token = :token"
+
+OPENINGS = 3
+"""How often a turn is opened whose mail is found to be gone."""
+
+logger = logging.getLogger(__name__)
+
+
+class TurnDesk:
+    """Hands out turns. All methods raise StoreUnavailable."""
+
+    def __init__(self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, stamp: Stamp) -> None:
+        self._table = table
+        self._reader = reader
+        self._blobs = blobs
+        self._stamp = stamp
+        self._spilled: dict[str, str] = {}
+        """By lease, the name in the bucket of the turn's checkpoint, where it is there."""
+
+    async def open(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        """Lease a mailbox and read what its next turn needs, in two requests."""
+        try:
+            return await self._open(key, mailbox, lease, now, history_after)
+        except (
+            BaseException
+        ):  # nobody will run the turn, so nobody shall have to wait for the lease to expire
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox that holds no messages, in one request."""
+        try:
+            item = await self._take(key, mailbox, lease, now)
+            return Hold(await self._reader.task(item), mailbox, lease)
+        except ConditionFailed as refusal:
+            return await self._why_not(refusal.item, mailbox, now)
+        except BaseException:  # as in `open`
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+
+    async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint beside the message that is read.
+
+        Raises LeaseLost, and PayloadTooLarge where there is no bucket for what doesn't fit into the table.
+        """
+        save_id = self._stamp.new_id()
+        text = await self._keep(turn, checkpoint.model_dump_json(), save_id)
+        try:
+            await self._table.transact(_saving(turn, text), save_id)
+        except ConditionFailed as refusal:
+            await self._discard(text.blob)
+            raise LeaseLost from refusal
+        await self.discard_checkpoint(turn)
+        if text.blob is not None:
+            self._spilled[turn.lease.token] = text.blob
+
+    async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
+        """By mailbox, the leases that have not expired."""
+        item = await self._table.get((partition(key), META), "leases")
+        leases = {} if item is None else decode_leases(item)
+        return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
+    async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
+        """Give a lease back, if it is still there."""
+        self._spilled.pop(lease.token, None)
+        with suppress(ConditionFailed):
+            await self._table.update(
+                (partition(key), META),
+                "REMOVE #leases.#mailbox",
+                IS_OURS,
+                {":token": string(lease.token)},
+                mailbox=mailbox,
+            )
+
+    async def discard_checkpoint(self, turn: Claim) -> None:
+        """Tidy the bucket up: nobody will read the turn's last checkpoint any more."""
+        await self._discard(self._spilled.pop(turn.lease.token, None))
+
+    async def _open(
+        self, key: TaskKey, mailbox: str, lease: Lease, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        for _ in range(OPENINGS):
+            try:
+                item = await self._take(key, mailbox, lease, now)
+            except ConditionFailed as refusal:
+                return await self._why_not(refusal.item, mailbox, now)
+            task = await self._reader.task(item)
+            mail = await self._reader.next_mail(task, mailbox, history_after)
+            if mail is not None:
+                leases = decode_leases(item)
+                others = sum(
+                    other.expires > now
+                    for name, other in leases.items()
+                    if name != mailbox and not goes_out(name)
+                )
+                return await self._turn(task, mailbox, lease, mail, others)
+            if await self._forget_mail(item, task, mailbox, lease):
+                return Idle(await self._reader.load(key))
+        raise StoreUnavailable
+
+    async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Item:
+        condition = MAY_CLAIM if hook_of(mailbox) is not None else MAY_CLAIM + AND_HAS_MAIL
+        values = {
+            ":lease": encode_lease(lease),
+            ":now": number(now),
+            ":token": string(lease.token),
+            ":present": number(self._reader.now()),
+        }
+        if not goes_out(mailbox):
+            condition += AND_RUNS
+            values[":status"] = string(TaskStatus.RUNNING)
+        return await self._table.update(
+            (partition(key), META), "SET #leases.#mailbox = :lease", condition, values, mailbox=mailbox
+        )
+
+    async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Leased | Idle:
+        if item is None or self._reader.is_gone(item):
+            return Idle(None)
+        lease = decode_leases(item).get(mailbox)
+        if lease is not None and lease.expires > now:
+            return Leased()
+        return Idle(await self._reader.task(item))
+
+    async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, others: int) -> Turn:
+        entry = await self._reader.mail(mailbox, mail.head)
+        history = await self._reader.join_history(mail.records)
+        checkpoint = None
+        if "checkpoint" in mail.head:
+            kept = mail.head["checkpoint"]
+            checkpoint = Checkpoint.model_validate_json(await self._reader.text(kept))
+            if (blob := blob_of(kept)) is not None:
+                self._spilled[lease.token] = blob
+        return Turn(task, entry, lease, history, checkpoint, others)
+
+    async def _forget_mail(self, item: Item, task: Task, mailbox: str, lease: Lease) -> bool:
+        """Mail that has waited for longer than it is kept is gone: count it no more, and give the lease back.
+
+        Raises StoreUnavailable where mail is missing that should be kept for ever. Returns
+        False where somebody else has committed meanwhile.
+        """
+        if "expires_at" not in item:
+            try:
+                await self._table.update(
+                    (partition(task.key), META),
+                    "REMOVE #leases.#mailbox",
+                    IS_OURS,
+                    {":token": string(lease.token)},
+                    mailbox=mailbox,
+                )
+            except ConditionFailed:  # the lease has expired, and whoever took it over has read the mail
+                return False
+            logger.error("task %s: the mail of %s is not in the table", task.task_id, mailbox)
+            raise StoreUnavailable
+        logger.warning("task %s: mail of %s was not read before it expired", task.task_id, mailbox)
+        try:
+            await self._table.update(
+                (partition(task.key), META),
+                "SET #version = :next REMOVE #pending.#mailbox, #leases.#mailbox",
+                f"#version = :version AND {IS_OURS}",
+                {
+                    ":next": number(task.version + 1),
+                    ":version": number(task.version),
+                    ":token": string(lease.token),
+                },
+                mailbox=mailbox,
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    async def _keep(self, turn: Turn, value: str, save_id: str) -> Text:
+        """The text of a checkpoint, in the bucket if it is large. Raises PayloadTooLarge."""
+        text = Text(value)
+        if self._blobs is not None:
+            if text.size > INLINE_BYTES:
+                text.blob = blob_name(partition(turn.task.key), save_id, 0)
+                await self._blobs.put(text.blob, text.value)
+        elif text.size + size_in_bytes(turn.entry.message.model_dump_json()) > ITEM_BYTES:
+            raise PayloadTooLarge(
+                f"the output of the turn is too large to be kept: it has {text.size} bytes with its results; "
+                f"without a bucket (MAIL_BUCKET), a message and what is made of it may have {ITEM_BYTES} bytes"
+            )
+        return text
+
+    async def _discard(self, blob: str | None) -> None:
+        if blob is not None and self._blobs is not None:
+            await self._blobs.discard([blob])
+
+
+def _saving(turn: Turn, text: Text) -> list[dict[str, Any]]:
+    """Write a checkpoint if the lease is still the turn's; a late one must not bring a read message back."""
+    name = partition(turn.task.key)
+    check = {
+        "Key": key_of((name, META)),
+        "ConditionExpression": IS_OURS,
+        "ExpressionAttributeNames": names(IS_OURS, mailbox=turn.mailbox),
+        "ExpressionAttributeValues": {":token": string(turn.lease.token)},
+    }
+    update = {
+        "Key": key_of((name, inbox_key(turn.entry))),
+        "UpdateExpression": "SET checkpoint = :checkpoint",
+        "ConditionExpression": "attribute_exists(PK)",
+        "ExpressionAttributeValues": {":checkpoint": text.attribute},
+    }
+    return [{"ConditionCheck": check}, {"Update": update}]

@@ -1,0 +1,277 @@
+"""What there is of a task in the table. Reads are consistent; what is past its retention isn't there."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.items import (
+    EVENTS_END,
+    META,
+    Item,
+    Value,
+    blob_of,
+    decode_mail,
+    decode_task,
+    events_after,
+    history_end,
+    history_key,
+    history_number,
+    inbox_end,
+    inbox_start,
+    is_expired,
+    is_mail,
+    mail_place,
+    partition,
+    response_key,
+)
+from mail.adapters.aws.table import DynamoDBTable
+from mail.adapters.shared.codec import decode_events, decode_history
+from mail.adapters.shared.snapshots import check_moment, take_snapshot, waits_after
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import InboxEntry, Snapshot
+from mail.core.task.events import Event
+from mail.core.task.swarm import History
+from mail.core.task.task import Task, TaskKey
+from mail.errors import ConfigurationError, MomentNotKept, StoreUnavailable, TaskNotFound
+
+_PLACES = ("delivered", "read")
+
+
+@dataclass(frozen=True, slots=True)
+class NextMail:
+    """The items that a turn starts from: the history records that are new to its worker, and the head."""
+
+    records: list[Item]
+    head: Item
+
+
+class TaskReader:
+    """Reads tasks. All methods raise StoreUnavailable."""
+
+    def __init__(self, table: DynamoDBTable, blobs: Blobs | None, stamp: Stamp) -> None:
+        self._table = table
+        self._blobs = blobs
+        self._stamp = stamp
+
+    def now(self) -> float:
+        """The time by which things expire."""
+        return self._stamp.now().timestamp()
+
+    async def text(self, value: Value) -> str:
+        """A text, wherever it is."""
+        blob = blob_of(value)
+        if blob is None:
+            inline: str = value["S"]
+            return inline
+        if self._blobs is None:
+            raise ConfigurationError("a part of this task is in a bucket; set MAIL_BUCKET to its name")
+        return await self._blobs.get(blob)
+
+    async def texts(self, values: Iterable[Value]) -> list[str]:
+        """Several texts, in order; what stands in more than one of their places is fetched once."""
+        values = list(values)
+        fetched = {blob: value for value in values if (blob := blob_of(value)) is not None}
+        found = dict(zip(fetched, await asyncio.gather(*map(self.text, fetched.values())), strict=True))
+        return [value["S"] if (blob := blob_of(value)) is None else found[blob] for value in values]
+
+    async def load(self, key: TaskKey) -> Task | None:
+        """The task as it is now."""
+        item = await self._table.get((partition(key), META))
+        return None if item is None or self.is_gone(item) else await self.task(item)
+
+    async def get(self, key: TaskKey) -> Task:
+        """The task as it is now. Raises TaskNotFound."""
+        task = await self.load(key)
+        if task is None:
+            raise _not_found(key)
+        return task
+
+    async def seq(self, key: TaskKey) -> int:
+        """How far the task is. Raises TaskNotFound."""
+        item = await self._table.get((partition(key), META), "seq", "expires_at")
+        if item is None or self.is_gone(item):
+            raise _not_found(key)
+        return int(item["seq"]["N"])
+
+    async def task(self, item: Item) -> Task:
+        """The task of an item."""
+        return decode_task(item, await self.text(item["state"]))
+
+    def is_gone(self, item: Item) -> bool:
+        """Whether the item counts as deleted."""
+        return is_expired(item, self.now())
+
+    async def history(self, key: TaskKey, agent: str, upto: int | None = None) -> History:
+        """An agent's whole history, or its records up to the `upto`-th. Raises TaskNotFound."""
+        end = history_end(agent) if upto is None else history_key(agent, upto + 1)
+        items = await self._proven(await self._items(key, history_key(agent, 1), end))
+        items = [item for item in items if upto is None or history_number(item) <= upto]
+        if not items:
+            await self.seq(key)
+        return await self.join_history(items)
+
+    async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        """The task as it was. Raises TaskNotFound, BadRequest, MomentNotKept."""
+        name = partition(key)
+        present = await self._table.get((name, META))
+        if present is None or self.is_gone(present):
+            raise _not_found(key)
+        check_moment(await self.task(present), at)
+        moment = await self._commit_of(key, at)
+        if moment is None or "state" not in moment:
+            raise MomentNotKept
+        commits = await self._items(key, events_after(0), moment["SK"]["S"])
+        batches = await asyncio.gather(*map(self._batch, commits))
+        if not batches or batches[-1][0].seq > at:
+            raise MomentNotKept
+        was = {**moment, "started": present["started"]}
+        places = [[item[name]["S"] if name in item else None for name in _PLACES] for item in commits]
+        waiting = waits_after((delivered, read) for delivered, read in places)
+        return take_snapshot(await self.task(was), waiting, list(chain.from_iterable(batches)))
+
+    async def join_history(self, records: Iterable[Item]) -> History:
+        """The entries of history records."""
+        texts = await self.texts(record["entries"] for record in records)
+        return list(chain.from_iterable(map(decode_history, texts)))
+
+    async def next_mail(self, task: Task, mailbox: str, after: int) -> NextMail | None:
+        """What the next turn of a leased mailbox needs, `after` history records being known; None without mail.
+
+        Others may have committed since `task` was read. What they brought is none of this turn's business, and
+        older mail is still there, as only the holder of the lease takes any away.
+        """
+        known = task.histories.get(mailbox, 0)
+        records: list[Item] = []
+        pages = self._table.pages(
+            partition(task.key),
+            history_key(mailbox, after + 1),
+            inbox_end(mailbox),
+            limit=max(known - after, 0) + 1,
+        )
+        async with aclosing(pages):
+            async for item in (item async for page in pages for item in page):
+                if not is_mail(item):
+                    if history_number(item) <= known and not self.is_gone(item):
+                        records += await self._proven([item])
+                elif await self._counting([item], task):
+                    return NextMail(records, item)
+                else:
+                    await self._clear_away(item, task)
+        return None
+
+    async def inbox(self, key: TaskKey) -> list[InboxEntry]:
+        """All mail that waits, in the order of (tier, seq). Raises TaskNotFound."""
+        task = await self.get(key)
+        mailboxes = await asyncio.gather(
+            *(self._items(key, inbox_start(name), inbox_end(name)) for name in task.pending)
+        )
+        owners = {
+            item["SK"]["S"]: name
+            for name, items in zip(task.pending, mailboxes, strict=True)
+            for item in items
+        }
+        items = await self._counting(list(chain.from_iterable(mailboxes)), task)
+        texts = await self.texts(item["message"] for item in items)
+        mail = [
+            decode_mail(owners[item["SK"]["S"]], item, text) for item, text in zip(items, texts, strict=True)
+        ]
+        return sorted(mail, key=attrgetter("tier", "seq"))
+
+    async def mail(self, mailbox: str, item: Item) -> InboxEntry:
+        """The message of an item."""
+        return decode_mail(mailbox, item, await self.text(item["message"]))
+
+    async def events(self, key: TaskKey, after: int, limit: int | None = None) -> list[Event]:
+        """The events past `after`, or the first `limit` of them, without a gap. Raises TaskNotFound.
+
+        Two commits may come in while a query passes their places, so that it meets the second and not the first. A
+        gap is looked at again, and what lies behind one that is still there is left for the next time; only
+        before the first event there may be one, where older ones have expired.
+        """
+        events = await self._events(key, after, limit)
+        if events and events[-1].seq - after != len(events):
+            events = await self._events(key, after, limit)
+            events = [event for n, event in enumerate(events) if event.seq == events[0].seq + n]
+        if not events:
+            await self.seq(key)
+        return events
+
+    async def response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        """The message that ended a generation."""
+        item = await self._table.get((partition(key), response_key(generation)))
+        if item is None or self.is_gone(item):
+            return None
+        return MAILMessage.model_validate_json(await self.text(item["message"]))
+
+    async def _items(self, key: TaskKey, low: str, high: str, limit: int | None = None) -> list[Item]:
+        items: list[Item] = []
+        pages = self._table.pages(partition(key), low, high, limit=limit)
+        async with aclosing(pages):
+            async for page in pages:
+                items += [item for item in page if not self.is_gone(item)]
+                if limit is not None and len(items) >= limit:
+                    break
+        return items[:limit]
+
+    async def _counting(self, items: list[Item], task: Task) -> list[Item]:
+        """The messages that were in their mailboxes when `task` was read; not what failed commits have left."""
+        return await self._proven(
+            [item for item in items if mail_place(item)[1] <= task.seq and not self.is_gone(item)]
+        )
+
+    async def _proven(self, there: list[Item]) -> list[Item]:
+        """The items of a task that belong to a commit which went through, where they were staged for one."""
+        proofs = {item["proof"]["S"]: item["PK"]["S"] for item in there if "proof" in item}
+        if not proofs:
+            return there
+        found = await asyncio.gather(
+            *(self._table.get((name, proof), "commit") for proof, name in proofs.items())
+        )
+        commits = {
+            proof: item["commit"] for proof, item in zip(proofs, found, strict=True) if item is not None
+        }
+        return [
+            item for item in there if "proof" not in item or commits.get(item["proof"]["S"]) == item["commit"]
+        ]
+
+    async def _clear_away(self, item: Item, task: Task) -> None:
+        """Delete a message that doesn't count, if that is for good: what is to come may still be committed."""
+        if mail_place(item)[1] <= task.seq and not self.is_gone(item):
+            key = (partition(task.key), item["SK"]["S"])
+            with suppress(StoreUnavailable):
+                await self._table.delete(key, "#commit = :commit", {":commit": item["commit"]})
+
+    async def _commit_of(self, key: TaskKey, seq: int) -> Item | None:
+        """The commit that holds an event, or the next one that is there."""
+        pages = self._table.pages(partition(key), events_after(seq - 1), EVENTS_END, limit=1)
+        async with aclosing(pages):
+            async for item in (item async for page in pages for item in page):
+                if not self.is_gone(item):
+                    return item
+        return None
+
+    async def _events(self, key: TaskKey, after: int, limit: int | None) -> list[Event]:
+        items = await self._items(key, events_after(after), EVENTS_END, limit)
+        batches = await asyncio.gather(*map(self._batch, items))
+        return [event for event in chain.from_iterable(batches) if event.seq > after][:limit]
+
+    async def _batch(self, item: Item) -> tuple[Event, ...]:
+        """The events of a commit; a large message among them may be elsewhere."""
+        events = decode_events(await self.text(item["events"]))
+        moved = item.get("messages", {"M": {}})["M"]
+        if not moved:
+            return events
+        texts = await self.texts(moved.values())
+        messages = {
+            int(seq): MAILMessage.model_validate_json(text) for seq, text in zip(moved, texts, strict=True)
+        }
+        return tuple(event._replace(message=messages.get(event.seq, event.message)) for event in events)
+
+
+def _not_found(key: TaskKey) -> TaskNotFound:
+    return TaskNotFound(f"there is no task {key.task_id!r}")

@@ -1,0 +1,102 @@
+"""The table and its indexes, as `template.yaml` declares them, made by ourselves: in tests, and on engines that run here."""
+
+from mail.adapters.aws.client import AwsClient, Refused, back_off
+from mail.errors import StoreUnavailable
+
+TASKS_INDEX = "tasks"
+"""Of each instance, the tasks by their start."""
+
+RUNNING_INDEX = "running"
+"""The running tasks by their deadline."""
+
+DEAD_INDEX = "dead"
+"""The tasks with dead letters, instance by instance."""
+
+_ATTRIBUTES = {
+    "PK": "S",
+    "SK": "S",
+    "instance": "S",
+    "started": "S",
+    "running": "S",
+    "due": "N",
+    "dead": "S",
+    "dead_place": "S",
+}
+
+_LOOKS = 60
+
+
+async def create_table(client: AwsClient, name: str) -> bool:
+    """Make the table where there is none; returns whether it did. Raises StoreUnavailable."""
+    try:
+        await client.call(
+            "create_table",
+            expect=("ResourceInUseException",),
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[
+                {"AttributeName": attribute, "AttributeType": kind} for attribute, kind in _ATTRIBUTES.items()
+            ],
+            KeySchema=_key("PK", "SK"),
+            GlobalSecondaryIndexes=[
+                {
+                    "IndexName": TASKS_INDEX,
+                    "KeySchema": _key("instance", "started"),
+                    "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["status"]},
+                },
+                {
+                    "IndexName": RUNNING_INDEX,
+                    "KeySchema": _key("running", "due"),
+                    "Projection": {"ProjectionType": "KEYS_ONLY"},
+                },
+                {
+                    "IndexName": DEAD_INDEX,
+                    "KeySchema": _key("dead", "dead_place"),
+                    "Projection": {"ProjectionType": "KEYS_ONLY"},
+                },
+            ],
+        )
+    except Refused:
+        return False
+    await _until_active(client, name)
+    await client.call(
+        "update_time_to_live",
+        TableName=name,
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"},
+    )
+    await _keep_backups(client, name)
+    return True
+
+
+def _key(hash_key: str, range_key: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": hash_key, "KeyType": "HASH"},
+        {"AttributeName": range_key, "KeyType": "RANGE"},
+    ]
+
+
+async def _until_active(client: AwsClient, name: str) -> None:
+    for attempt in range(_LOOKS):
+        table = (await client.call("describe_table", TableName=name))["Table"]
+        if table["TableStatus"] == "ACTIVE":
+            return
+        await back_off(attempt)
+    raise StoreUnavailable(f"the table {name} was made but is not ready yet; try again")
+
+
+async def _keep_backups(client: AwsClient, name: str) -> None:
+    """Let the table be restored to any second of the last weeks; not all local engines know that."""
+    for attempt in range(_LOOKS):
+        try:
+            await client.call(
+                "update_continuous_backups",
+                expect=("UnknownOperationException", "ContinuousBackupsUnavailableException"),
+                TableName=name,
+                PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
+            )
+        except Refused as refusal:
+            if refusal.code == "UnknownOperationException":
+                return
+        else:
+            return
+        await back_off(attempt)

@@ -1,0 +1,232 @@
+"""The store on DynamoDB: any number of processes share it, and none keeps anything that the table doesn't hold.
+
+Opening a turn is one conditional update and one query, committing it one transaction, however long the task. Every
+write asks for the task's version or the mailbox's lease, so that a request which is repeated, delayed or overtaken
+changes nothing. Leases outlive the process that took them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from math import ceil
+
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import AwsClient, back_off
+from mail.adapters.aws.commit import CommitPlan
+from mail.adapters.aws.index import TaskIndex
+from mail.adapters.aws.items import decode_leases, partition
+from mail.adapters.aws.leases import TurnDesk
+from mail.adapters.aws.reader import TaskReader
+from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
+from mail.adapters.shared.waiters import Announcements
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.events import Event
+from mail.core.task.ports import Idle, Leased, TaskPage, Token
+from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
+
+SECONDS_PER_DAY = 86_400
+
+CROWD = 4
+"""Turns of one task at once from which on those that conflict wait before they try again, each for some other time."""
+
+SECONDS_PER_COMMIT = 0.015
+
+FIRST_LOOK = 0.05
+LAST_LOOK = 1.0
+LOOKS_GROW_BY = 1.5
+"""Seconds between two looks at what somebody waits for. Commits of this process are seen at once."""
+
+
+class DynamoDBStore:
+    """`mail.core.task.ports.Store` on a table made by `create_table` or `template.yaml`.
+
+    `blobs` takes what is too large for the table; without it, such changes are refused with PayloadTooLarge.
+    With `retention_days`, everything is deleted that many days after it was written; a task, after its last commit.
+    """
+
+    def __init__(
+        self,
+        client: AwsClient,
+        table: str,
+        *,
+        blobs: Blobs | None = None,
+        retention_days: int | None = None,
+        stamp: Stamp = SYSTEM_STAMP,
+    ) -> None:
+        self._table = DynamoDBTable(client, table)
+        self._blobs = blobs
+        self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
+        self._stamp = stamp
+        self._reader = TaskReader(self._table, blobs, stamp)
+        self._turns = TurnDesk(self._table, self._reader, blobs, stamp)
+        self._index = TaskIndex(self._table, self._reader)
+        self._changes = Announcements()
+        self._endings = Announcements()
+
+    async def load(self, key: TaskKey) -> Task | None:
+        return await self._reader.load(key)
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        return await self._turns.open(key, mailbox, lease, now=now, history_after=history_after)
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        return await self._turns.claim(key, mailbox, lease, now)
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        await self._turns.save(turn, checkpoint)
+
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        return await self._turns.leases(key, now)
+
+    async def release(self, turn: Claim) -> None:
+        await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
+
+    async def commit(self, change: TaskChange) -> None:
+        plan = self._plan(change)
+        await self._write(change, plan)
+        if change.turn is not None and change.consumed is not None:
+            await self._turns.discard_checkpoint(change.turn)
+        self._changes.announce(change.key)
+        if change.response is not None:
+            self._endings.announce(change.key)
+
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        return await self._reader.history(key, agent, upto)
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        return await self._reader.snapshot(key, at)
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        return await self._reader.inbox(key)
+
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        return await self._reader.events(key, after, limit)
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        response = await self._reader.response(key, generation)
+        if response is None:
+            await self._reader.seq(key)
+        return response
+
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        response = await self.read_response(key, generation)
+        if response is None:
+            async for _ in self._looks(self._endings, key, seconds):
+                response = await self._reader.response(key, generation)
+                if response is not None:
+                    break
+        return response
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        seq = await self._reader.seq(key)
+        if seq <= after:
+            async for _ in self._looks(self._changes, key, seconds):
+                seq = await self._reader.seq(key)
+                if seq > after:
+                    break
+        return max(after, seq)
+
+    async def list_tasks(
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        return await self._index.page(instance, status, limit, cursor)
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        return await self._index.dead(instance, limit, cursor)
+
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        return await self._index.ready(quiet_since)
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        return await self._index.overdue(now)
+
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        return await self._index.count_running(instance, upto)
+
+    async def count_active_instances(self) -> int:
+        return await self._index.count_active_instances()
+
+    def _plan(self, change: TaskChange) -> CommitPlan:
+        now = self._reader.now()
+        return CommitPlan(
+            change,
+            self._stamp.new_id(),
+            now=now,
+            expires_at=None if self._retention is None else ceil(now) + self._retention,
+            has_bucket=self._blobs is not None,
+        )
+
+    async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
+        """Write a change, or nothing of it. Raises StoreUnavailable where it can't be told which."""
+        try:
+            await self._prepare(plan)
+        except StoreUnavailable:
+            await self._take_back(change, plan)
+            raise
+        try:
+            await self._table.transact(plan.actions, plan.commit_id)
+        except ConditionFailed as refusal:
+            if refusal.repeated and await self._is_written(change, plan):
+                return
+            await self._take_back(change, plan)
+            raise await self._verdict(change, refusal) from refusal
+        except StoreUnavailable:
+            if not await self._is_written(change, plan):
+                raise
+
+    async def _prepare(self, plan: CommitPlan) -> None:
+        """Write what must be there before the transaction."""
+        if self._blobs is not None:
+            await asyncio.gather(*(self._blobs.put(name, text) for name, text in plan.blobs.items()))
+        await self._table.put_many(plan.staged)
+
+    async def _take_back(self, change: TaskChange, plan: CommitPlan) -> None:
+        """Delete what was prepared for a transaction that failed; where that can't be done, it does no harm."""
+        name = partition(change.key)
+        with suppress(StoreUnavailable):
+            await self._table.delete_many([(name, item["SK"]["S"]) for item in plan.staged])
+        if self._blobs is not None:
+            await self._blobs.discard(plan.blobs)
+
+    async def _is_written(self, change: TaskChange, plan: CommitPlan) -> bool:
+        """Whether the transaction went through, though its answer was lost."""
+        item = await self._table.get((partition(change.key), plan.events_key), "commit")
+        return item is not None and item["commit"]["S"] == plan.commit_id
+
+    async def _verdict(self, change: TaskChange, refusal: ConditionFailed) -> StoreError:
+        """Why a change was refused, from the task as the transaction has found it."""
+        item, turn = refusal.item, change.turn
+        if item is None or self._reader.is_gone(item):
+            return VersionConflict() if turn is None else LeaseLost()
+        leases = decode_leases(item)
+        if turn is not None:
+            lease = leases.get(turn.mailbox)
+            if lease is None or lease.token != turn.lease.token:
+                return LeaseLost()
+        if len(leases) >= CROWD:
+            await back_off(0, base=len(leases) * SECONDS_PER_COMMIT)
+            return VersionConflict()
+        return VersionConflict(await self._reader.task(item))
+
+    async def _looks(self, news: Announcements, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
+        """The moments to look for what somebody waits for: at news of the task, now and then, and at the end."""
+        loop = asyncio.get_running_loop()
+        end, pause = loop.time() + seconds, FIRST_LOOK
+        while (left := end - loop.time()) > 0:
+            await news.wait(key, min(pause, left))
+            pause = min(pause * LOOKS_GROW_BY, LAST_LOOK)
+            yield

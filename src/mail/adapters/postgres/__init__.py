@@ -1,0 +1,1 @@
+"""PostgreSQL: one database, any number of servers. Needs the extra `postgres`."""

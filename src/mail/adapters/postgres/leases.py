@@ -1,0 +1,221 @@
+"""Turns on PostgreSQL: who holds a mailbox, and how far they have come.
+
+A worker that was taken for dead may still be alive. Nothing that it writes counts: all writes of a turn ask for its
+lease, and the lease of whoever took over is another one. They ask while they hold the row of the task, so that no
+lease changes hands between the question and the write.
+"""
+
+from contextlib import suppress
+from typing import Any, LiteralString
+
+from mail.adapters.postgres.keys import task_number
+from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
+from mail.adapters.shared.codec import decode_history
+from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.task.change import Hold, InboxEntry, Lease, Turn
+from mail.core.task.interswarm import goes_out
+from mail.core.task.ports import Idle, Leased
+from mail.core.task.task import Checkpoint, Task, TaskKey
+from mail.errors import LeaseLost, StoreUnavailable
+
+LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
+
+# That a lease was given need not be on the disk: if PostgreSQL forgets it in a crash, its turn is run again.
+LOCK_TASK_LIGHTLY: LiteralString = "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
+
+# The last condition is for work that was repeated: the lease that it finds is its own.
+TAKE_LEASE: LiteralString = """
+INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
+SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
+WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
+    AND EXISTS (SELECT FROM mail.inbox WHERE task = %(task)s AND mailbox = %(mailbox)s)
+ON CONFLICT (task, mailbox) DO UPDATE
+SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
+WHERE held.expires <= %(now)s OR held.token = excluded.token
+"""
+
+# What waits in such a mailbox is in the state of the task; whoever claims it looks there.
+CLAIM: LiteralString = """
+INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
+SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
+WHERE id = %(task)s AND (status = 'running' OR delivering)
+ON CONFLICT (task, mailbox) DO UPDATE
+SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
+WHERE held.expires <= %(now)s OR held.token = excluded.token
+"""
+
+LOOK_AT_CLAIM: LiteralString = """
+SELECT tasks.state, lease.token, lease.expires FROM mail.tasks
+LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
+WHERE tasks.id = %(task)s
+"""
+
+LOOK: LiteralString = """
+SELECT tasks.state, lease.token, lease.expires, head.tier, head.seq, head.message, head.checkpoint,
+    ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND mailbox <> %(mailbox)s AND expires > %(now)s)
+FROM mail.tasks
+LEFT JOIN mail.leases AS lease ON lease.task = tasks.id AND lease.mailbox = %(mailbox)s
+LEFT JOIN LATERAL (
+    SELECT tier, seq, message, checkpoint FROM mail.inbox
+    WHERE task = %(task)s AND mailbox = %(mailbox)s ORDER BY tier, seq LIMIT 1
+) AS head ON lease.token = %(token)s
+WHERE tasks.id = %(task)s
+"""
+
+READ_HISTORY: LiteralString = """
+SELECT history FROM mail.commits WHERE task = %(task)s AND agent = %(mailbox)s AND n > %(known)s
+    AND EXISTS (SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s)
+ORDER BY n
+"""
+
+SAVE_CHECKPOINT: LiteralString = """
+UPDATE mail.inbox SET checkpoint = %(checkpoint)s
+WHERE task = %(task)s AND mailbox = %(mailbox)s AND tier = %(tier)s AND seq = %(seq)s
+    AND EXISTS (SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(mailbox)s AND token = %(token)s)
+"""
+
+RELEASE: LiteralString = "DELETE FROM mail.leases WHERE task = %s AND mailbox = %s AND token = %s"
+
+
+class TurnDesk:
+    """Hands out turns. All methods raise StoreUnavailable.
+
+    Attributes:
+        owner: the number of this server, once it has one.
+        held: the tokens of the leases that somebody in this process works under.
+    """
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._sql = postgres
+        self.owner: int | None = None
+        self.held: set[str] = set()
+
+    async def open(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        """Lease a mailbox and read what its next turn needs, in one round trip."""
+        values = {
+            "task": task_number(key),
+            "mailbox": mailbox,
+            "token": lease.token,
+            "expires": lease.expires,
+            "owner": self.owner,
+            "now": now,
+            "is_delivery": goes_out(mailbox),
+            "known": history_after,
+        }
+
+        async def work(connection: Connection, _: bool) -> tuple[Row | None, list[Row]]:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK_LIGHTLY, values)
+                await connection.execute(TAKE_LEASE, values)
+                look = await connection.execute(LOOK, values)
+                history = await connection.execute(READ_HISTORY, values)
+            return await look.fetchone(), await history.fetchall()
+
+        self.held.add(lease.token)
+        try:
+            row, records = await self._sql.run(work)
+            opened = _read(row, records, mailbox, lease, now)
+        except (
+            BaseException
+        ):  # nobody will run the turn, so nobody shall have to wait for the lease to expire
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+        if not isinstance(opened, Turn):
+            self.held.discard(lease.token)
+        return opened
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox without looking for messages in it, in one round trip."""
+        values = {
+            "task": task_number(key),
+            "mailbox": mailbox,
+            "token": lease.token,
+            "expires": lease.expires,
+            "owner": self.owner,
+            "now": now,
+        }
+
+        async def work(connection: Connection, _: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK_LIGHTLY, values)
+                await connection.execute(CLAIM, values)
+                look = await connection.execute(LOOK_AT_CLAIM, values)
+            return await look.fetchone()
+
+        self.held.add(lease.token)
+        try:
+            claimed = _read_claim(await self._sql.run(work), mailbox, lease, now)
+        except BaseException:  # as in `open`
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+        if not isinstance(claimed, Hold):
+            self.held.discard(lease.token)
+        return claimed
+
+    async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint beside the message that is read. Raises LeaseLost."""
+        values = {
+            "task": task_number(turn.task.key),
+            "mailbox": turn.mailbox,
+            "token": turn.lease.token,
+            "tier": turn.entry.tier,
+            "seq": turn.entry.seq,
+            "checkpoint": checkpoint.model_dump_json(),
+        }
+
+        async def work(connection: Connection, _: bool) -> int:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                saved = await connection.execute(SAVE_CHECKPOINT, values)
+            return saved.rowcount
+
+        if not await self._sql.run(work):
+            self.held.discard(turn.lease.token)
+            raise LeaseLost
+
+    async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
+        """Give a lease back, if it is still there."""
+        self.held.discard(lease.token)
+        await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
+
+
+def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+    if row is None:
+        return Idle(None)
+    state, token, expires = row
+    if token == lease.token:
+        return Hold(Task.model_validate_json(state), mailbox, lease)
+    if token is not None and expires > now:
+        return Leased()
+    return Idle(Task.model_validate_json(state))
+
+
+def _read(
+    row: Row | None, records: list[Row], mailbox: str, lease: Lease, now: float
+) -> Turn | Leased | Idle:
+    if row is None:
+        return Idle(None)
+    state, token, expires, *head, others = row
+    if token == lease.token:
+        tier, seq, message, checkpoint = head
+        entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+        return Turn(
+            Task.model_validate_json(state),
+            entry,
+            lease,
+            read_records(records),
+            None if checkpoint is None else Checkpoint.model_validate_json(checkpoint),
+            sum(not goes_out(other) for other in others),
+        )
+    if token is not None and expires > now:
+        return Leased()
+    return Idle(Task.model_validate_json(state))
+
+
+def read_records(rows: list[Row]) -> list[dict[str, Any]]:
+    """The entries of history records, joined."""
+    return [entry for (entries,) in rows for entry in decode_history(entries)]

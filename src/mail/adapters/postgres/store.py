@@ -1,0 +1,245 @@
+"""The store on PostgreSQL: any number of servers share it, and none keeps anything that the tables don't hold.
+
+Opening a turn is one round trip and committing it another, however long the task. Each is a transaction that first
+locks the task's row and then looks, by another statement, which at READ COMMITTED sees all that was committed before the
+lock was got. So the changes of one task come one after the other, those of different tasks don't wait for each other, and
+no transaction holds more than one task: there is nothing to deadlock. What is read alone needs no lock, as a commit is
+there as a whole or not at all.
+"""
+
+import asyncio
+from typing import LiteralString
+
+from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
+from mail.adapters.postgres.keys import change_topic, ending_topic, task_number
+from mail.adapters.postgres.leases import LOCK_TASK, TurnDesk, read_records
+from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
+from mail.adapters.shared.codec import decode_events
+from mail.adapters.shared.cursors import place_before
+from mail.adapters.shared.snapshots import check_moment, take_snapshot, waits_after
+from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.events import Event
+from mail.core.task.ports import Idle, Leased, TaskPage, Token, wake_ups
+from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.errors import LeaseLost, TaskNotFound
+
+LAST_RECORD = 2**31 - 1
+
+
+class PostgresStore:
+    """`mail.core.task.ports.Store` on a database whose tables are there (`mail.adapters.postgres.schema.prepare`).
+
+    Attributes:
+        turns: the leases of this process.
+    """
+
+    def __init__(self, postgres: Postgres, bell: Bell) -> None:
+        self._sql = postgres
+        self._bell = bell
+        self.turns = TurnDesk(postgres)
+
+    async def load(self, key: TaskKey) -> Task | None:
+        rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
+        return Task.model_validate_json(rows[0][0]) if rows else None
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        return await self.turns.claim(key, mailbox, lease, now)
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        await self.turns.save(turn, checkpoint)
+
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        rows = await self._sql.fetch(
+            "SELECT mailbox, token, expires FROM mail.leases WHERE task = %s AND expires > %s",
+            (task_number(key), now),
+        )
+        return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
+
+    async def release(self, turn: Claim) -> None:
+        await self.turns.release(turn.task.key, turn.mailbox, turn.lease)
+
+    async def commit(self, change: TaskChange) -> None:
+        values = commit_values(change)
+        statement = MOVE_TASK if change.expected_version else BEGIN_TASK
+
+        async def work(connection: Connection, is_again: bool) -> Row | None:
+            async with transaction(connection):
+                await connection.execute(LOCK_TASK, values)
+                outcome = await connection.execute(statement, values)
+            row = await outcome.fetchone()
+            assert row is not None
+            if is_again and not row[0]:
+                written = await connection.execute(IS_WRITTEN, values)
+                return None if written.rowcount else row
+            return row
+
+        row = await self._sql.run(work)
+        error = None if row is None else refusal(change, row)
+        if change.turn is not None and (error is None or isinstance(error, LeaseLost)):
+            self.turns.held.discard(change.turn.lease.token)
+        if error is not None:
+            raise error
+        number = values["task"]
+        self._bell.ring(
+            change_topic(number), *((ending_topic(number),) if change.response is not None else ())
+        )
+
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        return read_records(
+            await self._parts(
+                key,
+                "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n <= %s ORDER BY n",
+                agent,
+                LAST_RECORD if upto is None else upto,
+            )
+        )
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        present = await self.load(key)
+        if present is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        check_moment(present, at)
+        ((state,),) = await self._parts(
+            key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
+        )
+        task = Task.model_validate_json(state)
+        commits = await self._parts(
+            key,
+            "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
+            task.seq,
+        )
+        waiting = waits_after((delivered, read) for delivered, read, _ in commits)
+        return take_snapshot(
+            task, waiting, [event for _, _, events in commits for event in decode_events(events)]
+        )
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        rows = await self._parts(
+            key,
+            "SELECT mailbox, tier, seq, message FROM mail.inbox WHERE task = %s ORDER BY tier, seq, mailbox",
+        )
+        return [
+            InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
+            for mailbox, tier, seq, message in rows
+        ]
+
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        rows = await self._parts(
+            key,
+            "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s",
+            after,
+            limit,
+        )
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        rows = await self._parts(
+            key, "SELECT response FROM mail.commits WHERE task = %s AND ended = %s", generation
+        )
+        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        with self._bell.subscribe(ending_topic(task_number(key))) as news:
+            while (response := await self.read_response(key, generation)) is None:
+                if (left := end - loop.time()) <= 0:
+                    break
+                await news.wait(left)
+            return response
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        with self._bell.subscribe(change_topic(task_number(key))) as news:
+            while (seq := await self._seq(key)) <= after:
+                if (left := end - loop.time()) <= 0:
+                    break
+                await news.wait(left)
+            return max(after, seq)
+
+    async def list_tasks(
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        whose: LiteralString = "" if instance is None else "instance = %(instance)s AND"
+        rows = await self._sql.fetch(
+            f"SELECT born, state FROM mail.tasks WHERE {whose} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
+            {
+                "instance": instance,
+                "cursor": place_before(cursor),
+                "status": status and status.value,
+                "limit": limit + 1,
+            },
+        )
+        return _page(rows, limit)
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows = await self._sql.fetch(
+            "SELECT born, state FROM mail.tasks WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
+            " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
+            {"instance": instance, "cursor": place_before(cursor), "limit": limit + 1},
+        )
+        return _page(rows, limit)
+
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        rows = await self._sql.fetch(
+            "SELECT state FROM mail.tasks WHERE (status = 'running' OR delivering)"
+            " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
+            {"since": quiet_since},
+        )
+        return [token for (state,) in rows for token in wake_ups(Task.model_validate_json(state))]
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        rows = await self._sql.fetch(
+            "SELECT instance, task_id FROM mail.tasks WHERE status = 'running' AND due <= %s", (now,)
+        )
+        return [TaskKey(instance, task_id) for instance, task_id in rows]
+
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        ((count,),) = await self._sql.fetch(
+            "SELECT count(*) FROM (SELECT FROM mail.tasks WHERE instance = %s AND status = 'running' LIMIT %s) AS counted",
+            (instance, upto),
+        )
+        return int(count)
+
+    async def count_active_instances(self) -> int:
+        ((count,),) = await self._sql.fetch(
+            "SELECT count(DISTINCT instance) FROM mail.tasks WHERE status = 'running'"
+        )
+        return int(count)
+
+    async def _seq(self, key: TaskKey) -> int:
+        rows = await self._sql.fetch("SELECT seq FROM mail.tasks WHERE id = %s", (task_number(key),))
+        if not rows:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return int(rows[0][0])
+
+    async def _parts(self, key: TaskKey, statement: LiteralString, *values: object) -> list[Row]:
+        """The rows of what belongs to a task. Raises TaskNotFound."""
+        number = task_number(key)
+        rows = await self._sql.fetch(statement, (number, *values))
+        if not rows:
+            await self._seq(key)
+        return rows
+
+
+def _page(rows: list[Row], limit: int) -> TaskPage:
+    tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
+    return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)

@@ -1,0 +1,399 @@
+"""The embedded store: tasks in one SQLite file, owned by one process.
+
+Calls run on the event loop itself: a commit takes some tens of microseconds, less than handing it to a
+thread. As nobody else writes tasks, the state and inboxes of the tasks in use are kept in memory as well,
+and every write goes through to the file. Leases live in memory only: they die with the process, so that a
+restart after a crash waits for nothing.
+"""
+
+import logging
+import sqlite3
+from collections import OrderedDict
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from mail.adapters.shared.codec import decode_events, decode_history, encode_events, encode_history
+from mail.adapters.shared.cursors import LAST_PLACE, place_before
+from mail.adapters.shared.snapshots import (
+    Waiting,
+    check_moment,
+    deliver,
+    encode_delivered,
+    rows_of,
+    take_snapshot,
+)
+from mail.adapters.shared.waiters import Announcements
+from mail.adapters.sqlite.database import SQLiteDatabase, commit_id
+from mail.adapters.sqlite.task_cache import HotTask
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.events import Event
+from mail.core.task.ports import Idle, Leased, TaskPage, Token, wake_ups
+from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+
+HOT_TASKS = 1_000
+"""How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
+
+LAST_SEQ = 2**32 - 1
+
+NO_LIMIT = -1
+
+logger = logging.getLogger(__name__)
+
+
+class SQLiteStore:
+    """`mail.core.task.ports.Store` on a `SQLiteDatabase`."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        self._sql = database.connection
+        self._hot: OrderedDict[TaskKey, HotTask] = OrderedDict()
+        self._changes = Announcements()
+        self._endings = Announcements()
+
+    async def load(self, key: TaskKey) -> Task | None:
+        hot = self._find(key)
+        return None if hot is None else hot.task
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        hot = self._find(key)
+        if hot is None:
+            return Idle(None)
+        if hot.is_leased(mailbox, now):
+            return Leased()
+        entry = hot.head(mailbox)
+        if entry is None or not hot.task.lets_open(mailbox):
+            return Idle(hot.task)
+        history = (
+            self._history(hot.row, mailbox, history_after)
+            if hot.task.histories.get(mailbox, 0) > history_after
+            else []
+        )
+        others = hot.count_leases(now)
+        hot.leases[mailbox] = lease
+        checkpoint = hot.checkpoints.get((mailbox, entry.seq))
+        return Turn(hot.task, entry, lease, history, checkpoint, others)
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        hot = self._find(key)
+        if hot is None:
+            return Idle(None)
+        if hot.is_leased(mailbox, now):
+            return Leased()
+        if hot.task.head_tier(mailbox) is None:
+            return Idle(hot.task)
+        hot.leases[mailbox] = lease
+        return Hold(hot.task, mailbox, lease)
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        hot = self._held(turn)
+        try:
+            self._sql.execute(
+                "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
+                (hot.row, turn.mailbox, turn.entry.seq, checkpoint.model_dump_json()),
+            )
+        except sqlite3.Error as error:
+            self._roll_back(error)
+        hot.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        hot = self._find(key)
+        leases = {} if hot is None else hot.leases
+        return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
+    async def release(self, turn: Claim) -> None:
+        hot = self._find(turn.task.key)
+        if hot is not None and hot.leases.get(turn.mailbox) is turn.lease:
+            del hot.leases[turn.mailbox]
+
+    async def commit(self, change: TaskChange) -> None:
+        hot = self._find(change.key) if change.turn is None else self._held(change.turn)
+        if (hot.task.version if hot else 0) != change.expected_version:
+            raise VersionConflict(hot and hot.task)
+        try:
+            row = self._write(change, hot)
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        if hot is None:
+            hot = self._keep(HotTask(row, change.task))
+        hot.apply(change)
+        self._changes.announce(change.key)
+        if change.response is not None:
+            self._endings.announce(change.key)
+
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        return self._history(self._get(key).row, agent, 0, upto)
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        hot = self._get(key)
+        check_moment(hot.task, at)
+        ((state,),) = self._read(
+            "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(hot.row, at),)
+        )
+        task = Task.model_validate_json(state)
+        return take_snapshot(task, self._waiting(hot.row, task.seq), self._events(hot.row, 0, task.seq))
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        return self._get(key).all_mail()
+
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        return self._events(self._get(key).row, after, LAST_SEQ, limit)
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        hot = self._get(key)
+        if hot.answer is not None and hot.answer[0] == generation:
+            return hot.answer[1]
+        rows = self._read(
+            "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
+            (*_all(hot.row), generation),
+        )
+        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        response = await self.read_response(key, generation)
+        if response is not None:
+            return response
+        await self._endings.wait(key, seconds)
+        return await self.read_response(key, generation)
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        if self._get(key).task.seq <= after:
+            await self._changes.wait(key, seconds)
+        return max(after, self._get(key).task.seq)
+
+    async def list_tasks(
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        whose, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
+        rows = self._read(
+            f"SELECT id FROM tasks WHERE {whose} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
+            (*values, place_before(cursor), status, status, limit + 1),
+        )
+        return self._page(rows, limit)
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        rows = self._read(
+            "SELECT id FROM tasks WHERE dead AND (? IS NULL OR instance = ?) AND id < ? ORDER BY id DESC LIMIT ?",
+            (instance, instance, place_before(cursor), limit + 1),
+        )
+        return self._page(rows, limit)
+
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
+        tasks = [self._state(row) for (row,) in rows]
+        return [
+            token
+            for task in tasks
+            if quiet_since is None or task.updated < quiet_since
+            for token in wake_ups(task)
+        ]
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        rows = self._read(
+            "SELECT instance, task_id FROM tasks WHERE status = 'running' AND deadline <= ?", (now,)
+        )
+        return [TaskKey(instance, task_id) for instance, task_id in rows]
+
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        ((count,),) = self._read(
+            "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE instance = ? AND status = 'running' LIMIT ?)",
+            (instance, upto),
+        )
+        return int(count)
+
+    async def count_active_instances(self) -> int:
+        ((count,),) = self._read("SELECT count(DISTINCT instance) FROM tasks WHERE status = 'running'")
+        return int(count)
+
+    def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
+        tasks = [self._state(row) for (row,) in rows[:limit]]
+        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    def _roll_back(self, error: BaseException) -> None:
+        """Leave nothing half-written. Raises StoreUnavailable for what SQLite raised."""
+        if self._sql.in_transaction:
+            self._sql.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error):
+            logger.error("the database refused a write: %s", error)
+            raise StoreUnavailable from error
+
+    def _find(self, key: TaskKey) -> HotTask | None:
+        """The task in memory, read from the file where it isn't there yet; None where there is none."""
+        hot = self._hot.get(key)
+        if hot is not None:
+            self._hot.move_to_end(key)
+            return hot
+        found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
+        return self._keep(self._warm(found[0][0])) if found else None
+
+    def _warm(self, row: int) -> HotTask:
+        """Read a task as its last commit left it."""
+        hot = HotTask(row, self._state(row))
+        for (mailbox, seq), tier in self._waiting(row, hot.task.seq).items():
+            hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
+        checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
+        for mailbox, seq, checkpoint in checkpoints:
+            hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
+        return hot
+
+    def _waiting(self, row: int, upto: int) -> Waiting:
+        """The mail that waited when the commit was made whose last event is `upto`."""
+        waiting: Waiting = {}
+        mail = self._read(
+            "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
+            (commit_id(row, 0), commit_id(row, upto)),
+        )
+        for delivered, read_mailbox, read_seq in mail:
+            for seq in from_json(read_seq) if isinstance(read_seq, str) else (read_seq,):
+                waiting.pop((read_mailbox, seq), None)
+            deliver(waiting, delivered)
+        return waiting
+
+    def _events(self, row: int, after: int, upto: int, limit: int | None = None) -> list[Event]:
+        """The events past `after` of the commits up to the one whose last event is `upto`; the first `limit` of them."""
+        rows = self._read(
+            "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+            (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
+        )
+        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+
+    def _state(self, row: int) -> Task:
+        """The task as its last commit left it."""
+        ((state,),) = self._read(
+            "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
+        )
+        return Task.model_validate_json(state)
+
+    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query. Raises StoreUnavailable for what SQLite raises."""
+        try:
+            return self._sql.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            logger.error("the database refused a read: %s", error)
+            raise StoreUnavailable from error
+
+    def _message(self, row: int, seq: int) -> MAILMessage:
+        """The message that was sent with the event `seq`."""
+        ((events,),) = self._read(
+            "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
+        )
+        message = next(event.message for event in decode_events(events) if event.seq == seq)
+        assert message is not None
+        return message
+
+    def _keep(self, hot: HotTask) -> HotTask:
+        self._hot[hot.task.key] = hot
+        for key in list(self._hot)[: len(self._hot) - HOT_TASKS]:
+            if not self._hot[key].leases:
+                del self._hot[key]
+        return hot
+
+    def _get(self, key: TaskKey) -> HotTask:
+        hot = self._find(key)
+        if hot is None:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return hot
+
+    def _held(self, turn: Claim) -> HotTask:
+        hot = self._get(turn.task.key)
+        if hot.leases.get(turn.mailbox) is not turn.lease:
+            raise LeaseLost
+        return hot
+
+    def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
+        rows = self._read(
+            "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ? ORDER BY id",
+            (*_all(row), agent, after, LAST_PLACE if upto is None else upto),
+        )
+        return [entry for (entries,) in rows for entry in decode_history(entries)]
+
+    def _write(self, change: TaskChange, hot: HotTask | None) -> int:
+        """Write the change; returns the row of its task. The usual turn is one statement, atomic by itself."""
+        task = change.task
+        finished = None if hot is None else hot.finished_checkpoint(change)
+        if (
+            hot is not None
+            and finished is None
+            and task.status is hot.task.status
+            and task.is_delivering is hot.task.is_delivering
+            and bool(task.dead) is bool(hot.task.dead)
+            and task.due == hot.task.due
+        ):
+            self._insert_commit(hot.row, change)
+            return hot.row
+        self._sql.execute("BEGIN IMMEDIATE")
+        if hot is None:
+            (row,) = self._sql.execute(
+                "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
+                " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                (*task.key, task.status, task.due, task.is_delivering, bool(task.dead)),
+            ).fetchone()
+        else:
+            row = hot.row
+            self._sql.execute(
+                "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
+                (task.status, task.due, task.is_delivering, bool(task.dead), row),
+            )
+        if finished is not None:
+            self._sql.execute(
+                "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
+            )
+        self._insert_commit(row, change)
+        self._sql.execute("COMMIT")
+        return int(row)
+
+    def _insert_commit(self, row: int, change: TaskChange) -> None:
+        gone, response = change.consumed, change.response
+        read_seq: int | str | None = gone.seq if gone else None
+        if gone and change.along:
+            read_seq = to_json([gone.seq, *(entry.seq for entry in change.along)]).decode()
+        state = change.task.stored()
+        *early, (seq, new, events) = rows_of(change)
+        for place, record, batch in early:
+            assert record is not None
+            self._sql.execute(
+                "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    commit_id(row, place),
+                    record.agent,
+                    record.n,
+                    state,
+                    encode_events(batch),
+                    encode_history(record.entries),
+                ),
+            )
+        self._sql.execute(
+            "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
+            " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                commit_id(row, seq),
+                new and new.agent,
+                new and new.n,
+                change.ended,
+                encode_delivered(change),
+                gone and gone.mailbox,
+                read_seq,
+                state,
+                encode_events(events),
+                new and encode_history(new.entries),
+                response and response.model_dump_json(),
+            ),
+        )
+
+
+def _all(row: int) -> tuple[int, int]:
+    """The bounds, exclusive, of the ids of a task's commits."""
+    return commit_id(row, 0), commit_id(row + 1, 0)

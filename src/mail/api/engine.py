@@ -1,0 +1,181 @@
+"""Whether anybody works on a swarm's mail, and since when: what is opened, started and stopped."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from inspect import CORO_CLOSED, getcoroutinestate
+from typing import TYPE_CHECKING, Any, Literal
+
+from mail import bootstrap
+from mail.api.overrides import ActionOverrideFunction, silent_swarm, with_actions
+from mail.core.engine.runtime import Runtime
+from mail.core.task.interswarm import Peers
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
+from mail.errors import BadRequest, MAILError
+
+if TYPE_CHECKING:
+    from mail.bootstrap.embedded_system import EmbeddedSystem
+
+Mode = Literal["continuous", "manual"]
+
+
+class Workers:
+    """A swarm on the engine, in this process. Its database is opened when it is first needed."""
+
+    def __init__(self, swarm: SwarmCore, database: Store | str, *, print_llm_streams: bool) -> None:
+        self.print_llm_streams = print_llm_streams
+        self.mode: Mode = "continuous"
+        self._swarm = swarm
+        self._database = database
+        self._override: ActionOverrideFunction | None = None
+        self._overrides: list[ActionOverrideFunction] = []
+        self._run: weakref.ref[Coroutine[Any, Any, None]] | None = None
+        self._system: EmbeddedSystem | None = None
+        self._peers: Peers | None = None
+        self._stopping: asyncio.Future[None] | None = None
+        self._is_shut_down = False
+
+    @property
+    def swarm(self) -> SwarmCore:
+        """The swarm as it was given; it may be given anew."""
+        return self._swarm
+
+    @swarm.setter
+    def swarm(self, swarm: SwarmCore) -> None:
+        self._swarm = swarm
+        if self._system is not None:
+            runtime = self._system.runtime
+            runtime.swarm = replace(self._as_told(), protocol=runtime.swarm.protocol)
+
+    @property
+    def peers(self) -> Peers | None:
+        """How mail reaches other swarms; without it, such mail comes back to its sender."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, peers: Peers | None) -> None:
+        self._peers = peers
+        if self._system is not None:
+            self._system.runtime.peers = peers
+
+    @property
+    def engine(self) -> Runtime:
+        """The engine. Raises MAILError after `shut_down`."""
+        return self._open().runtime
+
+    def override_actions(self, override: ActionOverrideFunction | None) -> None:
+        """Let a function of the caller's carry out all actions from now on."""
+        self._override = override
+        self.swarm = self._swarm
+
+    @contextmanager
+    def overriding(self, override: ActionOverrideFunction | None) -> Iterator[None]:
+        """Let a function of the caller's carry out all actions inside the block; of several, the one that began last.
+
+        Where that one returns None, the one before it is asked.
+        """
+        if override is None:
+            yield
+            return
+        self._overrides.append(override)
+        self.swarm = self._swarm
+        try:
+            yield
+        finally:
+            self._overrides.remove(override)
+            self.swarm = self._swarm
+
+    def run(self, mode: Mode) -> Coroutine[Any, Any, None]:
+        """Work until `shut_down`. The mode holds at once, even before the returned coroutine is run."""
+        if mode not in ("continuous", "manual"):
+            raise BadRequest(f"mode must be 'continuous' or 'manual', not {mode!r}")
+        before = None if self._run is None else self._run()
+        if before is not None and getcoroutinestate(before) != CORO_CLOSED:
+            raise MAILError("run_continuous is running already")
+        self._open()
+        self.mode = mode
+        running = self._run_until_told()
+        self._run = weakref.ref(running)
+        return running
+
+    async def _run_until_told(self) -> None:
+        if self._is_shut_down:
+            return
+        system = self._open()
+        self._stopping = asyncio.get_running_loop().create_future()
+        try:
+            if self.mode == "manual":
+                await system.stop()
+            else:
+                await system.start()
+            await self._stopping
+        finally:
+            self._stopping = None
+            await system.stop()
+
+    def require_manual(self) -> None:
+        """Manual mode begins now, if no other has begun. Raises BadRequest where mail is worked on."""
+        if self._open().is_working:
+            raise BadRequest(
+                "agents of this swarm take turns by themselves; shut it down and use "
+                "run_continuous(mode='manual') for steps"
+            )
+        self.mode = "manual"
+
+    def require_continuous(self) -> None:
+        """Raise BadRequest where nobody will answer by himself, as agents only take the turns that they are told to."""
+        if self.mode == "manual":
+            raise BadRequest(
+                "this swarm is in manual mode, in which nobody answers unasked: use submit_message_nowait, and let "
+                "agents speak with manual_step"
+            )
+
+    async def ensure(self) -> None:
+        """See to it that mail is worked on; in manual mode agents work when they are stepped."""
+        if self.mode == "continuous":
+            await self._open().start()
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Work inside the block, and after it only if that was so before."""
+        system = self._open()
+        was_working = system.is_working
+        await self.ensure()
+        try:
+            yield
+        finally:
+            if not was_working:
+                await system.stop()
+
+    async def idle(self) -> None:
+        """Return once all mail is worked on."""
+        await self.ensure()
+        await self._open().idle()
+
+    async def shut_down(self) -> None:
+        """Begin no new turn, let running ones finish for some seconds, and close what was opened."""
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
+        self._is_shut_down = True
+        if self._system is not None:
+            await self._system.stop()
+            self._system.close()
+
+    def _open(self) -> "EmbeddedSystem":
+        if self._is_shut_down:
+            raise MAILError("this swarm was shut down; instantiate it anew")
+        if self._system is None:
+            self._system = bootstrap.embedded(self._as_told(), database=self._database)
+            self._system.runtime.peers = self._peers
+        return self._system
+
+    def _as_told(self) -> SwarmCore:
+        """The swarm with what was said of its output and its actions."""
+        swarm = self._swarm if self.print_llm_streams else silent_swarm(self._swarm)
+        base = [] if self._override is None else [self._override]
+        for override in (*base, *self._overrides):
+            swarm = with_actions(swarm, override)
+        return swarm

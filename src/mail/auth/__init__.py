@@ -1,0 +1,1 @@
+"""Authentication: API keys, tokens, and the external authentication service."""

@@ -1,0 +1,114 @@
+"""Authentication helpers for programs built on MAIL, and the one path by which MAIL's own routes check callers.
+
+Inside a MAIL server they use its authenticator. Elsewhere they ask the external service that the
+environment names (`AUTH_ENDPOINT`, `TOKEN_INFO_ENDPOINT`).
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import HTTPException, Request
+
+from mail.auth.keys import Authenticator, Caller, find_bearer
+from mail.core.task.ports import CallerRole
+from mail.errors import ConfigurationError, Forbidden, MAILError
+
+if TYPE_CHECKING:
+    from mail.auth.service import AuthService
+
+CHALLENGE = {"WWW-Authenticate": "Bearer"}
+"""The header that goes with every 401."""
+
+
+async def identify(request: Request, *roles: CallerRole) -> Caller:
+    """The caller of a request, who must have one of the roles where any are given.
+
+    Raises Unauthenticated, Forbidden, AuthServiceUnavailable.
+    """
+    bearer = find_bearer(request.headers)
+    authenticator: Authenticator | None = getattr(request.app.state, "authenticator", None)
+    if authenticator is not None:
+        caller = await authenticator.authenticate(bearer)
+    else:
+        async with _service_of_environment() as service:
+            caller = await service.authenticate(bearer)
+    if roles and caller.role not in roles:
+        raise Forbidden(f"this endpoint is for the role {' or '.join(roles)}; this key's is {caller.role}")
+    return caller
+
+
+async def login(api_key: str) -> str:
+    """Trade an API key for a token of the external service. Raises Unauthenticated, AuthServiceUnavailable."""
+    async with _service_of_environment() as service:
+        return await service.login(api_key)
+
+
+async def get_token_info(token: str) -> dict[str, Any]:
+    """The `{role, id, api_key}` of a token. Raises Unauthenticated, AuthServiceUnavailable."""
+    async with _service_of_environment() as service:
+        return (await service.token_info(token)).model_dump()
+
+
+async def extract_token_info(request: Request) -> dict[str, Any]:
+    """FastAPI dependency: the `{role, id, api_key}` of the caller. Raises HTTPException."""
+    caller = await _admit(request)
+    return {
+        "role": caller.role,
+        "id": caller.id,
+        "api_key": find_bearer(request.headers),
+    }
+
+
+async def caller_is_admin(request: Request) -> bool:
+    """FastAPI dependency: True for an admin. Raises HTTPException otherwise."""
+    return bool(await _admit(request, "admin"))
+
+
+async def caller_is_user(request: Request) -> bool:
+    """FastAPI dependency: True for a user. Raises HTTPException otherwise."""
+    return bool(await _admit(request, "user"))
+
+
+async def caller_is_agent(request: Request) -> bool:
+    """FastAPI dependency: True for another swarm. Raises HTTPException otherwise."""
+    return bool(await _admit(request, "agent"))
+
+
+async def caller_is_admin_or_user(request: Request) -> bool:
+    """FastAPI dependency: True for an admin or a user. Raises HTTPException otherwise."""
+    return bool(await _admit(request, "admin", "user"))
+
+
+def generate_user_id(token_info: Mapping[str, Any]) -> str:
+    """An id for a person that no other role shares: `<role>_<id>`."""
+    return f"{token_info['role']}_{token_info['id']}"
+
+
+def generate_agent_id(token_info: Mapping[str, Any]) -> str:
+    """An id for another swarm: `swarm_<id>`."""
+    return f"swarm_{token_info['id']}"
+
+
+async def _admit(request: Request, *roles: CallerRole) -> Caller:
+    """`identify` for applications that know nothing of MAIL's errors."""
+    try:
+        return await identify(request, *roles)
+    except MAILError as error:
+        challenge = CHALLENGE if error.http_status == 401 else None
+        raise HTTPException(error.http_status, error.detail, challenge) from error
+
+
+@asynccontextmanager
+async def _service_of_environment() -> AsyncIterator["AuthService"]:
+    import httpx
+
+    from mail.auth.service import AuthService
+
+    try:
+        endpoints = (os.environ["AUTH_ENDPOINT"], os.environ["TOKEN_INFO_ENDPOINT"])
+    except KeyError as missing:
+        raise ConfigurationError(f"set the environment variable {missing.args[0]}") from None
+    async with httpx.AsyncClient() as client:
+        yield AuthService(client, *endpoints)

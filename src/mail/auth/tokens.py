@@ -1,0 +1,36 @@
+"""Built-in tokens, for servers without an authentication service: random text, kept only as its digest."""
+
+import secrets
+
+from mail.auth.keys import Caller, digest
+from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.task.ports import CallerRole, ServerRecords, TokenRecord
+from mail.errors import Unauthenticated
+
+TOKEN_BYTES = 32
+
+
+def new_token(role: CallerRole) -> str:
+    """Fresh text of a token. The prefix lets people and secret scanners tell what it is."""
+    return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
+
+
+async def issue_token(records: ServerRecords, caller: Caller, stamp: Stamp = SYSTEM_STAMP) -> str:
+    """Let whoever has the returned text call as `caller`. It can't be read again later."""
+    text = new_token(caller.role)
+    created = stamp.now().isoformat()
+    await records.add_token(TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created))
+    return text
+
+
+class TokenAuthenticator:
+    """`Authenticator` over the tokens that this server has issued itself."""
+
+    def __init__(self, records: ServerRecords) -> None:
+        self._records = records
+
+    async def authenticate(self, bearer: str) -> Caller:
+        record = await self._records.find_token(digest(bearer))
+        if record is None:
+            raise Unauthenticated("the API key is not valid; ask this server's operator for one")
+        return Caller(record.role, record.id)

@@ -1,0 +1,1 @@
+"""Text views of tasks, threads, usage and dead letters for people."""

@@ -1,0 +1,172 @@
+"""Threads as people read them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from mail.cli.output import Output, one_line
+from mail.cli.views.timeline import Line
+from mail.cli.views.tree import Node, show_tree
+from mail.errors import MAILError
+
+
+class ProgressView(BaseModel):
+    """How far somebody has come."""
+
+    step: str
+    status: str
+
+
+class QuestionView(BaseModel):
+    """What somebody wants to know."""
+
+    question: str
+
+
+class SummaryView(BaseModel):
+    """What is shown of a thread's summary."""
+
+    thread_id: str
+    task_ids: list[str]
+    bead_id: str
+    title: str
+    state: str
+    worker: str
+    session: str
+    last_progress: ProgressView | None
+    context_usage: int
+    help_request: QuestionView | None
+    commit_sha: str
+    files: list[str]
+    pending: list[str]
+    overdue: list[str]
+    messages: int
+    updated_at: str
+
+    @property
+    def waits(self) -> str:
+        """What has to be acknowledged, in words."""
+        late = f", {len(self.overdue)} overdue" if self.overdue else ""
+        return f"{len(self.pending)} pending{late}" if self.pending else ""
+
+
+class MessageView(BaseModel):
+    """What is shown of a message."""
+
+    id: str
+    sender: str
+    recipient: str
+    subject: str
+    body: str
+    ack_required: bool = False
+    acknowledged: bool = False
+    closed: bool = False
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether an answer is wanted no more, though nobody has given one."""
+        return self.closed and self.ack_required and not self.acknowledged
+
+
+class TurnView(BaseModel):
+    """A message in a conversation."""
+
+    message: MessageView
+    level: int
+    task_id: str
+
+
+class ThreadView(BaseModel):
+    """What is shown of a thread."""
+
+    summary: SummaryView
+    conversation: list[TurnView]
+
+
+class ThreadsView(BaseModel):
+    """What is shown of a page of threads."""
+
+    threads: list[SummaryView]
+    next_cursor: str | None
+
+
+def show_threads(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a line per thread. Raises MAILError."""
+    view = read_view(ThreadsView, answer)
+    if not view.threads and output.is_terminal:
+        output.text("no threads")
+    else:
+        rows = (_row(each, output) for each in view.threads)
+        output.table(("thread", "state", "worker", "waits", "updated", "task"), rows)
+    if view.next_cursor and output.is_terminal:
+        output.text(f"There are older tasks: --cursor {view.next_cursor}", style="dim")
+
+
+def show_thread(record: Mapping[str, Any], output: Output) -> None:
+    """Print what is known of a thread, and its conversation as a tree. Raises MAILError."""
+    view = read_view(ThreadView, record)
+    for name, value in _facts(view.summary):
+        output.text(f"{name:<10}  {one_line(value)}")
+    output.text("")
+    show_tree(_tree(view), output)
+
+
+def read_view[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> View:
+    try:
+        return view.model_validate(answer)
+    except ValidationError as error:
+        raise MAILError("what the server answers is no thread") from error
+
+
+def _row(view: SummaryView, output: Output) -> tuple[str, ...]:
+    updated = view.updated_at[5:16].replace("T", " ") if output.is_terminal else view.updated_at
+    return (
+        view.thread_id,
+        view.state if view.bead_id else "",
+        view.worker,
+        view.waits,
+        updated,
+        view.task_ids[0],
+    )
+
+
+def _facts(view: SummaryView) -> Iterator[tuple[str, str]]:
+    yield "thread", view.thread_id
+    yield "tasks", ", ".join(view.task_ids)
+    if view.bead_id:
+        yield "bead", f"{view.bead_id} {view.title}"
+        yield "state", view.state
+    if view.worker:
+        yield "worker", f"{view.worker} ({view.session})" if view.session else view.worker
+    if view.last_progress is not None:
+        yield "progress", f"{view.last_progress.step}: {view.last_progress.status}"
+    if view.context_usage:
+        yield "context", f"{view.context_usage}%"
+    if view.commit_sha:
+        yield "commit", view.commit_sha
+    if view.files:
+        yield "files", ", ".join(view.files)
+    if view.help_request is not None:
+        yield "question", view.help_request.question
+    if view.waits:
+        yield "waits", view.waits
+
+
+def _tree(view: ThreadView) -> list[Node]:
+    """The conversation, with a word before each message that waits, or does no more."""
+    waiting = dict.fromkeys(view.summary.pending, "pending") | dict.fromkeys(view.summary.overdue, "overdue")
+    roots: list[Node] = []
+    above: list[Node] = []
+    for turn in view.conversation:
+        message = turn.message
+        words = f"{message.subject} | {one_line(message.body)}"
+        if mark := waiting.get(message.id) or ("closed" if message.was_dropped else ""):
+            words = f"({mark}) {words}"
+        line = Line(0, "", one_line(message.sender), one_line(message.recipient), one_line(words))
+        del above[turn.level :]
+        parent = above[-1] if above else None
+        node = Node(line, parent, depth=len(above))
+        (roots if parent is None else parent.children).append(node)
+        above.append(node)
+    return roots

@@ -1,0 +1,313 @@
+"""Mail to other swarms: how it is put on the wire, and what becomes of its task when it has been delivered, or can't be.
+
+Pure functions; `mail.core.engine.delivery` carries them out. A peer's mailbox is worked on whether the task runs or not: how
+a task has ended is also told by mail.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mail.core.decisions.stall import prevent_stall
+from mail.core.protocol.address import (
+    EVERYONE,
+    MAX_PRINCIPAL,
+    MAILAddress,
+    Principal,
+    create_agent_address,
+    format_agent_address,
+    parse_agent_address,
+)
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+)
+from mail.core.protocol.traceparent import TRACEPARENT
+from mail.core.protocol.xml import render_message
+from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.interswarm import ALL_PEERS, peer_mailbox, peer_of
+from mail.core.task.limits import BROADCAST_SECONDS
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import Contact, OpenRequest, Task
+from mail.errors import Subject
+
+HOPS = "hops"
+STEPS_LEFT = "steps_left"
+BUDGET_LEFT = "budget_left"
+"""In `routing_info`: how many swarms the task has come through, and what its asker has left (SPEC, section 7)."""
+
+RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
+"""How long mail rests after each time that its peer could not be reached; the time after the last, it fails."""
+
+ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
+"""The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
+
+
+def wrap(
+    task: Task, swarm: SwarmCore, entry: InboxEntry, now: float, traceparent: str = ""
+) -> MAILInterswarmMessage:
+    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`.
+
+    `now` is in seconds since the epoch; `traceparent` is that of its delivery, where it is traced.
+    """
+    message = entry.message
+    target = peer_of(entry.mailbox)
+    assert target
+    return MAILInterswarmMessage(
+        message_id=message.id,
+        source_swarm=swarm.name,
+        target_swarm=target,
+        timestamp=message.timestamp,
+        task_owner=task.owner,
+        task_contributors=_contributors(task, target),
+        msg_type=message.msg_type,
+        payload=_addressed(task, swarm, target, message.message, now, traceparent),
+        auth_token="",
+        metadata={},
+    )
+
+
+def goes_back(task: Task, swarm: str) -> bool:
+    """Whether the peer has the task already from here, or this swarm from there: then mail goes to `/interswarm/back`.
+
+    That others have brought it there as well is not enough: what it keeps for them is not for this swarm.
+    """
+    contact = task.contacts.get(swarm)
+    return contact is not None and contact.knows
+
+
+def is_moot(task: Task, turn: Turn) -> bool:
+    """Whether a message only says how the task has ended, to a peer that has never heard of it."""
+    peer = peer_of(turn.mailbox) or ""
+    return not task.is_running and turn.entry.message.msg_type == "response" and not goes_back(task, peer)
+
+
+def _contributors(task: Task, target: str) -> tuple[str, ...]:
+    """The contributors; of those that the peer itself has added, the one first under which it keeps what is from here."""
+    contact = task.contacts.get(target)
+    runner = contact.runner if contact else ""
+    theirs = [each for each in task.contributors if Principal.parse(each).swarm == target]
+    if runner not in theirs or theirs[0] == runner:
+        return task.contributors
+    others = [each for each in task.contributors if each != runner]
+    others.insert(others.index(theirs[0]), runner)
+    return tuple(others)
+
+
+def _addressed(
+    task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float, traceparent: str
+) -> MAILPayload:
+    """The payload with the addresses that it has outside of this swarm."""
+    changes: dict[str, Any] = {
+        "sender": _at_home(payload.sender, swarm.name),
+        "sender_swarm": swarm.name,
+        "routing_info": {
+            **(payload.routing_info or {}),
+            HOPS: task.hops + 1,
+            STEPS_LEFT: max(1, task.limits.steps - task.steps),
+            **_budget_left(task, now),
+            **({TRACEPARENT: traceparent} if traceparent else {}),
+        },
+    }
+    if isinstance(payload, MAILRequest | MAILResponse):
+        changes["recipient_swarm"] = target
+    else:
+        there = [each for each in payload.recipients if each.address == EVERYONE or _swarm(each) == target]
+        changes |= {"recipients": tuple(there) or payload.recipients, "recipient_swarms": (target,)}
+    return payload.model_copy(update=changes)
+
+
+def _budget_left(task: Task, now: float) -> dict[str, Any]:
+    """What the task may still use up, where that is limited."""
+    limits, spent = task.limits, task.spent
+    seconds = None if limits.finish_by is None else limits.finish_by - now
+    left = limits.budget.left(task.turns, spent.tokens, spent.cost, seconds).model_dump(exclude_none=True)
+    return {BUDGET_LEFT: left} if left else {}
+
+
+def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
+    """An address with its swarm; a system's is the name of a swarm already."""
+    if address.address_type == "system" or _swarm(address) is not None:
+        return address
+    return address.model_copy(update={"address": format_agent_address(address.address, swarm)})
+
+
+def _swarm(address: MAILAddress) -> str | None:
+    return parse_agent_address(address.address)[1]
+
+
+# ---------------------------------------------------------------------------------- what becomes of the task
+
+
+def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stamp: Stamp) -> TaskChange:
+    """The peer has taken the message; `runner` is the principal under which it keeps the task, where it said so."""
+    draft, peer = _end_delivery(task, swarm, turn, stamp)
+    way = "back" if goes_back(turn.task, peer) else "forward"
+    draft.emit(
+        EventKind.INTERSWARM_MESSAGE_SENT,
+        f"sent interswarm message {way} to swarm {peer}:\n{render_message(turn.entry.message)}",
+    )
+    _reached(draft, peer, turn.entry)
+    if not goes_back(task, peer):
+        contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
+        draft.updates["contributors"] = tuple(dict.fromkeys((*task.contributors, contributor)))
+        contact = draft.contacts.get(peer) or Contact(agent=EVERYONE)
+        draft.contacts[peer] = contact.model_copy(update={"knows": True, "runner": contributor})
+    prevent_stall(draft)
+    return draft.seal()
+
+
+def undelivered(
+    task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp, *, attempts: int = 1
+) -> TaskChange:
+    """The message can't be delivered: whoever wrote it is told, it is a dead letter, and the task goes on.
+
+    `attempts` is how often a worker has died of it; those that the peer could not be reached in are known.
+    """
+    draft, peer = _end_delivery(task, swarm, turn, stamp)
+    draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
+    if not is_moot(turn.task, turn):
+        _bury(draft, turn, reason, attempts)
+    _reached(draft, peer, turn.entry)
+    _tell_sender(draft, turn.entry, peer, reason)
+    prevent_stall(draft)
+    return draft.seal()
+
+
+def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp) -> TaskChange:
+    """The peer can't be reached now: its mailbox rests, and the message stays; after the last try it fails."""
+    peer = peer_of(turn.mailbox) or ""
+    contact = task.contacts.get(peer, Contact(agent=EVERYONE))
+    pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
+    if contact.failures >= len(pauses):
+        return undelivered(task, swarm, turn, f"given up after {contact.failures + 1} tries: {reason}", stamp)
+    seconds = pauses[contact.failures]
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=False)
+    draft.emit(
+        EventKind.INTERSWARM_MESSAGE_ERROR,
+        f"can't reach swarm {peer}, and will try again in {seconds} s: {reason}",
+    )
+    draft.contacts[peer] = contact.model_copy(
+        update={"failures": contact.failures + 1, "retry_at": stamp.now().timestamp() + seconds}
+    )
+    return draft.seal()
+
+
+def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], stamp: Stamp) -> TaskChange:
+    """Put mail to all known swarms into the mailbox of each."""
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=True)
+    others = [peer for peer in peers if peer != swarm.name]
+    for peer in others:
+        draft.meet(peer, EVERYONE)
+        ask_everyone(draft, turn.entry.message, peer)
+    if others:
+        draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
+    else:
+        draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, "there is no other swarm to send to")
+        _bury(draft, turn, "no other swarm is known", 1)
+        _tell_sender(draft, turn.entry, "other swarms", "none is known")
+    prevent_stall(draft)
+    return draft.seal()
+
+
+def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> tuple[Draft, str]:
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=True)
+    peer = peer_of(turn.mailbox)
+    assert peer is not None
+    return draft, peer or ALL_PEERS
+
+
+def _bury(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
+    contact = draft.contacts.get(peer_of(turn.mailbox) or "")
+    tries = max(attempts, 1 + (contact.failures if contact else 0))
+    draft.bury(turn.mailbox, reason, tries, message=turn.entry.message, message_seq=turn.entry.seq)
+
+
+def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
+    """The message is gone: what was counted for it does not count for the next, and the peer knows how things stand."""
+    contact = draft.contacts.get(peer)
+    if contact is not None:
+        is_end = contact.ending == entry.message.id
+        changes = {"failures": 0, "retry_at": 0.0, "over": is_end}
+        draft.contacts[peer] = contact.model_copy(update=changes | ({"ending": ""} if is_end else {}))
+
+
+def lapse(task: Task, swarm: SwarmCore, now: float, stamp: Stamp) -> TaskChange | None:
+    """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
+    draft = Draft(task, swarm, stamp)
+    lapsed = [request for request in task.requests if request.due is not None and request.due <= now]
+    for request in lapsed:
+        draft.settle_request(request)
+    for request in lapsed:
+        text = f"{request.recipient} has not answered in time. What comes later still reaches you."
+        draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
+        if not request.sender:
+            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
+        elif request.sender in swarm.agents:
+            draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
+    prevent_stall(draft)
+    return draft.seal() if lapsed else None
+
+
+def _is_of(principal: str, swarm: str) -> bool:
+    """Whether a peer's word for where it keeps the task can be believed: a principal of its own."""
+    return (
+        len(principal) <= MAX_PRINCIPAL
+        and principal.startswith("swarm:")
+        and principal.endswith(f"@{swarm}")
+        and principal.count("@") == 1
+    )
+
+
+def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> None:
+    """Give the message back to the agent that wrote it, or to the person; mail of the system itself has no reader."""
+    payload = entry.message.message
+    text = f"Your message {payload.subject!r} could not be delivered to swarm {peer}: {reason}"
+    sender = payload.sender
+    asked = [
+        request
+        for request in draft.requests
+        if request.request_id == id_of(payload) and request.asked == peer
+    ]
+    for request in asked:
+        draft.settle_request(request)
+    if not draft.is_running:
+        return
+    if sender.address_type == "agent" and sender.address in draft.swarm.agents:
+        draft.tell(sender.address, Subject.RUNTIME_ERROR, text)
+    for request in asked:
+        if not request.sender:
+            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
+
+
+def ask_everyone(draft: Draft, message: MAILMessage, swarm: str) -> None:
+    """Remember that the agents of another swarm may answer a broadcast, for a while."""
+    draft.ask(
+        OpenRequest(
+            request_id=id_of(message.message),
+            sender=message.sender.address,
+            recipient=format_agent_address(EVERYONE, swarm),
+            due=draft.due_in(BROADCAST_SECONDS),
+        )
+    )
+
+
+def id_of(payload: MAILPayload) -> str:
+    """The id by which an answer can name a message."""
+    match payload:
+        case MAILRequest() | MAILResponse():
+            return payload.request_id
+        case MAILInterrupt():
+            return payload.interrupt_id
+        case MAILBroadcast():
+            return payload.broadcast_id

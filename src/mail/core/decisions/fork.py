@@ -1,0 +1,188 @@
+"""A new task out of a moment of another one: to try another message, or another version of the swarm. Pure functions.
+
+What an agent knows and what waits for it goes along; what ties a task to others does not: mail for other swarms, requests to
+or from them, and whoever waits for the first task's answer. An agent that waits for what was left behind is told so. A fork of
+a running moment is paused, so that nothing happens before somebody says what; its mail is worked on when it is resumed.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from operator import attrgetter
+
+from mail.core.decisions.stall import prevent_stall
+from mail.core.protocol.address import Principal, parse_agent_address
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.interswarm import peer_of
+from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import OpenRequest, Question, Task, TaskStatus
+from mail.errors import BadRequest, Subject
+
+
+def fork(
+    snapshot: Snapshot,
+    histories: Mapping[str, History],
+    swarm: SwarmCore,
+    caller: Principal,
+    task_id: str,
+    stamp: Stamp,
+    *,
+    run: bool = False,
+    ceiling: Budget = NO_BUDGET,
+) -> TaskChange:
+    """Make a task of the caller's that goes on from a moment; `histories` are those of its agents then.
+
+    With `run` it goes on at once, within the caller's `ceiling`. Raises BadRequest where the moment was not one of a running task, and BadToolbox where
+    the tools that its caller has lent don't fit to those of the swarm.
+    """
+    task = snapshot.task
+    if run and not _could_run(task):
+        raise BadRequest(
+            f"task {task.task_id!r} was {task.status.value} at {task.seq}, so its fork can't run by itself; "
+            "make it without run, and send it a message"
+        )
+    if task.toolbox is not None:
+        task.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
+    new = _begin(task, swarm, caller, task_id, stamp, run=run)
+    if run:
+        budget = new.limits.budget.tightened(ceiling)
+        new = new.model_copy(update={"limits": new.limits.within(budget, stamp.now().timestamp())})
+    return _Fork(snapshot, swarm, new, stamp).seal(histories)
+
+
+def _could_run(task: Task) -> bool:
+    """Whether nothing but a message was missing: it was running, or is a fork of such a moment itself."""
+    return task.is_running or (task.status is TaskStatus.PAUSED and task.breakpoint is None)
+
+
+def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, stamp: Stamp, *, run: bool) -> Task:
+    """The new task, before anything happens in it. One that stands still has begun no generation yet."""
+    owner, now = str(caller), stamp.now()
+    waits = task.breakpoint if task.breakpoint and task.breakpoint.agent in swarm.agents else None
+    cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
+    if run:
+        status = TaskStatus.RUNNING
+    else:
+        status = TaskStatus.PAUSED if task.is_running else task.status
+    return Task(
+        instance=owner,
+        task_id=task_id,
+        status=status,
+        owner=owner,
+        contributors=(owner,),
+        entrypoint=task.entrypoint if task.entrypoint in swarm.agents else swarm.entrypoint,
+        title=task.title,
+        started=now.isoformat(),
+        generation=1 if run else 0,
+        limits=task.limits.without_time(),
+        faults={agent: count for agent, count in task.faults.items() if agent in swarm.agents},
+        breakpoint=waits,
+        toolbox=task.toolbox,
+        notes=task.notes,
+        manual=task.manual,
+        cancellation=cancelled and cancelled.model_copy(update={"seq": 0}),
+    )
+
+
+class _Fork:
+    """One fork being made."""
+
+    def __init__(self, snapshot: Snapshot, swarm: SwarmCore, task: Task, stamp: Stamp) -> None:
+        self._from = snapshot.task
+        self._mail = sorted(snapshot.mail, key=attrgetter("seq"))
+        self._swarm = swarm
+        self._draft = Draft(task, swarm, stamp, is_new=True)
+        self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        """By agent, what it has to know."""
+
+    def seal(self, histories: Mapping[str, History]) -> TaskChange:
+        """The first commit of the new task, which holds all of it."""
+        draft, old = self._draft, self._from
+        draft.emit(
+            EventKind.TASK_FORKED,
+            f"this task is a fork of task {old.task_id}, as it was at {old.seq}",
+            forked_from=old.task_id,
+            at=old.seq,
+        )
+        for agent, history in histories.items():
+            if history and agent in self._swarm.agents:
+                draft.emit(
+                    EventKind.HISTORY_INHERITED,
+                    f"agent {agent} remembers what it has done in task {old.task_id}",
+                    agent=agent,
+                    entries=len(history),
+                )
+                draft.remember(agent, history)
+        if old.breakpoint is not None and draft.before.breakpoint is None:
+            self._leave(draft.before.entrypoint, f"agent {old.breakpoint.agent!r}, which waited for the user")
+        seqs = self._send_mail()
+        self._keep_requests(seqs)
+        draft.updates["questions"] = tuple(
+            Question(mailbox=question.mailbox, seq=seqs[question.seq])
+            for question in old.questions
+            if question.seq in seqs and question.mailbox in self._swarm.agents
+        )
+        for agent, things in self._left_behind.items():
+            draft.tell(
+                agent,
+                Subject.RUNTIME_ERROR,
+                f"This task is a fork of task {old.task_id}. Not taken along: {'; '.join(things)}. Nothing will come "
+                "of it here; write again to somebody who can act on it, if it still matters.",
+            )
+        prevent_stall(draft)
+        return draft.seal()
+
+    def _send_mail(self) -> dict[int, int]:
+        """Send what waited once more, in its order; returns the new seq of each message, by its old one."""
+        letters: dict[int, list[InboxEntry]] = {}
+        for entry in self._mail:
+            if self._goes_along(entry):
+                letters.setdefault(entry.seq, []).append(entry)
+        seqs = {}
+        for seq, entries in letters.items():
+            self._draft.send(self._readdressed(entries[0].message), [entry.mailbox for entry in entries])
+            seqs[seq] = self._draft.last_seq
+        return seqs
+
+    def _goes_along(self, entry: InboxEntry) -> bool:
+        message = entry.message
+        sender = message.sender
+        is_agents = sender.address_type == "agent"
+        if peer_of(entry.mailbox) is not None or entry.seq == self._from.exhausted:
+            return False
+        if entry.mailbox not in self._swarm.agents:
+            local = is_agents and sender.address in self._swarm.agents
+            told = sender.address if local else self._draft.before.entrypoint
+            self._leave(told, f"mail for agent {entry.mailbox!r}, which is no part of this swarm any more")
+            return False
+        elsewhere = is_agents and parse_agent_address(sender.address)[1] is not None
+        return not (elsewhere and message.msg_type == "request")
+
+    def _readdressed(self, message: MAILMessage) -> MAILMessage:
+        """The message as one of the new task: with an id of its own, as ids tell messages of all tasks apart."""
+        payload = message.message.model_copy(update={"task_id": self._draft.task_id})
+        return message.model_copy(update={"id": self._draft.stamp.new_id(), "message": payload})
+
+    def _keep_requests(self, seqs: Mapping[int, int]) -> None:
+        """Requests among the agents that are still there stay open; whoever waits for another answer is told."""
+        for request in self._from.requests:
+            if self._is_here(request.sender) and self._is_here(request.recipient):
+                self._draft.ask(request.model_copy(update={"seq": seqs.get(request.seq, 0)}))
+            elif self._is_here(request.sender):
+                self._leave(request.sender, _describe(request))
+
+    def _is_here(self, agent: str) -> bool:
+        return agent in self._swarm.agents
+
+    def _leave(self, agent: str, what: str) -> None:
+        self._left_behind[agent][what] = None
+
+
+def _describe(request: OpenRequest) -> str:
+    return f"your request to {request.recipient!r}" + (
+        "" if request.asked else ", which is no part of this swarm any more"
+    )

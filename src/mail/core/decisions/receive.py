@@ -1,0 +1,368 @@
+"""Mail from other swarms: how it begins a task here, joins one, answers, or ends one. Pure functions.
+
+| from | the task here | then |
+| --- | --- | --- |
+| a swarm that asks this one | unknown | it begins, under the instance of the caller's token |
+| | running | more mail for it |
+| | stopped | a new generation, as for a person's words |
+| | any, with word that the whole task is over | it ends, and swarms further down are told |
+| a swarm that this one has asked | running | the answer, or mail, goes to the agent that it is for |
+| | stopped | an awaited answer, or mail that asks for something, waits for the task to go on; the rest is a dead letter |
+
+Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer says of itself in a message opens nothing.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from pydantic import ValidationError
+
+from mail.core.decisions.deliver import BUDGET_LEFT, HOPS, STEPS_LEFT, id_of
+from mail.core.decisions.submit import abandon_breakpoint, swarm_limits, title_of
+from mail.core.protocol.address import (
+    EVERYONE,
+    MAX_PRINCIPAL,
+    MAILAddress,
+    Principal,
+    create_agent_address,
+    format_agent_address,
+    is_swarm_name,
+    parse_agent_address,
+)
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.change import TaskChange
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.limits import TURNS_PER_STEP, Budget, Limits
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import OpenRequest, Question, Task, TaskKey, TaskStatus, Transition
+from mail.core.task.usage import Usage
+from mail.errors import BadRequest, Subject, TaskNotFound
+
+FINGERPRINT = 12
+"""Hexadecimal digits that are kept of the digest of a message's id."""
+
+REMEMBERED = 256
+"""How many messages of other swarms a task can tell from new ones."""
+
+MAX_CONTRIBUTORS = 64
+"""Contributors that a message may name; a task may come to have twice as many."""
+
+MAX_NUMBER = 1_000_000
+
+
+def places(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> list[TaskKey]:
+    """Where the task of a message may be kept here, the likeliest place first; a new task's is the last one.
+
+    That is what the contributors of this swarm say, the first of them first. Raises BadRequest for a message that is
+    not for this swarm.
+    """
+    if message.target_swarm != swarm.name:
+        raise BadRequest(f"this is swarm {swarm.name!r}; the message is for {message.target_swarm!r}")
+    if message.source_swarm == swarm.name or not is_swarm_name(message.source_swarm):
+        raise BadRequest(f"source_swarm {message.source_swarm[:200]!r} is this very swarm, or no name of one")
+    principals = message.task_contributors
+    if len(principals) > MAX_CONTRIBUTORS or max(map(len, principals)) > MAX_PRINCIPAL:
+        raise BadRequest(
+            f"task_contributors are more than {MAX_CONTRIBUTORS}, or one has more than {MAX_PRINCIPAL} characters"
+        )
+    ours = [each for each in message.task_contributors if Principal.parse(each).swarm == swarm.name]
+    if back and not ours:
+        raise BadRequest("no contributor is of this swarm; send a new task to /interswarm/forward")
+    instances = dict.fromkeys(ours if back else (*ours, runner_of(caller_id, swarm)))
+    return [TaskKey(instance, message.payload.task_id) for instance in instances]
+
+
+def runner_of(caller_id: str, swarm: SwarmCore) -> str:
+    """The instance under which the tasks of another swarm are kept here. Raises BadRequest for an impossible id."""
+    return str(Principal.parse(f"swarm:{caller_id}@{swarm.name}"))
+
+
+def may_reach(
+    task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, *, caller_id: str, is_known: bool
+) -> bool:
+    """Whether a message may belong to a task: its swarm has brought the task here, or has a part in it.
+
+    `caller_id` is the id of the token that the message came with; `is_known` is whether that is known to be of the
+    swarm that the message says it is from.
+    """
+    if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.asker:
+        return True
+    return is_known and message.source_swarm in task.contacts
+
+
+def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, stamp: Stamp) -> TaskChange | None:
+    """Decide what a message does to its task. None where it has come before.
+
+    Raises BadRequest; then nothing is to be stored.
+    """
+    if task.owner != message.task_owner:
+        raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
+    if _fingerprint(message) in task.received:
+        return None
+    return _Reception(task, swarm, message, stamp).decide()
+
+
+def begin(
+    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, stamp: Stamp, *, hop_limit: int
+) -> TaskChange:
+    """Decide what a message begins. Raises BadRequest, or TaskNotFound where it says that all is over."""
+    if is_end(message):
+        raise TaskNotFound(f"there is no task {key.task_id!r}")
+    hops = _number(message.payload, HOPS) or 1
+    if hops > hop_limit:
+        raise BadRequest(f"the task has come through {hops} swarms, and the limit is {hop_limit}")
+    task = Task(
+        instance=key.instance,
+        task_id=key.task_id,
+        status=TaskStatus.RUNNING,
+        owner=message.task_owner,
+        contributors=(),
+        entrypoint=swarm.entrypoint,
+        title=title_of(message.payload.subject, message.payload.body),
+        started=stamp.now().isoformat(),
+        limits=swarm_limits(swarm),
+        asker=message.source_swarm,
+        hops=hops,
+    )
+    return _Reception(task, swarm, message, stamp, is_new=True).decide()
+
+
+class _Reception:
+    """One message of another swarm being taken in."""
+
+    def __init__(
+        self,
+        task: Task,
+        swarm: SwarmCore,
+        message: MAILInterswarmMessage,
+        stamp: Stamp,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self.task = task
+        self.swarm = swarm
+        self.wrapper = message
+        self.payload = message.payload
+        self.source = message.source_swarm
+        self.is_new = is_new
+        self.draft = Draft(task, swarm, stamp, is_new=is_new)
+
+    def decide(self) -> TaskChange:
+        draft, task = self.draft, self.task
+        draft.updates["received"] = (*task.received, _fingerprint(self.wrapper))[-REMEMBERED:]
+        contributors = dict.fromkeys((*task.contributors, *self.wrapper.task_contributors))
+        if task.asker is not None:
+            contributors[task.instance] = None
+        if len(contributors) > 2 * MAX_CONTRIBUTORS:
+            raise BadRequest(
+                f"task {task.task_id!r} would have more than {2 * MAX_CONTRIBUTORS} contributors"
+            )
+        draft.updates["contributors"] = tuple(contributors)
+        sender = self._sender()
+        is_system = sender.address_type == "system"
+        draft.meet(self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], knows=True)
+        draft.emit(
+            EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
+        )
+        if self._says_it_is_over():
+            self._close()
+        elif self.wrapper.msg_type in ("response", "broadcast_complete"):
+            self._answer()
+        else:
+            self._deliver(self.wrapper.msg_type, self._recipients())
+        return draft.seal()
+
+    def _says_it_is_over(self) -> bool:
+        """Whether the swarm that asked says that the whole task is over."""
+        return self.source == self.task.asker and not self.is_new and is_end(self.wrapper)
+
+    def _close(self) -> None:
+        """End this swarm's part, unless it has ended, and pass the word on to swarms further down."""
+        draft = self.draft
+        ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
+        if draft.status is TaskStatus.RUNNING:
+            draft.updates["questions"] = ()
+            draft.move(Transition.COMPLETE)
+            draft.end_with(ending)
+        draft.requests = ()
+        draft.tell_contacts(ending, but=self.source)
+
+    def _answer(self) -> None:
+        """Bring an answer to whoever has asked for it, and nothing to a task that has stopped and asked for none."""
+        draft = self.draft
+        contact = self.task.contacts.get(self.source)
+        if contact is not None and contact.over and is_end(self.wrapper):
+            return  # an echo of what it was told last
+        asked = self._request_answered()
+        if asked is not None:
+            draft.settle_request(asked)
+            if asked.sender:
+                self._deliver("response", [asked.sender])
+            elif draft.is_running:
+                sender = self._sender()
+                message = self._message("response", (draft.owner_address,))
+                draft.answer_owner(sender, self.payload.body, message=message)
+            else:
+                self._bury_answer()
+            return
+        if draft.is_running or self.source == self.task.asker:
+            recipients = self._recipients() if self.wrapper.msg_type == "response" else [self.task.entrypoint]
+            self._deliver("response", recipients)
+        else:
+            self._bury_answer()
+
+    def _bury_answer(self) -> None:
+        """The task has stopped, and nobody here waits for this: it may be redriven to whom it was for."""
+        names = (parse_agent_address(recipient.address)[0] for recipient in self.payload.recipients)
+        reader = next((name for name in names if name in self.swarm.agents), self.task.entrypoint)
+        message = self._message("response", [create_agent_address(reader)])
+        reason = "it came after the task had stopped"
+        self.draft.bury(reader, reason, 1, message=message, message_seq=None)
+
+    def _request_answered(self) -> OpenRequest | None:
+        """The request that an answer is for: by its id, else by who has asked whom.
+
+        Where a swarm as a whole answers, by its system or by completing its part, that is any.
+        """
+        open_requests = [request for request in self.draft.requests if request.asked == self.source]
+        payload, sender = self.payload, self._sender().address
+        by_id = payload.request_id if isinstance(payload, MAILResponse) else None
+        readers = {parse_agent_address(recipient.address)[0] for recipient in payload.recipients}
+        of_reader = [request for request in open_requests if not request.sender or request.sender in readers]
+        whole = not isinstance(payload, MAILResponse) or payload.sender.address_type == "system"
+        choices = [
+            *(request for request in open_requests if request.request_id == by_id),
+            *(request for request in of_reader if request.recipient == sender),
+            *of_reader,
+            *(open_requests if whole else ()),
+        ]
+        return choices[0] if choices else None
+
+    def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
+        draft, task = self.draft, self.task
+        joins = self.source == task.asker and draft.is_running and not self.is_new
+        if self.is_new:
+            agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
+            draft.updates["entrypoint"] = agent
+        elif self.source == task.asker and not draft.is_running:
+            abandon_breakpoint(draft)
+            draft.move(Transition.RESUME)
+            draft.updates |= {**task.next_generation(), "limits": swarm_limits(self.swarm)}
+        if self.source == task.asker:
+            self._limit_steps()
+            self._limit_budget()
+        message = self._message(kind, [create_agent_address(name) for name in mailboxes])
+        draft.send(message, mailboxes)
+        by_person = message.sender.address_type in ("user", "admin")
+        if isinstance(message.message, MAILRequest) or by_person:
+            seq = draft.last_seq if joins else 0
+            request_id, sender = id_of(self.payload), message.sender.address
+            draft.ask(OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq))
+            if joins:
+                question = Question(mailbox=mailboxes[0], seq=seq)
+                draft.updates["questions"] = (*task.questions, question)
+
+    def _limit_steps(self) -> None:
+        """No more steps than the swarm that asks has left."""
+        left = _number(self.payload, STEPS_LEFT)
+        if left is None:
+            return
+        own, limits = swarm_limits(self.swarm), self.draft.updates.get("limits", self.task.limits)
+        steps = min(own.steps, self.draft.updates.get("steps", self.task.steps) + left)
+        turns = min(own.turns, steps * TURNS_PER_STEP)
+        self.draft.updates["limits"] = limits.model_copy(update={"steps": steps, "turns": turns})
+
+    def _limit_budget(self) -> None:
+        """No larger budget than the swarm that asks has left, besides what was used up for it here."""
+        left = _budget(self.payload)
+        if left is None:
+            return
+        draft = self.draft
+        spent: Usage = draft.updates.get("spent", self.task.spent)
+        turns: int = draft.updates.get("turns", self.task.turns)
+        budget = Budget(
+            turns=None if left.turns is None else turns + left.turns,
+            tokens=None if left.tokens is None else spent.tokens + left.tokens,
+            cost=None if left.cost is None else spent.cost + left.cost,
+            seconds=left.seconds,
+        )
+        limits: Limits = draft.updates.get("limits", self.task.limits)
+        draft.updates["limits"] = limits.within(budget, draft.stamp.now().timestamp())
+
+    def _recipients(self) -> list[str]:
+        """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
+        found: dict[str, None] = {}
+        for recipient in self.payload.recipients:
+            name, where = parse_agent_address(recipient.address)
+            if where not in (None, self.swarm.name):
+                continue
+            if name == EVERYONE:
+                found |= dict.fromkeys(self.swarm.agents)
+            elif name in self.swarm.agents:
+                found[name] = None
+            else:
+                raise BadRequest(
+                    f"swarm {self.swarm.name!r} has no agent {name!r}{did_you_mean(name, self.swarm.agents)}"
+                )
+        if not found:
+            raise BadRequest(f"no recipient of the message is in swarm {self.swarm.name!r}")
+        return list(found)
+
+    def _sender(self) -> MAILAddress:
+        """Who wrote it, as this swarm calls them: `name@swarm`, whatever swarm the message says. Raises BadRequest."""
+        sender = self.payload.sender
+        name, _ = parse_agent_address(sender.address)
+        address = self.source if sender.address_type == "system" else format_agent_address(name, self.source)
+        try:
+            return MAILAddress(address_type=sender.address_type, address=address if name else "")
+        except ValidationError as error:
+            raise BadRequest(
+                f"the sender {sender.address!r} is no address of an agent or a person"
+            ) from error
+
+    def _message(self, kind: MessageType, recipients: Sequence[MAILAddress]) -> MAILMessage:
+        """The message as mail of this swarm: of another kind, where a completion is an answer here."""
+        payload = self.payload
+        return write_letter(
+            kind,
+            task_id=self.task.task_id,
+            sender=self._sender(),
+            recipients=recipients,
+            subject=payload.subject,
+            body=payload.body,
+            stamp=self.draft.stamp,
+            request_id=id_of(payload),
+            sender_swarm=self.source,
+            routing_info=payload.routing_info,
+        )
+
+
+def is_end(message: MAILInterswarmMessage) -> bool:
+    """Whether a message is word of a completion: on the wire, only its type or its subject tells."""
+    labelled = message.payload.subject == Subject.TASK_COMPLETE
+    return message.msg_type == "broadcast_complete" or (message.msg_type == "response" and labelled)
+
+
+def _fingerprint(message: MAILInterswarmMessage) -> str:
+    """Tells a message from others of its task; the swarm it says it is from is part of it."""
+    text = f"{message.source_swarm}\n{message.message_id}"
+    return sha256(text.encode()).hexdigest()[:FINGERPRINT]
+
+
+def _budget(payload: MAILPayload) -> Budget | None:
+    """The budget in `routing_info`; None where there is none that can be read."""
+    try:
+        return Budget.model_validate((payload.routing_info or {}).get(BUDGET_LEFT))
+    except ValidationError:
+        return None
+
+
+def _number(payload: MAILPayload, name: str) -> int | None:
+    """A positive number from `routing_info`; None where there is none."""
+    value = (payload.routing_info or {}).get(name)
+    return value if type(value) is int and 0 < value <= MAX_NUMBER else None

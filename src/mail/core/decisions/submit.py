@@ -1,0 +1,422 @@
+"""How a person's message begins a task, joins it, or resumes it. Pure functions.
+
+| the task is | the message comes as | then |
+| --- | --- | --- |
+| unknown | new | it begins |
+| running | new, or user_response | more mail for the entrypoint; if the answer comes first, another one follows |
+| paused | breakpoint_tool_call | the waiting agent gets the tool results |
+| paused, completed, failed | new, or user_response | a new generation: the stash becomes deliverable again |
+
+People write to an entrypoint, with their own words. Programs that embed a swarm may also hand in a message that is
+ready, from and to whomever it says; it is then sent as it is.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mail.core.decisions.breakpoint_results import read_results
+from mail.core.protocol.address import (
+    EVERYONE,
+    MAX_ADDRESS,
+    Principal,
+    create_agent_address,
+    is_swarm_name,
+    parse_agent_address,
+)
+from mail.core.protocol.calls import tool_result
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.values import Record
+from mail.core.task.change import TaskChange
+from mail.core.task.client_tools import Toolbox
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.idempotency import Once
+from mail.core.task.interswarm import goes_out, peer_mailbox
+from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
+from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.task import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
+from mail.core.task.webhooks import Webhook
+from mail.errors import (
+    BadBreakpointResult,
+    BadRequest,
+    NotPaused,
+    PreconditionFailed,
+    Subject,
+    TaskMovedOn,
+    TaskNotFound,
+    UnknownEntrypoint,
+)
+
+TITLE_LENGTH = 80
+
+ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
+
+
+class ResumeFrom(StrEnum):
+    """From where a stopped task goes on (SPEC, section 8)."""
+
+    USER_RESPONSE = "user_response"
+    BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+
+
+class Submission(Record):
+    """What a person sends to a swarm.
+
+    Attributes:
+        steps: the step limit of this generation; None for the swarm's own.
+        timeout: seconds after which this generation ends with an error; None for no such limit.
+        budget: what this generation may use up; None leaves a running task what it has, and limits no other.
+        ceiling: what the caller's tasks may use up at most, whatever they ask for.
+        breakpoint_tool_call_result: the results of breakpoint tools, when resuming from there.
+        message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
+        targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
+        routing_info: what goes with the message to those.
+        continues: the generation whose answer this goes on from; None where it may come at any time.
+        expects: the generation that the task has to be in, or `*`: there has to be one; None where it may be new.
+        once: by what the submission is known when it is sent again.
+        toolbox: tools that the caller lends to the generation that this begins.
+        notes: what the caller wants to be told again of that generation.
+        manual: whether the task is in manual mode from now on (`mail.core.decisions.manual`).
+        webhook: a URL that the task's events are sent to from now on.
+    """
+
+    body: str = ""
+    subject: str = "New Message"
+    msg_type: Literal["request", "response", "broadcast", "interrupt"] = "request"
+    entrypoint: str | None = None
+    task_id: TaskId | None = None
+    resume_from: ResumeFrom | None = None
+    steps: int | None = Field(default=None, ge=1, le=1_000_000)
+    timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
+    budget: Budget | None = None
+    ceiling: Budget = NO_BUDGET
+    breakpoint_tool_call_result: Any = None
+    message: MAILMessage | None = None
+    targets: tuple[str, ...] = ()
+    routing_info: dict[str, Any] | None = None
+    continues: int | None = None
+    expects: int | Literal["*"] | None = None
+    once: Once | None = None
+    toolbox: Toolbox | None = None
+    notes: dict[str, Any] = Field(default_factory=dict)
+    manual: bool = False
+    webhook: Webhook | None = None
+
+
+def admit(
+    task: Task | None, swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp
+) -> TaskChange:
+    """Decide what a submission does to the caller's task; `task` is None where there is none with its id.
+
+    Raises BadRequest or one of its children, or TaskNotFound; then nothing is to be stored.
+    """
+    if submission.message is not None:
+        _check_message(swarm, submission.message)
+    elif submission.targets:
+        _check_targets(swarm, submission)
+    elif submission.entrypoint is not None:
+        agent = swarm.agents.get(submission.entrypoint)
+        if agent is None or not agent.enable_entrypoint:
+            choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
+            raise UnknownEntrypoint(f"entrypoint {submission.entrypoint!r} is none of: {choices}")
+    submission = _as_answer(task, submission)
+    resumes_breakpoint = submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
+    if not submission.body and submission.message is None and not resumes_breakpoint:
+        raise BadRequest("body must not be empty")
+    if submission.expects is not None:
+        _check_generation(task, submission, submission.expects)
+    if submission.toolbox is not None:
+        submission.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
+    if task is None:
+        if submission.resume_from is not None:
+            raise TaskNotFound(f"there is no task {submission.task_id!r} to resume")
+        return _begin(swarm, caller, submission, stamp)
+    if task.manual and not submission.manual:
+        raise BadRequest(f"task {task.task_id!r} is in manual mode: its agents take no turns by themselves")
+    if submission.continues is not None:
+        check_continues(task, submission.continues)
+    draft = Draft(task, swarm, stamp)
+    draft.updates["manual"] = submission.manual
+    if resumes_breakpoint:
+        _resume_at_breakpoint(draft, caller, submission)
+    else:
+        if not task.is_running:
+            abandon_breakpoint(draft)
+            _resume(draft, submission)
+        else:
+            if submission.targets and all(request.sender for request in task.requests):
+                raise BadRequest(
+                    f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
+                )
+            draft.updates["limits"] = _adjusted_limits(task.limits, submission, stamp)
+        _deliver(draft, caller, submission)
+        _question(draft, submission)
+    return draft.seal()
+
+
+def _check_generation(task: Task | None, submission: Submission, expected: int | Literal["*"]) -> None:
+    if task is None:
+        raise PreconditionFailed(
+            f"there is no task {submission.task_id!r} yet; leave out If-Match to begin it"
+        )
+    if expected not in ("*", task.generation):
+        raise PreconditionFailed(
+            f"task {task.task_id!r} is at generation {task.generation}, not at {expected}; look at it again"
+        )
+
+
+def check_continues(task: Task, generation: int) -> None:
+    """Raise TaskMovedOn unless the answer of this generation is the last thing that has happened to the task."""
+    if task.is_running or task.generation != generation:
+        raise TaskMovedOn(
+            f"task {task.task_id!r} {'is running' if task.is_running else 'has gone on since'}; only its last answer "
+            "can be continued, once it is there"
+        )
+
+
+def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
+    """Raise BadRequest for a message that can't come from outside, or that nobody here would get."""
+    if message.sender.address_type == "system" or message.msg_type == "broadcast_complete":
+        raise BadRequest("only the runtime sends system messages and completions")
+    for recipient in message.message.recipients:
+        name, where = parse_agent_address(recipient.address)
+        if where not in (None, swarm.name) or (name != EVERYONE and name not in swarm.agents):
+            raise BadRequest(
+                f"{recipient.address!r} is no agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
+            )
+
+
+def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
+    """Raise BadRequest for targets that are no agents of other swarms, or too many."""
+    for target in submission.targets:
+        name, where = parse_agent_address(target)
+        if not name or where is None or not is_swarm_name(where) or len(target) > MAX_ADDRESS:
+            raise BadRequest(f"target {target[:MAX_ADDRESS]!r} is not of the form agent@swarm")
+        if where == swarm.name:
+            raise BadRequest(f"{target!r} is of this very swarm; POST /message writes to its agents")
+    if submission.msg_type == "request" and len(submission.targets) != 1:
+        raise BadRequest(f"a request has exactly one target, and this one has {len(submission.targets)}")
+    if submission.msg_type not in ("request", "broadcast"):
+        raise BadRequest(f"another swarm is sent a request or a broadcast, not a {submission.msg_type}")
+
+
+def go_on(draft: Draft) -> None:
+    """A task that has stopped goes on, without anybody's words, and without its breakpoint or deadline."""
+    abandon_breakpoint(draft)
+    draft.move(Transition.RESUME)
+    draft.updates |= {
+        **draft.before.next_generation(),
+        "limits": draft.before.limits.without_time(),
+    }
+
+
+def _question(draft: Draft, submission: Submission) -> None:
+    """Agents have other mail to read: whoever sent this is to get an answer that was given after it was read."""
+    task, given = draft.before, submission.message
+    is_alone = not task.is_running and all(map(goes_out, task.pending))
+    if is_alone or submission.targets or (given is not None and given.sender.address_type == "agent"):
+        return
+    if (submission.msg_type if given is None else given.msg_type) != "broadcast":
+        mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
+        draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=draft.last_seq))
+
+
+def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp) -> TaskChange:
+    owner = str(caller)
+    task = Task(
+        instance=owner,
+        task_id=submission.task_id or stamp.new_id(),
+        status=TaskStatus.RUNNING,
+        owner=owner,
+        contributors=(owner,),
+        entrypoint=_entrypoint(swarm, submission),
+        toolbox=submission.toolbox,
+        notes=submission.notes,
+        manual=submission.manual,
+        title=_title(submission),
+        started=stamp.now().isoformat(),
+        limits=_limits(swarm, submission, stamp),
+    )
+    draft = Draft(task, swarm, stamp, is_new=True)
+    _deliver(draft, caller, submission)
+    return draft.seal()
+
+
+def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
+    """Who is told of what becomes of the task: the agent that was written to, if it is an entrypoint."""
+    if submission.message is None:
+        return submission.entrypoint or swarm.entrypoint
+    name = parse_agent_address(submission.message.message.recipients[0].address)[0]
+    return name if name in swarm.agents and swarm.agents[name].enable_entrypoint else swarm.entrypoint
+
+
+def _title(submission: Submission) -> str:
+    letter = submission if submission.message is None else submission.message.message
+    return title_of(letter.subject, letter.body)
+
+
+def title_of(subject: str, body: str) -> str:
+    """A line by which people know the task again: what its first message is about."""
+    default = Submission.model_fields["subject"].default
+    line = " ".join((body if subject == default else subject).split())
+    return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
+
+
+def swarm_limits(swarm: SwarmCore) -> Limits:
+    """The limits of a generation, unless whoever begins it says otherwise."""
+    steps = swarm.task_message_limit
+    return Limits(steps=steps, turns=steps * TURNS_PER_STEP)
+
+
+def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
+    limits = swarm_limits(swarm).within(submission.ceiling, stamp.now().timestamp())
+    return _adjusted_limits(limits, submission, stamp)
+
+
+def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Limits:
+    """The limits with what the submission says of them; more mail for a running task leaves the rest alone."""
+    changes: dict[str, Any] = {}
+    if submission.steps is not None:
+        changes |= {"steps": submission.steps, "turns": submission.steps * TURNS_PER_STEP}
+    if submission.timeout is not None:
+        changes["deadline"] = stamp.now().timestamp() + submission.timeout
+    limits = limits.model_copy(update=changes) if changes else limits
+    if submission.budget is None:
+        return limits
+    return limits.within(submission.budget.tightened(submission.ceiling), stamp.now().timestamp())
+
+
+def _resume(draft: Draft, submission: Submission) -> None:
+    draft.move(Transition.RESUME)
+    draft.updates |= {
+        **draft.before.next_generation(),
+        "entrypoint": submission.entrypoint or draft.before.entrypoint,
+        "limits": _limits(draft.swarm, submission, draft.stamp),
+        "toolbox": submission.toolbox,
+        "notes": submission.notes,
+    }
+
+
+def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Send the person's words to the entrypoint, or to every agent where they are a broadcast."""
+    if submission.message is not None:
+        draft.send(submission.message, _mailboxes(draft, submission.message))
+        return
+    if submission.targets:
+        _ask_elsewhere(draft, caller, submission)
+        return
+    target = submission.entrypoint or draft.before.entrypoint
+    to_all = submission.msg_type == "broadcast"
+    message = write_letter(
+        submission.msg_type,
+        task_id=draft.task_id,
+        sender=caller.address,
+        recipients=[create_agent_address(EVERYONE if to_all else target)],
+        subject=submission.subject,
+        body=submission.body,
+        stamp=draft.stamp,
+    )
+    draft.send(message, list(draft.swarm.agents) if to_all else [target])
+
+
+def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Send the person's words to agents of other swarms; the task ends with what these answer."""
+    for target in dict.fromkeys(submission.targets):
+        name, swarm = parse_agent_address(target)
+        assert swarm is not None
+        request_id = draft.stamp.new_id()
+        message = write_letter(
+            submission.msg_type,
+            task_id=draft.task_id,
+            sender=caller.address,
+            recipients=[create_agent_address(target)],
+            subject=submission.subject,
+            body=submission.body,
+            stamp=draft.stamp,
+            request_id=request_id,
+            routing_info=submission.routing_info,
+        )
+        draft.meet(swarm, name)
+        draft.ask(
+            OpenRequest(request_id=request_id, sender="", recipient=target, due=draft.due_in(ANSWER_SECONDS))
+        )
+        draft.send(message, [peer_mailbox(swarm)])
+
+
+def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
+    """Those of a message's recipients, who have been checked; an agent's own words don't come back to it."""
+    names = [parse_agent_address(recipient.address)[0] for recipient in message.message.recipients]
+    if EVERYONE not in names:
+        return list(dict.fromkeys(names))
+    sender = message.sender
+    return [name for name in draft.swarm.agents if (sender.address_type, sender.address) != ("agent", name)]
+
+
+def _as_answer(task: Task | None, submission: Submission) -> Submission:
+    """A message that answers the appeal of an agent is the result of the call which has made it."""
+    if task is None or task.breakpoint is None or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL:
+        return submission
+    appeals = [call.asks for call in task.breakpoint.calls if call.asks is not None]
+    if not any(appeal.is_answered_by(submission.subject) for appeal in appeals):
+        return submission
+    changes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "body": ""}
+    return submission.model_copy(
+        update={**changes, "breakpoint_tool_call_result": {"content": submission.body}}
+    )
+
+
+def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Give the waiting agent its tool results and wake it; words sent along go with them."""
+    waiting = draft.before.breakpoint
+    if waiting is None or draft.status is not TaskStatus.PAUSED:
+        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
+    results = read_results(submission.breakpoint_tool_call_result, waiting.calls)
+    history: History = []
+    for call in waiting.calls:
+        content = results[call.call_id]
+        if call.asks is not None and not content.strip():
+            raise BadBreakpointResult("body must not be empty: it is the answer to a question")
+        draft.emit(
+            EventKind.BREAKPOINT_ACTION_COMPLETE,
+            f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
+            agent=waiting.agent,
+        )
+        result = content if call.asks is None else ANSWERED
+        history.append(tool_result(waiting.tool_format, call.call_id, result))
+    draft.remember(waiting.agent, history)
+    _resume(draft, submission)
+    for call in waiting.calls:
+        if call.asks is not None:
+            answer = write_letter(
+                "response",
+                task_id=draft.task_id,
+                sender=caller.address,
+                recipients=[create_agent_address(waiting.agent)],
+                subject=call.asks.answer_subjects[0],
+                body=results[call.call_id],
+                stamp=draft.stamp,
+                request_id=call.asks.request_id,
+                routing_info=call.asks.routing_info,
+            )
+            draft.send(answer, [waiting.agent])
+    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
+    if submission.body:
+        lines.append(f"The user adds: {submission.body}")
+    if lines:
+        draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+
+
+def abandon_breakpoint(draft: Draft) -> None:
+    """Providers refuse a history in which a tool call has no result; so it gets one."""
+    waiting: Breakpoint | None = draft.before.breakpoint
+    if waiting is None:
+        return
+    note = "ERROR: the user sent a new message instead of this tool's result"
+    draft.remember(
+        waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
+    )

@@ -1,0 +1,411 @@
+"""What each MAIL tool does when an agent calls it.
+
+`Verbs.perform` runs the method for a tool; a method returns the text of the tool result, or raises the AgentFault that
+the agent is told.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from mail.core.decisions.deliver import ask_everyone
+from mail.core.decisions.guide import write_guide
+from mail.core.protocol.address import (
+    EVERYONE,
+    create_agent_address,
+    format_agent_address,
+    is_swarm_name,
+    parse_agent_address,
+)
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.compose import write_letter
+from mail.core.protocol.mail_tools import (
+    AcknowledgeBroadcast,
+    AwaitMessage,
+    DiscoverSwarms,
+    Help,
+    IgnoreBroadcast,
+    MAILTool,
+    SendBroadcast,
+    SendInterrupt,
+    SendInterswarmBroadcast,
+    SendRequest,
+    SendResponse,
+    TaskComplete,
+    write_message,
+)
+from mail.core.protocol.message import MAILMessage, MAILRequest
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.forms import Appeal, Writing
+from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.limits import ANSWER_SECONDS
+from mail.core.task.swarm import AgentCore
+from mail.core.task.task import Breakpoint, OpenAppeal, OpenRequest, PausedCall, TaskStatus, Transition
+from mail.errors import (
+    ImproperResponseToUser,
+    InvalidRecipient,
+    Subject,
+    ToolCallFault,
+    UnknownRecipient,
+    UnreachableSwarm,
+)
+
+
+class Verbs:
+    """The MAIL tools in the hands of one agent during one turn.
+
+    Attributes:
+        is_late: whether the task has been resumed since the turn began.
+        forgets: whether the agent's last call dropped the broadcast it has read.
+        acts: whether the turn ran actions, whose results will wake the agent.
+    """
+
+    def __init__(
+        self, draft: Draft, name: str, agent: AgentCore, incoming: MAILMessage, *, is_late: bool
+    ) -> None:
+        self.draft = draft
+        self.name = name
+        self.agent = agent
+        self.incoming = incoming
+        self.is_late = is_late
+        self.forgets = False
+        self.acts = False
+        self._writing = NOTHING
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the task has ended, so that what agents send is dropped."""
+        return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
+
+    def perform(self, writing: Writing) -> str:
+        """Do what the tool says and return its result. Raises AgentFault."""
+        self.forgets = False
+        tool, self._writing = writing.tool, writing
+        if tool.tool_name in self.agent.exclude_tools:
+            raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
+        return self._VERBS[type(tool)](self, tool)
+
+    def pause(self, calls: Sequence[AgentToolCall], appeals: Mapping[str, Appeal]) -> None:
+        """Pause the task until the user gives the results of these breakpoint tool calls.
+
+        Those in `appeals`, by the ids of their calls, write to the user besides.
+        """
+        asked = {call_id: self._ask_owner(appeal) for call_id, appeal in appeals.items()}
+        self.draft.updates["breakpoint"] = Breakpoint(
+            agent=self.name,
+            tool_format=calls[0].tool_format,
+            calls=tuple(
+                PausedCall(
+                    call_id=call.tool_call_id,
+                    name=call.tool_name,
+                    arguments=call.tool_args,
+                    asks=asked.get(call.tool_call_id),
+                )
+                for call in calls
+            ),
+        )
+        body = json.dumps([_describe_paused(call) for call in calls])
+        self.draft.move(Transition.PAUSE)
+        self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
+
+    def _ask_owner(self, appeal: Appeal) -> OpenAppeal:
+        """Write to the owner, who finds the letter in the timeline."""
+        request_id = self.draft.stamp.new_id()
+        message = write_letter(
+            "request",
+            task_id=self.draft.task_id,
+            sender=create_agent_address(self.name),
+            recipients=[self.draft.owner_address],
+            subject=appeal.tool.subject,
+            body=appeal.tool.body,
+            stamp=self.draft.stamp,
+            request_id=request_id,
+            routing_info=appeal.routing_info,
+        )
+        self.draft.send(message, ())
+        return OpenAppeal(
+            request_id=request_id,
+            answer_subjects=appeal.answer_subjects,
+            routing_info=appeal.routing_info,
+        )
+
+    def _send_request(self, tool: SendRequest) -> str:
+        target = self._recipient(tool.target)
+        if self.is_finished:
+            return _DROPPED
+        if self._writing.settles and (answered := self._request_answered(target)) is not None:
+            self.draft.settle_request(answered)
+        message = self._write(tool)
+        assert isinstance(message.message, MAILRequest)
+        self._send(message, target)
+        self.draft.ask(
+            OpenRequest(
+                request_id=message.message.request_id,
+                sender=self.name,
+                recipient=target,
+                due=self.draft.due_in(ANSWER_SECONDS) if "@" in target else None,
+                routing_info=message.message.routing_info,
+            )
+        )
+        return f"request sent to {target}"
+
+    def _send_response(self, tool: SendResponse) -> str:
+        target = self._recipient(tool.target, answers=True)
+        answered = self._request_answered(target)
+        if answered is not None and self._writing.settles is not False:
+            self.draft.settle_request(answered)
+        if self.is_finished:
+            return _DROPPED
+        request_id = answered.request_id if answered else self._request_read_from(target)
+        if "@" in target and tool.subject in Subject:  # on the wire, the runtime's subjects mean something
+            tool = tool.model_copy(update={"subject": tool.subject.strip(":")})
+        self._send(self._write(tool, request_id), target)
+        return f"response sent to {target}"
+
+    def _send_interrupt(self, tool: SendInterrupt) -> str:
+        target = self._recipient(tool.target)
+        if self.is_finished:
+            return _DROPPED
+        self._send(self._write(tool), target)
+        return f"interrupt sent to {target}"
+
+    def _send_broadcast(self, tool: SendBroadcast) -> str:
+        if self.is_finished:
+            return _DROPPED
+        others = [name for name in self.draft.swarm.agents if name != self.name]
+        if not others:
+            raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
+        self.draft.send(self._write(tool), others)
+        return f"broadcast sent to {', '.join(others)}"
+
+    def _send_interswarm_broadcast(self, tool: SendInterswarmBroadcast) -> str:
+        self._require_reach(tool)
+        local = self.draft.swarm.name
+        if local in tool.target_swarms:
+            raise UnknownRecipient(f"{local!r} is this swarm; send_broadcast writes to its agents")
+        swarms = dict.fromkeys(tool.target_swarms)
+        for swarm in swarms:
+            self._check_swarm(swarm)
+        if self.is_finished:
+            return _DROPPED
+        message = self._write(tool)
+        for swarm in swarms:
+            self.draft.meet(swarm, EVERYONE)
+            ask_everyone(self.draft, message, swarm)
+        self.draft.send(message, [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
+        return f"broadcast sent to {', '.join(swarms) or 'all known swarms'}"
+
+    def _discover_swarms(self, tool: DiscoverSwarms) -> str:
+        self._require_reach(tool)
+        self.draft.emit(
+            EventKind.INTERSWARM_MESSAGE_ERROR, f"agent {self.name} can't discover swarms", agent=self.name
+        )
+        raise UnreachableSwarm("this server has no connection to other swarms")
+
+    def _acknowledge_broadcast(self, tool: AcknowledgeBroadcast) -> str:
+        self._require_broadcast(tool)
+        return "broadcast acknowledged" + (f"; noted: {tool.note}" if tool.note else "")
+
+    def _ignore_broadcast(self, tool: IgnoreBroadcast) -> str:
+        self._require_broadcast(tool)
+        self.forgets = True
+        reason = f": {tool.reason}" if tool.reason else ""
+        self.draft.emit(
+            EventKind.BROADCAST_IGNORED, f"agent {self.name} ignored a broadcast{reason}", agent=self.name
+        )
+        return "broadcast ignored"
+
+    def _await_message(self, tool: AwaitMessage) -> str:
+        waits = self.acts or any(request.sender == self.name for request in self.draft.requests)
+        if not waits and not self.draft.has_mail and not self.is_finished:
+            raise ToolCallFault(
+                "there is nothing to await: you have no unanswered request and no mail is on its way; "
+                "write to an agent or call task_complete"
+            )
+        reason = tool.reason or "no reason given"
+        self.draft.emit(
+            EventKind.AWAIT_MESSAGE,
+            f"agent '{self.name}' is awaiting a new message: {reason}",
+            agent=self.name,
+            reason=tool.reason,
+        )
+        return "waiting for mail"
+
+    def _help(self, tool: Help) -> str:
+        self.draft.emit(EventKind.HELP_CALLED, f"agent {self.name} called help", agent=self.name)
+        if not self.is_finished:
+            guide = write_guide(tool, self.name, self.agent, self.draft.swarm)
+            self.draft.announce(self.name, Subject.HELP, guide)
+        return "help is on its way, as a message"
+
+    def _task_complete(self, tool: TaskComplete) -> str:
+        if not self.agent.can_complete_tasks:
+            raise ToolCallFault("only a supervisor can complete the task; answer whoever wrote to you")
+        draft = self.draft
+        if self.is_finished:
+            draft.emit(
+                EventKind.TASK_COMPLETE_CALL_DUPLICATE,
+                f"agent {self.name} called task_complete on a finished task",
+                agent=self.name,
+            )
+            return "the task is finished already"
+        if draft.status is TaskStatus.PAUSED:
+            raise ToolCallFault("the task is paused until the user answers; call task_complete again then")
+        if self.is_late:
+            raise ToolCallFault(
+                "the user has written meanwhile; read that first, then call task_complete again"
+            )
+        draft.emit(
+            EventKind.TASK_COMPLETE_CALL,
+            f"agent {self.name} called task_complete, full response to follow",
+            agent=self.name,
+        )
+        message = self._write(tool)
+        draft.move(Transition.COMPLETE)
+        draft.finish(message.sender, Subject.TASK_COMPLETE, tool.finish_message, message)
+        return "task completed"
+
+    def _write(self, tool: MAILTool, request_id: str | None = None) -> MAILMessage:
+        draft = self.draft
+        return write_message(
+            tool,
+            self.name,
+            draft.task_id,
+            draft.stamp,
+            draft.timestamp,
+            request_id,
+            self._writing.routing_info,
+        )
+
+    def _send(self, message: MAILMessage, target: str) -> None:
+        """Put a message into the mailbox of an agent, or of the swarm that the agent belongs to."""
+        name, swarm = parse_agent_address(target)
+        if swarm is not None:
+            self.draft.meet(swarm, name)
+        self.draft.send(message, (target if swarm is None else peer_mailbox(swarm),))
+
+    def _recipient(self, target: str, *, answers: bool = False) -> str:
+        """The agent that `target` names: here by its name alone, elsewhere as `agent@swarm`.
+
+        Raises the fault that tells why the sender can't write to it. `answers`: it may be somebody elsewhere who has
+        written to the sender.
+        """
+        draft = self.draft
+        name, swarm = parse_agent_address(target)
+        if swarm is not None and swarm != draft.swarm.name:
+            return self._recipient_elsewhere(name, swarm, answers=answers)
+        if name not in draft.swarm.agents:
+            if not self._people().isdisjoint((name, target)):
+                raise ImproperResponseToUser(
+                    f"{name!r} is the user; users get their answer only when a supervisor calls task_complete"
+                )
+            known = ", ".join(draft.swarm.agents)
+            raise UnknownRecipient(f"there is no agent {name!r} in this swarm; its agents are {known}")
+        targets = self.agent.comm_targets
+        if name not in targets and f"{name}@{draft.swarm.name}" not in targets:
+            known = ", ".join(targets) or "nobody"
+            raise InvalidRecipient(f"you can't write to {name!r}; you can write to {known}")
+        return name
+
+    def _people(self) -> set[str]:
+        """The names by which an agent could mean the user."""
+        owner = self.draft.before.owner
+        people = {"user", owner, owner.partition(":")[2].partition("@")[0]}
+        if self.incoming.sender.address_type in ("user", "admin"):
+            people.add(self.incoming.sender.address)
+        return people
+
+    def _recipient_elsewhere(self, name: str, swarm: str, *, answers: bool) -> str:
+        target = format_agent_address(name, swarm)
+        self._check_swarm(swarm)
+        if not name:
+            raise UnknownRecipient(f"{target!r} names no agent; write agent@{swarm}")
+        if answers and (self.incoming.sender.address == target or self._owes(target)):
+            return target
+        if not self.agent.enable_interswarm:
+            raise InvalidRecipient(f"you can't write to {target!r}: you may not write to other swarms")
+        if target not in self.agent.comm_targets:
+            known = ", ".join(self.agent.comm_targets) or "nobody"
+            raise InvalidRecipient(f"you can't write to {target!r}; you can write to {known}")
+        return target
+
+    def _owes(self, target: str) -> bool:
+        """Whether this agent has not answered a request of that agent yet."""
+        return any(
+            request.sender == target and request.recipient == self.name for request in self.draft.requests
+        )
+
+    def _check_swarm(self, swarm: str) -> None:
+        if not is_swarm_name(swarm):
+            raise UnknownRecipient(f"{swarm!r} can't be the name of a swarm")
+
+    def _require_reach(self, tool: MAILTool) -> None:
+        if not (self.agent.enable_interswarm and self.agent.can_complete_tasks):
+            raise ToolCallFault(f"{tool.tool_name} is only for supervisors that may write to other swarms")
+
+    def _require_broadcast(self, tool: MAILTool) -> None:
+        if self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
+            raise ToolCallFault(
+                f"{tool.tool_name} is only for broadcasts; this is a {self.incoming.msg_type}"
+            )
+
+    def _request_answered(self, target: str) -> OpenRequest | None:
+        """The request from `target` that a response answers: the one just read, else its oldest.
+
+        A response with routing info answers one that had the same, if there is one.
+        """
+        mine = [
+            request
+            for request in self.draft.requests
+            if request.sender == target and request.recipient == self.name
+        ]
+        if routing_info := self._writing.routing_info:
+            mine = [request for request in mine if request.routing_info == routing_info] or mine
+        read = self._request_read_from(target)
+        return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
+
+    def _request_read_from(self, target: str) -> str | None:
+        payload = self.incoming.message
+        sender = payload.sender
+        if isinstance(payload, MAILRequest) and sender.address_type != "system" and sender.address == target:
+            return payload.request_id
+        return None
+
+    _VERBS: ClassVar[dict[type[MAILTool], Callable[..., str]]] = {
+        SendRequest: _send_request,
+        SendResponse: _send_response,
+        SendInterrupt: _send_interrupt,
+        SendBroadcast: _send_broadcast,
+        SendInterswarmBroadcast: _send_interswarm_broadcast,
+        DiscoverSwarms: _discover_swarms,
+        AcknowledgeBroadcast: _acknowledge_broadcast,
+        IgnoreBroadcast: _ignore_broadcast,
+        AwaitMessage: _await_message,
+        Help: _help,
+        TaskComplete: _task_complete,
+    }
+
+
+NOTHING = Writing(AwaitMessage())
+
+_DROPPED = "the task is finished; the message was dropped"
+
+
+def _describe_paused(call: AgentToolCall) -> dict[str, str]:
+    """A paused call as clients get it, in the format of the API that made it (SPEC, section 8)."""
+    arguments = json.dumps(call.tool_args)
+    if call.tool_format == "completions":
+        return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
+    item = next(
+        (item for item in call.responses if item.get("call_id") == call.tool_call_id),
+        {},
+    )
+    return {
+        "arguments": arguments,
+        "call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "type": "function_call",
+        "id": str(item.get("id") or call.tool_call_id),
+        "status": "completed",
+    }

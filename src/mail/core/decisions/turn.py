@@ -1,0 +1,390 @@
+"""What a turn does to its task: `settle` and the other ends that a turn can come to. Pure functions.
+
+Rules first (SPEC, section 5):
+
+- the calls of a turn are processed in order; each leaves a tool result in the agent's history;
+- a fault is told to the agent that caused it, as a system message, which also wakes it again;
+- an agent that keeps failing is reported to whoever wrote to it, or the task ends with an error;
+- after the step limit only the entrypoint (or a supervisor, if it is none) gets one more turn, to finish;
+- a running task without any mail would hang: it is nudged once, and then ended.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mail.core.decisions.cancel import discard, is_discarded
+from mail.core.decisions.deliver import lapse
+from mail.core.decisions.stall import prevent_stall
+from mail.core.decisions.tools import Verbs
+from mail.core.protocol.address import parse_agent_address
+from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.mail_tools import read_call
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import render_message
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.draft import Draft
+from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
+from mail.core.task.forms import Appeal, Desk, Writing
+from mail.core.task.limits import FAULTS_IN_A_ROW
+from mail.core.task.swarm import AgentCore, History, SwarmCore
+from mail.core.task.task import Checkpoint, Receipt, Task
+from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
+from mail.errors import AgentFault, Subject, ToolCallFault
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailure:
+    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same.
+
+    `models` is the same by model, `attempts` how often the turn was tried.
+    """
+
+    reason: str
+    usage: Usage = NO_USAGE
+    models: Mapping[str, Usage] = NO_MODELS
+    attempts: int = 1
+
+
+TurnOutput = Checkpoint | AgentFailure
+"""What running an agent has come to: its output with all actions run, or its failure."""
+
+
+def settle(
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    output: TurnOutput,
+    stamp: Stamp,
+    mail: Sequence[MAILMessage] = (),
+    kept: Checkpoint | None = None,
+) -> TaskChange:
+    """Decide what a turn does to the task as it is now, however it was when the turn began.
+
+    `mail` is what has been sent in the task, for forms that need it; `kept` the checkpoint that is stored, if any.
+    """
+    if is_discarded(task, turn):
+        return discard(task, swarm, turn, output.usage, output.models, stamp, kept)
+    settlement = Settlement(task, swarm, turn, stamp, mail)
+    settlement.charge(output.usage, output.models)
+    match output:
+        case AgentFailure(reason, attempts=attempts):
+            settlement.agent_failed(reason, attempts)
+        case Checkpoint():
+            settlement.process(output)
+    return settlement.seal()
+
+
+def exhaust(
+    task: Task, swarm: SwarmCore, turn: Turn, used_up: str, events: Sequence[Event], stamp: Stamp
+) -> TaskChange | None:
+    """A limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
+
+    That is the entrypoint, if it can complete tasks. `events` is the task's timeline; its messages are the
+    transcript that the supervisor gets. None where the task has stopped meanwhile, or somebody else has noticed.
+    """
+    if not task.is_running or task.exhausted is not None:
+        return None
+    draft = Draft(task, swarm, stamp)
+    draft.end_turn(turn, consume=False)
+    transcript = "\n\n".join(render_message(message) for message in _transcript(events))
+    draft.tell(
+        swarm.finisher(task.entrypoint),
+        Subject.MAXIMUM_STEPS_REACHED,
+        f"This task has used up its {used_up}. Call task_complete now, with the best answer "
+        f"that this transcript allows:\n\n{transcript}",
+        **{OUT_OF_STEPS: True},
+    )
+    draft.updates |= {"exhausted": task.seq + 1, "used_up": used_up}
+    return draft.seal()
+
+
+def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
+    """What was sent so far, less earlier notices like this one: each holds all that came before it."""
+    for event in events:
+        if event.message is not None and not (event.is_out_of_steps or event.is_redrive):
+            yield event.message
+
+
+def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:
+    """The task is due: end it, where that is its deadline, or let its requests to other swarms lapse.
+
+    None where it is over already, or has got another deadline.
+    """
+    now = stamp.now().timestamp()
+    if not task.is_running:
+        return None
+    if not task.is_overdue(now):
+        return lapse(task, swarm, now, stamp)
+    draft = Draft(task, swarm, stamp)
+    if turn is not None:
+        draft.end_turn(turn, consume=False)
+    draft.fail("The task did not finish within its time limit.", Subject.TASK_TIMEOUT)
+    return draft.seal()
+
+
+def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
+    """Which limit of the task forbids this turn, in words; None where it may run.
+
+    System messages use up turns but no steps. `now` is in seconds since the epoch.
+    """
+    if task.exhausted is not None:
+        return None if turn.mailbox == swarm.finisher(task.entrypoint) else task.used_up
+    limits = task.limits
+    if task.steps + turn.others >= limits.steps and is_step(turn.entry.message, swarm):
+        return f"{limits.steps} steps"
+    if task.turns >= limits.turns:
+        return f"{limits.turns} turns"
+    budget = limits.budget
+    if budget.turns is not None and task.turns + turn.others >= budget.turns:
+        return f"budget of {budget.turns} turns"
+    if budget.tokens is not None and task.spent.tokens >= budget.tokens:
+        return f"budget of {budget.tokens} tokens"
+    if budget.cost is not None and task.spent.cost >= budget.cost:
+        return f"budget of ${budget.cost:g}"
+    if limits.finish_by is not None and now >= limits.finish_by:
+        return f"budget of {budget.seconds:g} seconds"
+    return None
+
+
+def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
+    """Whether processing the message counts against the step limit: all do, but those of this swarm's own system."""
+    return (message.sender.address_type, message.sender.address) != ("system", swarm.name)
+
+
+class Settlement:
+    """One turn being settled; `mail.core.decisions.manual` settles turns in another way."""
+
+    def __init__(
+        self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp, mail: Sequence[MAILMessage] = ()
+    ) -> None:
+        self.task = task
+        self.swarm = swarm
+        self.turn = turn
+        self.name = turn.mailbox
+        self.agent: AgentCore = swarm.agent(self.name)
+        self.draft = Draft(task, swarm, stamp)
+        self.draft.end_turn(turn, consume=True)
+        self.draft.updates["turns"] = task.turns + 1
+        if is_step(turn.entry.message, swarm):
+            self.draft.updates["steps"] = task.steps + 1
+        self.is_late = turn.task.generation != task.generation
+        self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        self._mail = mail
+        self._appeals: dict[str, Appeal] = {}
+        self._faults = 0
+        self._last_reasoning: str | None = None
+        self._unannounced = NO_USAGE
+
+    def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
+        """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
+        usage, models = self.task.owes(self.name, self.turn.entry.seq, usage, models)
+        if usage:
+            self.draft.updates |= self.task.charged(self.name, usage, models)
+            self._unannounced = usage
+        if self.name in self.task.prepaid:
+            rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
+            self.draft.updates["prepaid"] = rest
+
+    def agent_failed(self, reason: str, attempts: int) -> None:
+        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
+        self._bury(reason, attempts)
+        self.draft.remember(self.name, self.turn.prompts)
+        self._report_failure(reason)
+
+    def process(self, output: Checkpoint) -> None:
+        history: History = self.turn.prompts
+        said: History = []
+        self.verbs.acts = any(receipt is not None for receipt in output.receipts)
+        breakpoints: list[AgentToolCall] = []
+        for call, receipt in zip(output.calls, output.receipts, strict=True):
+            if call.turns != said:  # calls of one completion share it; their results follow it
+                said = call.turns
+                history += said
+            self._emit_call(call)
+            if self._waits_for_the_user(call, receipt) and not self.verbs.is_finished:
+                breakpoints.append(call)
+                continue
+            result = self._perform(call, receipt)
+            if call.tool_call_id in self._appeals:
+                breakpoints.append(call)
+                continue
+            if result is not None:
+                history.append(call.create_response_msg(result))
+        if not output.calls:
+            self._fault(ToolCallFault("every turn must call at least one tool"))
+        if breakpoints:
+            history += self._pause(breakpoints)
+        if not (self.verbs.forgets and len(output.calls) == 1):
+            self.draft.remember(self.name, history)
+        self._wake_after_actions(output)
+
+    def seal(self) -> TaskChange:
+        faults = {**self.task.faults, self.name: self.task.faults.get(self.name, 0) + 1}
+        if not self._faults:
+            del faults[self.name]
+        self.draft.updates["faults"] = faults
+        if self.draft.is_running:
+            self._keep_going(faults)
+        return self.draft.seal()
+
+    def _keep_going(self, faults: dict[str, int]) -> None:
+        """See to it that a task that still runs can come to an end."""
+        if self.turn.entry.seq == self.task.exhausted:
+            self.draft.fail(f"The task used up its {self.task.used_up} and was not finished.")
+            return
+        if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
+            del faults[self.name]
+            reason = f"{FAULTS_IN_A_ROW} faulty turns in a row"
+            self._bury(reason, FAULTS_IN_A_ROW)
+            self._report_failure(reason)
+        prevent_stall(self.draft)
+
+    def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
+        """Whether the call is for a tool that the user runs: a breakpoint tool, or one that the caller lends."""
+        if call.tool_name in self.swarm.breakpoint_tools:
+            return True
+        toolbox = self.task.lends(self.name)
+        return toolbox is not None and receipt is None and toolbox.holds(call.tool_name)
+
+    def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
+        """Process one call and return its tool result; None where the provider has given it already."""
+        if receipt is not None:
+            return self._report_action(call, receipt)
+        if call.tool_name in BUILTIN_TOOLS:
+            self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
+            return None
+        if call.tool_name == TEXT_OUTPUT:
+            if not self.verbs.is_finished:
+                self._fault(
+                    ToolCallFault("text alone reaches nobody; write to an agent or call task_complete")
+                )
+            return None
+        try:
+            writing = self._read(call)
+            if isinstance(writing, Appeal) and not self.verbs.is_finished:
+                self._appeals[call.tool_call_id] = writing
+                return None
+            return f"SUCCESS: {self.verbs.perform(writing)}"
+        except AgentFault as fault:
+            self._fault(fault)
+            return f"ERROR: {fault.detail}"
+
+    def _read(self, call: AgentToolCall) -> Writing:
+        """What the agent does by a call of a MAIL tool, or of a form. Raises ToolCallFault."""
+        form = self.swarm.form(self.agent, call.tool_name)
+        if form is None or form.form is None:
+            return Writing(read_call(call))
+        return form.form(call.tool_args, Desk(self.name, self.draft.timestamp, self._mail))
+
+    def _fault(self, fault: AgentFault) -> None:
+        self._faults += 1
+        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
+        if not self.verbs.is_finished:
+            self.draft.tell(self.name, fault.subject, fault.detail)
+
+    def _emit_call(self, call: AgentToolCall) -> None:
+        extra: dict[str, object] = {
+            "tool_name": call.tool_name,
+            "tool_args": call.tool_args,
+            "tool_call_id": call.tool_call_id,
+        }
+        reasoning = [block for block in call.reasoning or () if block.strip()]
+        if reasoning:
+            extra["reasoning"] = "\n\n".join(reasoning)
+            self._last_reasoning = call.tool_call_id
+        elif self._last_reasoning is not None:
+            extra["reasoning_ref"] = self._last_reasoning
+        if call.preamble:
+            extra["preamble"] = call.preamble
+        self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
+
+    def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
+        """Add an event about this agent, with the turn's usage if it is the first."""
+        if self._unannounced:
+            extra["usage"] = self._unannounced.model_dump()
+            self._unannounced = NO_USAGE
+        self.draft.emit(kind, text, agent=self.name, **extra)
+
+    def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
+        self._emit(
+            EventKind.ACTION_CALL,
+            f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
+        )
+        if receipt.state is Receipt.State.DONE:
+            self._emit(
+                EventKind.ACTION_COMPLETE, f"action complete (caller = {self.name}):\n{receipt.content}"
+            )
+            return f"SUCCESS: {receipt.content}"
+        self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}")
+        return f"ERROR: {receipt.content}"
+
+    def _wake_after_actions(self, output: Checkpoint) -> None:
+        """Wake the agent with what its actions brought; its history has it anyway.
+
+        Not where the task has ended, nor where a breakpoint of this very turn will wake it.
+        """
+        if self.verbs.is_finished or "breakpoint" in self.draft.updates:
+            return
+        acted = [
+            (call, receipt)
+            for call, receipt in zip(output.calls, output.receipts, strict=True)
+            if receipt is not None
+        ]
+        if not acted:
+            return
+        body = "\n".join(
+            f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}{receipt.content}"
+            for call, receipt in acted
+        )
+        if any(receipt.state is Receipt.State.DONE for _, receipt in acted):
+            self.draft.announce(self.name, Subject.ACTION_COMPLETE, body)
+        else:
+            self.draft.tell(self.name, Subject.ACTION_ERROR, body)
+
+    def _pause(self, calls: list[AgentToolCall]) -> History:
+        """Stop at breakpoint tools; returns the results of calls that are not waited for."""
+        if self.draft.is_running:
+            toolbox = self.task.lends(self.name)
+            count = len(calls) if toolbox is None or toolbox.parallel else 1
+            for call in calls[:count]:
+                self._emit(
+                    EventKind.BREAKPOINT_TOOL_CALL,
+                    f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
+                )
+            appeals = {
+                call.tool_call_id: self._appeals[call.tool_call_id]
+                for call in calls[:count]
+                if call.tool_call_id in self._appeals
+            }
+            self.verbs.pause(calls[:count], appeals)
+            one = "ERROR: one tool at a time; call this one again once you have the other's result"
+            return [call.create_response_msg(one) for call in calls[count:]]
+        reason = "the task is paused at another breakpoint; call the tool again"
+        self._fault(ToolCallFault(reason))
+        return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
+
+    def _bury(self, reason: str, attempts: int) -> None:
+        """What the turn was to read leaves its mailbox, and nothing has come of it."""
+        entry = self.turn.entry
+        self.draft.bury(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
+
+    def _report_failure(self, reason: str) -> None:
+        """Tell whoever can act that this agent has failed; end the task where nobody is left.
+
+        A turn that began before the task was paused or resumed ends nothing: somebody has written, or will.
+        """
+        if self.verbs.is_finished:
+            return
+        sender = self.turn.entry.message.sender
+        text = f"agent '{self.name}' has failed: {reason}"
+        if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
+            self.draft.reply_elsewhere(sender.address, self.name, Subject.AGENT_ERROR, text)
+            return
+        told = self.task.entrypoint
+        if sender.address_type == "agent" and sender.address != self.name:
+            told = sender.address
+        if told == self.name and self.draft.is_running and not self.is_late:
+            self.draft.fail(text)
+        else:
+            self.draft.tell(told, Subject.AGENT_ERROR, text)

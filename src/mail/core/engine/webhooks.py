@@ -1,0 +1,126 @@
+"""A webhook's mailbox being worked on: the events that it wants are sent, and what came of it is committed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from mail.core.decisions.webhooks import (
+    EVENTS_AT_ONCE,
+    RETRY_SECONDS,
+    Batch,
+    Reply,
+    Webhooks,
+    body_of,
+    event_id,
+    settle,
+)
+from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
+from mail.core.protocol.clock import Stamp
+from mail.core.task.change import Hold, TaskChange
+from mail.core.task.events import Event
+from mail.core.task.interswarm import hook_of
+from mail.core.task.ports import Store
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.webhooks import Hook
+
+REQUEST_SECONDS = 15.0
+"""How long a receiver may take for its answer."""
+
+EVENTS_PER_READ = 100
+"""How much of a timeline is read at once, as most of it may be nothing that the webhook wants."""
+
+NO_WEBHOOKS = "this server sends no webhooks"
+
+logger = logging.getLogger(__name__)
+
+
+class WebhookDelivery(TurnWork):
+    """Sends a webhook what waits for it, one event after the other, until all is sent or one fails.
+
+    How far it has come is committed once. Where the process dies before, or the commit fails, the events are sent
+    again, each under its same id.
+    """
+
+    turn: Hold
+
+    def __init__(
+        self, turn: Hold, swarm: SwarmCore, store: Store, stamp: Stamp, webhooks: Webhooks | None
+    ) -> None:
+        super().__init__(turn, swarm, store, stamp)
+        self._webhooks = webhooks
+        self._end: DeliveryEnd | None = None
+
+    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
+        """What there is to measure."""
+        return TurnReport(outcome, self._conflicts, delivery=self._end)
+
+    async def run(self, seconds: float) -> TaskChange | None:
+        """Send what waits, within `seconds`; None where nothing does, or it is to be left alone for now."""
+        hook = self._waiting()
+        if hook is None or self._stamp.now().timestamp() < hook.retry_at:
+            return None
+        return await self._settle(await self._send(hook, seconds))
+
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
+        """Count a failure; None where all that waits is newer than `upto`."""
+        hook = self._waiting()
+        if hook is None or hook.after >= upto:
+            return None
+        return await self._settle(Batch((), None, hook.after + 1, Reply(None, reason)))
+
+    def _waiting(self) -> Hook | None:
+        hook = self.turn.task.hooks.get(hook_of(self.turn.mailbox) or "")
+        return hook if hook is not None and hook.is_waiting else None
+
+    async def _settle(self, batch: Batch) -> TaskChange | None:
+        self._end = DeliveryEnd.DELIVERED if batch.failed is None else DeliveryEnd.DELAYED
+        schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
+        change = await self._commit(
+            lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._stamp)
+        )
+        if change is not None and change.buried:
+            self._end = DeliveryEnd.RETURNED
+        return change
+
+    async def _send(self, hook: Hook, seconds: float) -> Batch:
+        """Send as much as there is time for; the first event has all of it."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        sent: list[int] = []
+        status: int | None = None
+        async with aclosing(self._wanted(hook)) as wanted:
+            async for event in wanted:
+                left = min(REQUEST_SECONDS, end - clock())
+                if len(sent) == EVENTS_AT_ONCE or (sent and left < REQUEST_SECONDS):
+                    break
+                reply = await self._send_one(hook, event, left)
+                if not reply.is_success:
+                    return Batch(tuple(sent), status, event.seq, reply)
+                sent.append(event.seq)
+                status = reply.status
+        if not sent:
+            return Batch((), None, hook.after + 1, Reply(None, "the events are not kept any more"))
+        return Batch(tuple(sent), status)
+
+    async def _wanted(self, hook: Hook) -> AsyncGenerator[Event]:
+        """What waits to be sent, read as far as it is asked for."""
+        after = hook.after
+        while after < hook.upto:
+            events = await self._store.read_events(self.turn.task.key, after=after, limit=EVENTS_PER_READ)
+            if not events:
+                return
+            for event in filter(hook.wants, events):
+                yield event
+            after = events[-1].seq
+
+    async def _send_one(self, hook: Hook, event: Event, seconds: float) -> Reply:
+        task = self.turn.task
+        if self._webhooks is None:
+            return Reply(None, NO_WEBHOOKS)
+        try:
+            body = body_of(task, event)
+            return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
+        except Exception as error:  # what else goes wrong must not keep the mailbox from resting
+            logger.exception("task %s: webhook %s", task.task_id, hook.shown)
+            return Reply(None, f"{type(error).__name__}; the server's log says more")

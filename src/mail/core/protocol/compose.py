@@ -1,0 +1,75 @@
+"""Writing messages: the right payload for each kind, in its envelope."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mail.core.protocol.address import MAILAddress
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.mail_tools import explain
+from mail.core.protocol.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+    MessageType,
+)
+from mail.errors import BadRequest
+
+
+def write_letter(
+    kind: MessageType,
+    *,
+    task_id: str,
+    sender: MAILAddress,
+    recipients: Sequence[MAILAddress],
+    subject: str,
+    body: str,
+    stamp: Stamp,
+    request_id: str | None = None,
+    sender_swarm: str | None = None,
+    routing_info: dict[str, Any] | None = None,
+) -> MAILMessage:
+    """A message that is sent now. `request_id` is its own id by which answers name it; for a response, that of
+    the request which it answers.
+
+    Raises BadRequest for values that make no message, such as a request to two recipients.
+    """
+    if kind in ("request", "response") and len(recipients) != 1:
+        raise BadRequest(f"a {kind} goes to exactly one recipient, not to {len(recipients)}")
+    common: dict[str, Any] = {
+        "task_id": task_id,
+        "sender": sender,
+        "subject": subject,
+        "body": body,
+        "sender_swarm": sender_swarm,
+        "routing_info": routing_info,
+    }
+    several = tuple(recipients)
+    payload: MAILPayload
+    try:
+        match kind:
+            case "request":
+                payload = MAILRequest(request_id=request_id or stamp.new_id(), recipient=several[0], **common)
+            case "response":
+                payload = MAILResponse(
+                    request_id=request_id or stamp.new_id(), recipient=several[0], **common
+                )
+            case "interrupt":
+                payload = MAILInterrupt(
+                    interrupt_id=request_id or stamp.new_id(), recipients=several, **common
+                )
+            case "broadcast" | "broadcast_complete":
+                payload = MAILBroadcast(
+                    broadcast_id=request_id or stamp.new_id(), recipients=several, **common
+                )
+            case _:
+                raise BadRequest(f"there is no message of type {kind!r}")
+        return MAILMessage(
+            id=stamp.new_id(), timestamp=stamp.now().isoformat(), msg_type=kind, message=payload
+        )
+    except ValidationError as error:
+        raise BadRequest(explain(error)) from error

@@ -1,0 +1,240 @@
+"""The eleven MAIL tools.
+
+Each is one pydantic model: its docstring is the description that the language model reads, its fields are
+the arguments. The same model declares the tool and checks the call.
+"""
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mail.core.protocol.address import EVERYONE, create_agent_address
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.clock import Stamp
+from mail.core.protocol.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+    MessageType,
+)
+from mail.errors import Subject, ToolCallFault
+
+
+class MAILTool(BaseModel):
+    """A MAIL tool: its arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    tool_name: ClassVar[str]
+
+
+class Letter(MAILTool):
+    target: str = Field(min_length=1, description="The name of the agent to write to.")
+    subject: str = Field(description="The subject of the message.")
+    body: str = Field(description="The text of the message.")
+
+
+class SendRequest(Letter):
+    """Ask another agent to do something. Its answer comes later, as a response; await it with await_message."""
+
+    tool_name = "send_request"
+
+
+class SendResponse(Letter):
+    """Answer a request that another agent has sent you."""
+
+    tool_name = "send_response"
+
+
+class SendInterrupt(Letter):
+    """Send an agent an urgent instruction; it reads it before its other mail."""
+
+    tool_name = "send_interrupt"
+
+
+class SendBroadcast(MAILTool):
+    """Send a message to every other agent of this swarm."""
+
+    tool_name = "send_broadcast"
+    subject: str = Field(description="The subject of the message.")
+    body: str = Field(description="The text of the message.")
+    targets: list[str] = Field(
+        default_factory=list, description="Reserved: a broadcast always goes to all agents of the swarm."
+    )
+
+
+class SendInterswarmBroadcast(MAILTool):
+    """Send a message to other swarms."""
+
+    tool_name = "send_interswarm_broadcast"
+    subject: str = Field(description="The subject of the message.")
+    body: str = Field(description="The text of the message.")
+    target_swarms: list[str] = Field(
+        default_factory=list, description="The swarms to write to; none means every known swarm."
+    )
+
+
+class DiscoverSwarms(MAILTool):
+    """Look for more swarms at the given addresses, and remember those that answer."""
+
+    tool_name = "discover_swarms"
+    discovery_urls: list[str] = Field(min_length=1, description="URLs of MAIL servers to ask.")
+
+
+class AcknowledgeBroadcast(MAILTool):
+    """Take note of the broadcast you have just read, without answering it."""
+
+    tool_name = "acknowledge_broadcast"
+    note: str | None = Field(default=None, description="A note to yourself; nobody else sees it.")
+
+
+class IgnoreBroadcast(MAILTool):
+    """Drop the broadcast you have just read: it is neither answered nor remembered."""
+
+    tool_name = "ignore_broadcast"
+    reason: str | None = Field(default=None, description="Why; nobody else sees it.")
+
+
+class AwaitMessage(MAILTool):
+    """End your turn and wait for mail. Use it when an answer you asked for is still to come."""
+
+    tool_name = "await_message"
+    reason: str | None = Field(default=None, description="What you are waiting for.")
+
+
+class Help(MAILTool):
+    """Read how to work with MAIL: it is sent to you as a message."""
+
+    tool_name = "help"
+    get_summary: bool = Field(default=True, description="Include a summary of MAIL.")
+    get_identity: bool = Field(default=False, description="Include who you are and whom you can reach.")
+    get_tool_help: list[str] | None = Field(default=None, description="Names of the tools to explain.")
+    get_full_protocol: bool = Field(default=False, description="Include the whole protocol specification.")
+
+
+class TaskComplete(MAILTool):
+    """Finish the task: the message goes to the user as the final answer, and all agents stop."""
+
+    tool_name = "task_complete"
+    finish_message: str = Field(description="The complete answer to the user's request.")
+
+
+MAIL_TOOLS: dict[str, type[MAILTool]] = {
+    tool.tool_name: tool
+    for tool in (
+        SendRequest,
+        SendResponse,
+        SendInterrupt,
+        SendBroadcast,
+        SendInterswarmBroadcast,
+        DiscoverSwarms,
+        AcknowledgeBroadcast,
+        IgnoreBroadcast,
+        AwaitMessage,
+        Help,
+        TaskComplete,
+    )
+}
+"""Every MAIL tool by its name; no action may take one of these names."""
+
+
+UNREADABLE_CALL = "unreadable_call"
+"""The name under which an agent function reports a call that it can't hand over: `tool` is its name, `problem` says
+what is wrong, for the agent to be told."""
+
+
+def read_call(call: AgentToolCall) -> MAILTool:
+    """The checked arguments of a call of a MAIL tool.
+
+    Raises ToolCallFault, with every wrong argument named, for bad arguments or a tool that isn't MAIL's.
+    """
+    if call.tool_name == UNREADABLE_CALL and "problem" in call.tool_args:
+        raise ToolCallFault(f"{call.tool_args.get('tool')}: {call.tool_args['problem']}")
+    tool = MAIL_TOOLS.get(call.tool_name)
+    if tool is None:
+        raise ToolCallFault(f"there is no tool {call.tool_name!r}")
+    try:
+        return tool.model_validate(call.tool_args)
+    except ValidationError as error:
+        raise ToolCallFault(f"{call.tool_name}: {explain(error)}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """One line for people and agents: each wrong field with what is wrong about it."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'value'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+def write_message(
+    tool: MAILTool,
+    sender: str,
+    task_id: str,
+    stamp: Stamp,
+    timestamp: str,
+    request_id: str | None = None,
+    routing_info: dict[str, Any] | None = None,
+) -> MAILMessage:
+    """The message that a tool writes, sent at `timestamp`; see `mail.core.protocol.tool_schemas.convert_call_to_mail_message`."""
+    common: dict[str, Any] = {
+        "task_id": task_id,
+        "sender": create_agent_address(sender),
+        "routing_info": routing_info,
+    }
+    kind: MessageType
+    payload: MAILPayload
+    match tool:
+        case SendRequest():
+            kind = "request"
+            payload = MAILRequest(
+                **common,
+                request_id=request_id or stamp.new_id(),
+                recipient=create_agent_address(tool.target),
+                subject=tool.subject,
+                body=tool.body,
+            )
+        case SendResponse():
+            kind = "response"
+            payload = MAILResponse(
+                **common,
+                request_id=request_id or stamp.new_id(),
+                recipient=create_agent_address(tool.target),
+                subject=tool.subject,
+                body=tool.body,
+            )
+        case SendInterrupt():
+            kind = "interrupt"
+            payload = MAILInterrupt(
+                **common,
+                interrupt_id=stamp.new_id(),
+                recipients=(create_agent_address(tool.target),),
+                subject=tool.subject,
+                body=tool.body,
+            )
+        case SendBroadcast() | SendInterswarmBroadcast():
+            kind = "broadcast"
+            payload = MAILBroadcast(
+                **common,
+                broadcast_id=stamp.new_id(),
+                recipients=(create_agent_address(EVERYONE),),
+                subject=tool.subject,
+                body=tool.body,
+                recipient_swarms=tuple(tool.target_swarms) or None
+                if isinstance(tool, SendInterswarmBroadcast)
+                else None,
+            )
+        case TaskComplete():
+            kind = "broadcast_complete"
+            payload = MAILBroadcast(
+                **common,
+                broadcast_id=stamp.new_id(),
+                recipients=(create_agent_address(EVERYONE),),
+                subject=Subject.TASK_COMPLETE.value,
+                body=tool.finish_message,
+            )
+        case _:
+            raise ToolCallFault(f"{tool.tool_name} writes no message")
+    return MAILMessage(id=stamp.new_id(), timestamp=timestamp, msg_type=kind, message=payload)

@@ -1,0 +1,186 @@
+"""The MAIL message: one envelope around one of four payloads (SPEC, section 3)."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from enum import IntEnum
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+)
+
+from mail.core.protocol.address import (
+    MAILAddress,
+)
+from mail.core.protocol.values import Record
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def _is_rfc_3339(text: str) -> str:
+    if _RFC_3339.fullmatch(text) is None:
+        raise ValueError("must be an RFC 3339 date and time with an offset, such as 2026-01-31T08:00:00Z")
+    if not 1 < datetime.fromisoformat(text).year < 9999:
+        raise ValueError("must be in the years 0002 to 9998, so that it has a form in UTC")
+    return text
+
+
+Timestamp = Annotated[str, AfterValidator(_is_rfc_3339), Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 text, kept as it was written, so that a message survives a round trip to the letter."""
+
+TaskId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f#]+$")]
+"""Chosen by the client or made by the server; `#` is kept for storage keys."""
+
+MessageId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Uuid = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+    ),
+    Field(json_schema_extra={"format": "uuid"}),
+]
+
+Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "string"})]
+"""Any text that has a form in UTF-8; a constraint, even one that always holds, makes pydantic check that."""
+
+MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
+
+
+class _Letter(Record):
+    """What all payloads share."""
+
+    task_id: TaskId
+    sender: MAILAddress
+    subject: Text
+    body: Text
+    sender_swarm: Text | None = None
+    routing_info: dict[str, Any] | None = None
+
+
+class _OneRecipient(_Letter):
+    request_id: MessageId
+    recipient: MAILAddress
+    recipient_swarm: Text | None = None
+
+    @property
+    def recipients(self) -> tuple[MAILAddress, ...]:
+        """The recipient, as the payloads with several have them."""
+        return (self.recipient,)
+
+
+class _ManyRecipients(_Letter):
+    recipients: tuple[MAILAddress, ...] = Field(min_length=1)
+    recipient_swarms: tuple[Text, ...] | None = None
+
+
+class MAILRequest(_OneRecipient):
+    """One agent asks another (or a user asks an agent) to do something."""
+
+
+class MAILResponse(_OneRecipient):
+    """The answer to a request; `request_id` is that of the request."""
+
+
+class MAILBroadcast(_ManyRecipients):
+    """News for many agents."""
+
+    broadcast_id: MessageId
+
+
+class MAILInterrupt(_ManyRecipients):
+    """An urgent instruction; it overtakes broadcasts, requests and responses of agents."""
+
+    interrupt_id: MessageId
+
+
+MAILPayload = MAILRequest | MAILResponse | MAILBroadcast | MAILInterrupt
+
+PAYLOAD_TYPES: dict[str, type[MAILPayload]] = {
+    "request": MAILRequest,
+    "response": MAILResponse,
+    "broadcast": MAILBroadcast,
+    "interrupt": MAILInterrupt,
+    "broadcast_complete": MAILBroadcast,
+}
+
+
+def _shape_by_type(value: Any, _handler: Any, info: ValidationInfo) -> MAILPayload:
+    kind = PAYLOAD_TYPES.get(info.data.get("msg_type", ""))
+    if kind is None:
+        raise ValueError("can't be read without a valid msg_type")
+    if type(value) is kind:
+        return value
+    if isinstance(value, Record):
+        raise ValueError(f"a message of type {info.data['msg_type']} carries a {kind.__name__}")
+    return kind.model_validate(value)
+
+
+ShapedPayload = Annotated[MAILPayload, WrapValidator(_shape_by_type)]
+"""A payload whose shape is bound by the `msg_type` declared before it in the same record."""
+
+
+def bind_shape(field: str) -> Callable[[dict[str, Any]], None]:
+    """Say in the JSON Schema of a record what `_shape_by_type` checks: `msg_type` binds the shape of `field`."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        shapes = dict(zip(get_args(MAILPayload), schema["properties"][field].pop("anyOf"), strict=True))
+        schema["properties"][field]["type"] = "object"
+        schema["oneOf"] = [
+            {"properties": {"msg_type": {"const": kind}, field: shapes[payload]}}
+            for kind, payload in PAYLOAD_TYPES.items()
+        ]
+
+    return extend
+
+
+class MAILMessage(Record):
+    """The envelope. `msg_type` decides the shape of `message`."""
+
+    model_config = ConfigDict(json_schema_extra=bind_shape("message"))
+
+    id: Uuid
+    timestamp: Timestamp
+    msg_type: MessageType
+    message: ShapedPayload
+
+    @property
+    def sender(self) -> MAILAddress:
+        """Who wrote it."""
+        return self.message.sender
+
+    @property
+    def task_id(self) -> str:
+        """The task it belongs to."""
+        return self.message.task_id
+
+
+class Tier(IntEnum):
+    """How urgent a message is; lower goes first, first in first out inside a tier (SPEC, section 4)."""
+
+    SYSTEM = 1
+    PERSON = 2
+    INTERRUPT = 3
+    BROADCAST = 4
+    AGENT = 5
+
+
+_TIER_BY_SENDER = {"system": Tier.SYSTEM, "admin": Tier.PERSON, "user": Tier.PERSON}
+_TIER_BY_TYPE = {
+    "interrupt": Tier.INTERRUPT,
+    "broadcast_complete": Tier.INTERRUPT,
+    "broadcast": Tier.BROADCAST,
+    "request": Tier.AGENT,
+    "response": Tier.AGENT,
+}
+
+
+def tier_of(message: MAILMessage) -> Tier:
+    """The priority of a message: by its sender, and among agents by its type."""
+    return _TIER_BY_SENDER.get(message.sender.address_type) or _TIER_BY_TYPE[message.msg_type]

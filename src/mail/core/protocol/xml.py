@@ -1,0 +1,84 @@
+"""What a language model sees of a message: XML in which every value is escaped.
+
+Escaping is what keeps a body from closing its own tag and forging a sender. What a parser reads back is
+what was written, to the letter; only characters that XML 1.0 can't hold become U+FFFD.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mail.core.protocol.address import MAILAddress
+    from mail.core.protocol.message import MAILMessage
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
+"""A bare carriage return would be read back as a line feed."""
+
+_SPECIAL = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+_START = (
+    "A-Z_a-z\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
+    "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_NAME = f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*"
+"""A name as XML 1.0 has it (section 2.3), without the colon of namespaces."""
+
+
+def _escape(text: str) -> str:
+    if _SPECIAL.search(text) is None:
+        return text
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], "\ufffd"), text)
+
+
+def _address(address: MAILAddress, tag: str) -> str:
+    kind = address.address_type
+    return f'<{tag} type="{kind}">{_escape(address.address)}</{tag}>'
+
+
+def _utc(timestamp: str) -> str:
+    if timestamp.endswith("+00:00"):
+        return timestamp
+    return datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()
+
+
+def render_message(message: MAILMessage) -> str:
+    """The `<incoming_message>` element of a message; its timestamp is in UTC."""
+    payload = message.message
+    recipients = "\n".join([_address(recipient, "address") for recipient in payload.recipients])
+    return (
+        "<incoming_message>\n"
+        f"<timestamp>{_utc(message.timestamp)}</timestamp>\n"
+        f"{_address(payload.sender, 'from')}\n"
+        f"<to>\n{recipients}\n</to>\n"
+        f"<subject>{_escape(payload.subject)}</subject>\n"
+        f"<body>{_escape(payload.body)}</body>\n"
+        "</incoming_message>"
+    )
+
+
+def build_mail_xml(message: MAILMessage) -> dict[str, str]:
+    """The user turn that brings a message to a model: `{"role": "user", "content": <xml>}`."""
+    return {"role": "user", "content": render_message(message)}
+
+
+def build_body_xml(content: dict[str, Any]) -> str:
+    """Render a mapping as XML elements, for a message body: nested mappings nest, lists repeat their tag.
+
+    Raises ValueError for a key that is no XML name.
+    """
+    return "\n".join(_element(tag, value) for tag, value in content.items())
+
+
+def _element(tag: str, value: Any) -> str:
+    if re.fullmatch(_NAME, tag) is None:
+        raise ValueError(f"{tag!r} can't be the name of an XML element")
+    match value:
+        case dict():
+            return f"<{tag}>\n{build_body_xml(value)}\n</{tag}>"
+        case list() | tuple():
+            return "\n".join(_element(tag, item) for item in value)
+        case _:
+            return f"<{tag}>{_escape('' if value is None else str(value))}</{tag}>"

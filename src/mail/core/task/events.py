@@ -1,0 +1,107 @@
+"""What happens in a task, as its owner can watch it: the timeline behind SSE and task records."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.xml import render_message
+
+
+class EventKind(StrEnum):
+    """Every kind of event (SPEC, section 9)."""
+
+    NEW_MESSAGE = "new_message"
+    TOOL_CALL = "tool_call"
+    AWAIT_MESSAGE = "await_message"
+    ACTION_CALL = "action_call"
+    ACTION_COMPLETE = "action_complete"
+    ACTION_ERROR = "action_error"
+    TASK_COMPLETE_CALL = "task_complete_call"
+    TASK_COMPLETE_CALL_DUPLICATE = "task_complete_call_duplicate"
+    BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+    BREAKPOINT_ACTION_COMPLETE = "breakpoint_action_complete"
+    INTERSWARM_MESSAGE_SENT = "interswarm_message_sent"
+    INTERSWARM_MESSAGE_RECEIVED = "interswarm_message_received"
+    INTERSWARM_MESSAGE_ERROR = "interswarm_message_error"
+    AGENT_ERROR = "agent_error"
+    HELP_CALLED = "help_called"
+    BROADCAST_IGNORED = "broadcast_ignored"
+    BUILTIN_TOOL_CALL = "builtin_tool_call"
+    TURN_DISCARDED = "turn_discarded"
+    WEBHOOK_DELIVERED = "webhook_delivered"
+    WEBHOOK_ERROR = "webhook_error"
+    DEAD_LETTER = "dead_letter"
+    DEAD_LETTER_REDRIVEN = "dead_letter_redriven"
+    DEAD_LETTER_DISCARDED = "dead_letter_discarded"
+    TASK_CANCELLED = "task_cancelled"
+    TASK_FORKED = "task_forked"
+    HISTORY_INHERITED = "history_inherited"
+    TASK_ERROR = "task_error"
+    TASK_COMPLETE = "task_complete"
+
+
+TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
+"""The kinds that end a generation of a task, and a stream with it."""
+
+
+UNREAD_FROM = "unread_from"
+"""In a terminal event: the seq of the first message of a person that was not read before this answer."""
+
+
+OUT_OF_STEPS = "out_of_steps"
+"""In the event of the notice that the steps are used up: true."""
+
+
+REDRIVES = "redrives"
+"""In the event that announces a message again: the seq of its dead letter."""
+
+
+class Event(NamedTuple):
+    """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
+
+    Attributes:
+        seq: its place; gapless within the task, whoever caused it.
+        text: the description, or the answer where the event is terminal.
+        message: what was sent, where the event is about a message; its XML is rendered only when read.
+    """
+
+    seq: int
+    kind: EventKind
+    timestamp: str
+    text: str = ""
+    extra: dict[str, Any] = {}  # noqa: RUF012  # a tuple's field, and never written to
+    message: MAILMessage | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a generation of the task ends here."""
+        return self.kind in TERMINAL
+
+    @property
+    def is_out_of_steps(self) -> bool:
+        """Whether the supervisor is told here that the steps are used up (SPEC, TASK-14)."""
+        return OUT_OF_STEPS in self.extra
+
+    @property
+    def is_redrive(self) -> bool:
+        """Whether a message is announced again here, which stands in the timeline already."""
+        return REDRIVES in self.extra
+
+    def answers(self, seq: int) -> bool:
+        """Whether this ends the task's work on the message with this seq."""
+        return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
+
+    def data(self, task_id: str) -> dict[str, Any]:
+        """The JSON object that clients get (SPEC, section 9)."""
+        if self.is_terminal:
+            return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
+        description, extra = self.text, self.extra
+        if self.message is not None:
+            description = f"{self.text}\n{render_message(self.message)}"
+            extra = {"full_message": self.message.model_dump(mode="json"), **extra}
+        return {
+            "timestamp": self.timestamp,
+            "description": description,
+            "task_id": task_id,
+            "extra_data": extra,
+        }

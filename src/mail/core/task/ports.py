@@ -1,0 +1,324 @@
+"""What the engine needs from the outside, in its own words. Adapters live in `stores` and `queues`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.events import Event
+from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.webhooks import WebhookRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth.
+
+    Attributes:
+        cause: why the mail waits, such as the version of the task that brought it. Tokens of one mailbox with one
+            cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
+        since: when the task changed last, as in `Task.updated`; the mail has waited for at least as long.
+        seq: how far the task was; mail with a higher seq came later, and has a token of its own.
+        not_before: when the mailbox is to be woken, in seconds since the epoch; 0 for at once.
+    """
+
+    key: TaskKey
+    mailbox: str
+    tier: Tier
+    cause: str = field(default="", compare=False)
+    since: str = field(default="", compare=False)
+    seq: int = field(default=0, compare=False)
+    not_before: float = field(default=0.0, compare=False)
+
+
+def wake_ups(task: Task) -> list[Token]:
+    """A token for every mailbox of a task with mail that is to be worked on."""
+    cause = str(task.version)
+    return [
+        Token(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
+        for mailbox, tier in task.ready()
+    ]
+
+
+class TurnQueue(Protocol):
+    """Wakes workers up."""
+
+    async def publish(self, tokens: Sequence[Token]) -> None:
+        """Hand out the tokens: urgent tiers first, first in first out inside a tier."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Somebody else runs a turn of this mailbox; their commit will see its mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """There is no turn to run: no such task, it isn't running, or the mailbox is empty."""
+
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Some tasks, newest first; `cursor` asks for the next page, None on the last.
+
+    They are in no order where `is_ordered` is False; what is on the next page may be newer then.
+    """
+
+    tasks: list[Task]
+    cursor: str | None
+    is_ordered: bool = True
+
+
+class Store(Protocol):
+    """Where tasks live. A commit is atomic and, once acknowledged, durable."""
+
+    async def load(self, key: TaskKey) -> Task | None:
+        """The task's current state."""
+        ...
+
+    async def open_turn(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
+    ) -> Turn | Leased | Idle:
+        """Lease a mailbox of a task that lets it be opened (`Task.lets_open`), and read what its next turn needs.
+
+        `history_after` is the number of history records the caller already has. A lease that has
+        expired at `now` counts as none.
+        """
+        ...
+
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+        """Lease a mailbox that goes out (`mail.core.task.interswarm.goes_out`), without looking for messages in it.
+
+        Idle only where there is no such task, or nothing for it to do.
+        """
+        ...
+
+    async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
+        """Remember how far the turn has come. Raises LeaseLost when the turn is not the caller's any more."""
+        ...
+
+    async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
+        """By mailbox, the leases of a task that have not expired at `now`."""
+        ...
+
+    async def release(self, turn: Claim) -> None:
+        """Give the lease back without a commit; the mail stays."""
+        ...
+
+    async def commit(self, change: TaskChange) -> None:
+        """Apply the change as a whole.
+
+        Raises VersionConflict when the task is not at `expected_version`, LeaseLost when the turn's
+        lease is somebody else's by now; then nothing is written.
+        """
+        ...
+
+    async def read_history(
+        self, key: TaskKey, agent: str, *, upto: int | None = None
+    ) -> list[dict[str, object]]:
+        """The agent's history in a task, oldest first: the whole of it, or its records up to the `upto`-th."""
+        ...
+
+    async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
+        """The task as the commit left it that holds the event `at`; what a commit does happens at once.
+
+        An agent's history is then what `read_history` gives up to the number in the task's `histories`. Raises
+        BadRequest for an event that the task does not have, MomentNotKept where that moment can't be read any more.
+        """
+        ...
+
+    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+        """All mail that waits in the task's mailboxes, in (tier, seq) order."""
+        ...
+
+    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
+        """The events with a higher seq than `after`, in order: all of them, or the first `limit`."""
+        ...
+
+    async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
+        """The finishing message of a generation, once it has ended."""
+        ...
+
+    async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
+        """`read_response` as soon as there is one; None when the time is up."""
+        ...
+
+    async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
+        """Return the task's seq as soon as it is past `after`, or `after` when the time is up."""
+        ...
+
+    async def list_tasks(
+        self,
+        instance: str | None,
+        *,
+        status: TaskStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make.
+
+        None: of everybody's. DynamoDB has no order of those, and a task that begins meanwhile may be missing.
+        """
+        ...
+
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+        """A token for every mailbox with mail to be worked on, of all tasks: what a restart or a sweep publishes.
+
+        With `quiet_since`, a time as in `Task.updated`, only of the tasks that have not changed since.
+        """
+        ...
+
+    async def list_overdue(self, now: float) -> list[TaskKey]:
+        """The running tasks that are due (`Task.due`)."""
+        ...
+
+    async def list_dead(
+        self, instance: str | None, *, limit: int = 100, cursor: str | None = None
+    ) -> TaskPage:
+        """A page of the tasks with dead letters (`Task.dead`), of an instance or, in any order, of all of them.
+
+        An instance's newest tasks come first. The list may lag behind a little. Raises BadRequest for a cursor that it
+        did not make.
+        """
+        ...
+
+    async def count_running(self, instance: str, *, upto: int) -> int:
+        """How many tasks of an instance are running, counted to `upto` at most; it may lag behind a little."""
+        ...
+
+    async def count_active_instances(self) -> int:
+        """How many instances have a running task."""
+        ...
+
+
+CallerRole = Literal["admin", "user", "agent"]
+"""What a token lets its bearer be; an `agent` is another swarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A built-in token as it is kept: only the SHA-256 digest of its text, in hex."""
+
+    digest: str
+    role: CallerRole
+    id: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRecord:
+    """A swarm that an admin has loaded in the place of the configured one.
+
+    Attributes:
+        text: the swarm, as an entry of swarms.json.
+        loaded: when, in ISO 8601, UTC.
+        replaces: the SHA-256 digest, in hex, of the configured swarm at that time; it holds only in its place.
+    """
+
+    text: str
+    loaded: str
+    replaces: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A caller's idempotency key.
+
+    Attributes:
+        digest: of the request that it was used for first.
+        task_id: the task of that request.
+        until: when it is forgotten, in seconds since the epoch.
+    """
+
+    digest: str
+    task_id: str
+    until: float
+
+
+class ServerRecords(Protocol):
+    """What a server keeps besides tasks."""
+
+    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
+        """Keep what a key is used for, unless that is known already; returns what is known."""
+        ...
+
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        """Forget a key that was claimed for this task, of a request that was refused."""
+        ...
+
+    async def add_token(self, record: TokenRecord) -> None:
+        """Keep a token."""
+        ...
+
+    async def find_token(self, digest: str) -> TokenRecord | None:
+        """The token with this digest."""
+        ...
+
+    async def has_tokens(self) -> bool:
+        """Whether any token was ever added."""
+        ...
+
+    async def tokens(self) -> list[TokenRecord]:
+        """All tokens that are kept, the oldest first."""
+        ...
+
+    async def remove_token(self, digest: str) -> bool:
+        """Forget a token; returns whether it was there."""
+        ...
+
+    async def health(self) -> str | None:
+        """The health status that an admin has set, if any."""
+        ...
+
+    async def set_health(self, status: str) -> None:
+        """Set the health status that other swarms see."""
+        ...
+
+    async def template(self) -> TemplateRecord | None:
+        """The swarm that was loaded last, if any was."""
+        ...
+
+    async def set_template(self, record: TemplateRecord) -> None:
+        """Keep a loaded swarm in the place of the one before it."""
+        ...
+
+    async def peers(self) -> list[PeerRecord]:
+        """The swarms that are known, by name; those that have expired may be among them."""
+        ...
+
+    async def peer(self, name: str) -> PeerRecord | None:
+        """The swarm of this name."""
+        ...
+
+    async def set_peer(self, record: PeerRecord) -> None:
+        """Keep a swarm, in the place of the one of its name."""
+        ...
+
+    async def delete_peer(self, name: str) -> bool:
+        """Forget a swarm; returns whether it was known."""
+        ...
+
+    async def peers_health(self) -> dict[str, PeerHealth]:
+        """How the known swarms were when somebody looked last, by name; those never looked at are missing."""
+        ...
+
+    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
+        """Remember how a swarm is; one that is not known stays unknown."""
+        ...
+
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        """The webhooks that a caller (`role:id@swarm`) has registered, the oldest first."""
+        ...
+
+    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
+        """Keep a webhook, in the place of the one with its id; False where the caller has `limit` others."""
+        ...
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        """Forget a webhook; returns whether it was known."""
+        ...

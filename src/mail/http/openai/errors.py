@@ -1,0 +1,92 @@
+"""Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`, with MAIL's `detail` beside it."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from mail.errors import (
+    BadBreakpointResult,
+    BadRequest,
+    BadToolbox,
+    MAILError,
+    TaskMovedOn,
+    UnknownEntrypoint,
+)
+from mail.http.bodies import JSON
+from mail.http.errors import headers_of
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+    503: "server_error",
+}
+"""By HTTP status; all others are mistakes in the request."""
+
+_PARAMS: dict[type[MAILError], str] = {
+    BadBreakpointResult: "input",
+    BadToolbox: "tools",
+    TaskMovedOn: "previous_response_id",
+    UnknownEntrypoint: "entrypoint",
+}
+"""Which field an error of the engine is about."""
+
+
+class RefusedRequest(BadRequest):
+    """The request is refused.
+
+    Attributes:
+        param: the field that is wrong.
+        code: OpenAI's name for what is wrong, where it has one.
+    """
+
+    def __init__(self, detail: str, *, param: str, code: str | None = None) -> None:
+        super().__init__(detail)
+        self.param = param
+        self.code = code
+
+
+class ResponseNotFound(MAILError):
+    """The caller has no response with this id."""
+
+    http_status = 404
+
+
+class Problem(NamedTuple):
+    """What is inside of `error`."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+def describe_error(error: MAILError) -> Problem:
+    """An error in OpenAI's words."""
+    kind = _TYPES.get(error.http_status, "invalid_request_error")
+    if isinstance(error, RefusedRequest):
+        return Problem(error.detail, kind, error.param, error.code)
+    code = {401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(error.http_status)
+    return Problem(error.detail, kind, _PARAMS.get(type(error)), code)
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors are in OpenAI's shape; those without a status of their own are left to the app."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with its errors answered."""
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except MAILError as error:
+                if error.http_status == 500:
+                    raise
+                body = {"error": describe_error(error)._asdict(), "detail": error.detail}
+                return JSON(body, status_code=error.http_status, headers=headers_of(error))
+
+        return handler

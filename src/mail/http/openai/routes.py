@@ -1,0 +1,104 @@
+"""`POST /responses` and `GET /responses/{id}`: only where the server runs in debug mode, and not in its OpenAPI."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from mail.auth.keys import Caller
+from mail.core.task.task import Task, TaskKey
+from mail.http.access import RoleGate
+from mail.http.bodies import JSON, JSONBody
+from mail.http.idempotency import follow_trace
+from mail.http.openai.errors import OpenAIRoute, RefusedRequest, ResponseNotFound
+from mail.http.openai.output import Echo, Work, describe
+from mail.http.openai.request import PostResponses
+from mail.http.openai.stream import stream_response
+from mail.http.openai.submission import Previous, ResponseId, make_submission
+from mail.http.openai.waiting import await_end
+from mail.http.routes.message import task_headers
+from mail.http.service import Service, service_of
+
+MAX_NUMBER = 2**53
+
+router = APIRouter(route_class=OpenAIRoute, include_in_schema=False)
+_gate = RoleGate("admin", "user")
+_body = JSONBody(PostResponses)
+
+
+@router.post("/responses")
+async def post_responses(request: Request) -> Response:
+    """Ask the swarm; the answer is a response, whole or as a stream.
+
+    Where it can't or shall not be waited for, the response is still in progress: GET it later.
+    """
+    caller = await _gate(request)
+    asked = await _body(request)
+    service = service_of(request)
+    await service.refresh()
+    follow_trace(request)
+    swarm = service.runtime.swarm.name
+    submission = make_submission(asked, await _previous(service, caller, asked.previous_response_id))
+    submitted = await service.runtime.submit(caller.principal(swarm), submission)
+    response_id = ResponseId(submitted.key.task_id, submitted.generation)
+    echo = Echo(submission.toolbox, submission.notes, swarm)
+    headers = task_headers(submitted)
+    seconds = service.patience(request)
+    if asked.stream:
+        return stream_response(service, submitted.key, response_id, echo, seconds=seconds, headers=headers)
+    if not asked.background:
+        await await_end(service, submitted.key, response_id.generation, seconds)
+    work = Work.of(await service.runtime.store.read_events(submitted.key), response_id.generation)
+    return JSON(describe(response_id, echo, work), headers=headers)
+
+
+@router.get("/responses/{response_id:path}")
+async def get_response(
+    request: Request,
+    response_id: str,
+    stream: bool = False,
+    starting_after: Annotated[int, Query(ge=-1, le=MAX_NUMBER)] = -1,
+) -> Response:
+    """A response as it is now, or as a stream of its events.
+
+    What it tells of its request is kept until the next response of the task has begun.
+    """
+    caller = await _gate(request)
+    service = service_of(request)
+    found = await _find(service, caller, response_id)
+    if found is None:
+        raise ResponseNotFound(f"Response with id '{response_id}' not found.")
+    name, task = found
+    swarm = service.runtime.swarm.name
+    is_newest = name.generation == task.generation
+    echo = Echo(task.toolbox, task.notes, swarm) if is_newest else Echo(None, {}, swarm)
+    if stream:
+        seconds = service.patience(request)
+        return stream_response(service, task.key, name, echo, seconds=seconds, starting_after=starting_after)
+    work = Work.of(await service.runtime.store.read_events(task.key), name.generation)
+    return JSON(describe(name, echo, work))
+
+
+async def _previous(service: Service, caller: Caller, response_id: str | None) -> Previous | None:
+    """The response that a request goes on from. Raises RefusedRequest where the caller has none with this id."""
+    if response_id is None:
+        return None
+    found = await _find(service, caller, response_id)
+    if found is None:
+        raise RefusedRequest(
+            f"Previous response with id '{response_id}' not found.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    name, task = found
+    return Previous(task, name.generation)
+
+
+async def _find(service: Service, caller: Caller, response_id: str) -> tuple[ResponseId, Task] | None:
+    """A response of the caller's, with its task; None also for those of others."""
+    name = ResponseId.parse(response_id)
+    if name is None:
+        return None
+    runtime = service.runtime
+    task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), name.task_id))
+    return None if task is None or name.generation > task.generation else (name, task)

@@ -1,0 +1,100 @@
+"""A response as a stream of OpenAI's events.
+
+While the swarm works there is nothing to tell but that it does: an answer comes as a whole. Every stream of one
+response has the same events with the same numbers, so that one which has broken off can be taken up again.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any
+
+from mail.core.task.task import TaskKey
+from mail.http.openai.output import Echo, JSONObject, Work, describe
+from mail.http.openai.submission import ResponseId
+from mail.http.openai.waiting import await_end
+from mail.http.service import Service
+from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
+
+if TYPE_CHECKING:  # as in `mail.http.sse`
+    from sse_starlette import EventSourceResponse, ServerSentEvent
+
+
+def stream_response(
+    service: Service,
+    key: TaskKey,
+    response_id: ResponseId,
+    echo: Echo,
+    *,
+    seconds: float | None,
+    starting_after: int = -1,
+    headers: Mapping[str, str] | None = None,
+) -> "EventSourceResponse":
+    """Stream the events of a response with higher numbers than `starting_after`.
+
+    After `seconds` (None: no limit), or where the server stops, the stream ends early.
+    """
+    from sse_starlette import EventSourceResponse
+
+    return EventSourceResponse(
+        _frames(service, key, response_id, echo, seconds, starting_after),
+        headers={**HEADERS, **(headers or {})},
+        ping=service.heartbeat,
+        shutdown_grace_period=SHUTDOWN_GRACE,
+    )
+
+
+async def _frames(
+    service: Service,
+    key: TaskKey,
+    response_id: ResponseId,
+    echo: Echo,
+    seconds: float | None,
+    starting_after: int,
+) -> AsyncGenerator["ServerSentEvent"]:
+    numbers = count()
+
+    def frames(events: Iterator[JSONObject]) -> Iterator["ServerSentEvent"]:
+        for event, number in zip(events, numbers, strict=False):
+            if number > starting_after:
+                yield encode(event["type"], {**event, "sequence_number": number})
+
+    store = service.runtime.store
+    begun = Work.of(await store.read_events(key), response_id.generation).at_first()
+    response = describe(response_id, echo, begun)
+    first = [{"type": kind, "response": response} for kind in ("response.created", "response.in_progress")]
+    for frame in frames(iter(first)):
+        yield frame
+    if not await await_end(service, key, response_id.generation, seconds):
+        return
+    work = Work.of(await store.read_events(key), response_id.generation)
+    response = describe(response_id, echo, work)
+    items = chain.from_iterable(_tell_item(item, index) for index, item in enumerate(response["output"]))
+    last = {"type": f"response.{response['status']}", "response": response}
+    for frame in frames(chain(items, [last])):
+        yield frame
+
+
+def _tell_item(item: JSONObject, index: int) -> Iterator[JSONObject]:
+    """The events that tell one item of the output."""
+    at: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+    begun = {**item, "status": "in_progress"}
+    if item["type"] == "function_call":
+        yield _added({**begun, "arguments": ""}, index)
+        arguments = item["arguments"]
+        yield {"type": "response.function_call_arguments.delta", "delta": arguments, **at}
+        done = {"arguments": arguments, "name": item["name"]}
+        yield {"type": "response.function_call_arguments.done", **done, **at}
+    else:
+        yield _added({**begun, "content": []}, index)
+        [part] = item["content"]
+        at["content_index"] = 0
+        yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **at}
+        text = part["text"]
+        yield {"type": "response.output_text.delta", "delta": text, "logprobs": [], **at}
+        yield {"type": "response.output_text.done", "text": text, "logprobs": [], **at}
+        yield {"type": "response.content_part.done", "part": part, **at}
+    yield {"type": "response.output_item.done", "item": item, "output_index": index}
+
+
+def _added(item: JSONObject, index: int) -> JSONObject:
+    return {"type": "response.output_item.added", "item": item, "output_index": index}

@@ -1,0 +1,223 @@
+"""The requests that are made of other servers, and what answers them."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic_core import from_json, to_json
+
+from mail.auth.keys import BEARER_HEADER
+from mail.errors import PeerRefused, PeerUnavailable
+from mail.net.signing import Signer, region_for
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 30.0
+"""How long a peer may take for an answer by default, the connection aside."""
+
+MAX_ANSWER_BYTES = 1024 * 1024
+"""How much of an answer is read; what is longer makes no sense to anybody here."""
+
+CONNECTIONS = 100
+IDLE_CONNECTIONS = 20
+IDLE_SECONDS = 3.0
+"""How long a connection is kept that nobody uses: less than servers do, or it would often end just when it is used."""
+
+RETRIED = frozenset({408, 425, 429})
+"""The statuses below 500 of what may go better a little later."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+DETAIL_LENGTH = 300
+"""How much of a peer's explanation is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that is called, and how: what a PeerRecord says of that."""
+
+    base_url: str
+    auth: Literal["bearer", "aws_iam"] = "bearer"
+    region: str | None = None
+
+    @classmethod
+    def of(cls, base_url: str, auth: Literal["bearer", "aws_iam"], metadata: Mapping[str, Any]) -> "Target":
+        """The target of a peer. Raises PeerRefused where it is not known how to sign for it."""
+        if auth == "bearer":
+            return cls(base_url)
+        region = region_for(base_url, metadata)
+        if region is None:
+            raise PeerRefused(
+                "auth 'aws_iam' needs a region: that of a URL *.lambda-url.<region>.on.aws, or one in metadata.region"
+            )
+        return cls(base_url, auth, region)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answers.
+
+    Attributes:
+        seconds: how long it took.
+    """
+
+    status: int
+    body: bytes
+    seconds: float
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request was accepted."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return from_json(self.body, allow_inf_nan=False)
+        except ValueError:
+            return None
+
+    @property
+    def detail(self) -> str:
+        """The server's own explanation, shortened."""
+        answer = self.json()
+        given = answer.get("detail") if isinstance(answer, dict) else None
+        text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
+        text = " ".join(text.split())
+        return text if len(text) <= DETAIL_LENGTH else f"{text[: DETAIL_LENGTH - 1]}…"
+
+    def raise_for_status(self) -> None:
+        """Raise PeerUnavailable for what may pass, PeerRefused for everything else that is no success."""
+        if self.is_success:
+            return
+        problem = f"{self.status} {self.detail}".strip()
+        if self.status >= 500 or self.status in RETRIED:
+            raise PeerUnavailable(problem)
+        if 300 <= self.status < 400:
+            raise PeerRefused(f"{problem}: it redirects, which is not followed; register the URL it leads to")
+        raise PeerRefused(problem)
+
+
+class PeerHTTP:
+    """One HTTP client for all peers. It is made when it is first used, anew on each event loop.
+
+    Args:
+        seconds: how long a peer may take for an answer.
+
+    Attributes:
+        allow_private: whether addresses that are not public may be called; it holds for connections from now on.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool,
+        seconds: float = REQUEST_SECONDS,
+        signer: Signer | None = None,
+    ) -> None:
+        self.allow_private = allow_private
+        self._seconds = seconds
+        self._signer = signer or Signer()
+        self._client: httpx.AsyncClient | None = None
+        self._made_for: tuple[asyncio.AbstractEventLoop, bool] | None = None
+
+    async def get(self, target: Target, path: str, *, seconds: float | None = None) -> Answer:
+        """Ask for a page that needs no token; see `request`."""
+        return await self.request("GET", target, path, seconds=seconds)
+
+    async def request(
+        self,
+        method: str,
+        target: Target,
+        path: str,
+        *,
+        bearer: str | None = None,
+        body: object = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        seconds: float | None = None,
+    ) -> Answer:
+        """Send a request, its body as JSON, and read the whole answer. Redirects are not followed.
+
+        Raises PeerUnavailable where there is none in time, PeerRefused for an address that may not be called.
+        """
+        url = target.base_url + path
+        headers = {"Accept": "application/json", **headers}
+        content = b""
+        if body is not None:
+            content = to_json(body)
+            headers["Content-Type"] = "application/json"
+        if bearer is not None:
+            headers["Authorization" if target.auth == "bearer" else BEARER_HEADER] = f"Bearer {bearer}"
+        if target.auth == "aws_iam":
+            assert target.region is not None
+            headers = await self._signer.sign(method, url, headers, content, target.region)
+        return await self._send(method, url, headers, content, seconds or self._seconds)
+
+    async def aclose(self) -> None:
+        """Close the connections; a later request opens new ones."""
+        client, self._client = self._client, None
+        made_for, self._made_for = self._made_for, None
+        if client is not None and made_for is not None and made_for[0] is asyncio.get_running_loop():
+            await client.aclose()
+
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes, seconds: float
+    ) -> Answer:
+        import httpx
+
+        from mail.utils.public_urls import NotPublic
+
+        started = time.monotonic()
+        try:
+            async with (
+                asyncio.timeout(CONNECT_SECONDS + seconds),
+                (await self._open()).stream(
+                    method,
+                    url,
+                    headers=headers,
+                    content=content,
+                    timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+                ) as response,
+            ):
+                body = bytearray()
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > MAX_ANSWER_BYTES:
+                        break
+        except NotPublic as error:
+            raise PeerRefused(
+                f"{error}; to call it all the same, set allow_private_addresses in [server.interswarm]"
+            ) from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
+            raise PeerRefused(f"its URL can't be called: {error}") from error
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise PeerUnavailable(f"no answer within {seconds:g} seconds") from error
+        except httpx.HTTPError as error:
+            raise PeerUnavailable(f"no answer: {str(error) or type(error).__name__}") from error
+        return Answer(response.status_code, bytes(body), time.monotonic() - started)
+
+    async def _open(self) -> "httpx.AsyncClient":
+        """The client. One of an event loop that has ended can't be closed any more; its sockets went with it."""
+        import httpx
+
+        from mail.utils.public_urls import AsyncPublicTransport
+
+        wanted = (asyncio.get_running_loop(), self.allow_private)
+        if self._client is None or self._made_for != wanted:
+            await self.aclose()
+            limits = httpx.Limits(
+                max_connections=CONNECTIONS,
+                max_keepalive_connections=IDLE_CONNECTIONS,
+                keepalive_expiry=IDLE_SECONDS,
+            )
+            transport = None if self.allow_private else AsyncPublicTransport(limits)
+            self._client = httpx.AsyncClient(
+                limits=limits, transport=transport, follow_redirects=False, trust_env=False
+            )
+            self._made_for = wanted
+        return self._client

@@ -1,1 +1,0 @@
-"""What wakes workers up: one module per queue, all behind `mail.core.ports.TurnQueue`."""

@@ -1,1 +1,0 @@
-"""Where tasks live: one module per database, all behind the ports of `mail.core.ports`."""
