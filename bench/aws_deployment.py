@@ -19,7 +19,7 @@ from mail.adapters.aws.table import DynamoDBTable
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.turn_work import TurnReport
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.swarm import SwarmCore
 from mail.local_aws.ministack import credentials
@@ -95,7 +95,7 @@ class Deployment:
         """Go on in a new process, which remembers nothing."""
         dynamodb, sqs = self._metered
         store, queue = DynamoDBStore(dynamodb, self._table), SQSQueue(sqs, self._urls)
-        self._runtime = Runtime(swarm, store, queue, SYSTEM_STAMP)
+        self._runtime = Runtime(swarm, store, queue, SYSTEM_CLOCK)
 
     async def set_aside(self) -> None:
         """Take out of the table what turns of a warm process never read: events, and history.

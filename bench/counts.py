@@ -14,7 +14,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 
 CALLS = 3
 """Calls of ports per turn without actions: open, commit, publish. On AWS the first makes two calls and the
@@ -71,7 +71,7 @@ async def read_turns(path: Path, turns: int) -> list[Reading]:
         queue = LocalQueue()
         counted_store: Any = Counting(SQLiteStore(database), calls)
         counted_queue: Any = Counting(queue, calls)
-        runtime = Runtime(swarms.ping_pong(turns), counted_store, counted_queue, SYSTEM_STAMP)
+        runtime = Runtime(swarms.ping_pong(turns), counted_store, counted_queue, SYSTEM_CLOCK)
         await runtime.submit(CALLER, Submission(body=swarms.BODY))
         readings = [Reading(calls.copy(), statements.total(), log.stat().st_size)]
         for _ in range(turns):

@@ -17,7 +17,7 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
@@ -62,7 +62,7 @@ async def run(scenario: Scenario, path: Path) -> Sample:
     """Run a scenario on a new database file."""
     with SQLiteDatabase(path) as database:
         store, queue = SQLiteStore(database), LocalQueue()
-        runtime = Runtime(scenario.swarm, store, queue, SYSTEM_STAMP)
+        runtime = Runtime(scenario.swarm, store, queue, SYSTEM_CLOCK)
         workers = LocalWorkers(runtime, queue)
         await workers.start()
         turns = 0

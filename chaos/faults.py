@@ -21,7 +21,7 @@ from chaos.invariants import Attempt
 from chaos.process import PROCESS, Process
 from mail.core.engine.runtime import SKEW
 from mail.core.task.change import TaskChange
-from mail.core.task.ports import Store, Token
+from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 
@@ -166,14 +166,14 @@ class WeatheredQueue:
         self._process = process
         self._weather = weather
         self._chance = chance
-        self.taken: list[Token] = []
+        self.taken: list[WakeUp] = []
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         strikes, chance = self._weather.strikes, self._chance
         self._process.point("before publish")
         if strikes("throttle", chance, 0.01):
             raise StoreUnavailable
-        now: list[Token] = []
+        now: list[WakeUp] = []
         for token in tokens:
             if strikes("delay", chance, 0.02):  # for ever: the next sweep finds what it was for
                 continue
@@ -186,7 +186,7 @@ class WeatheredQueue:
         await self._inner.publish(now)
         self._process.point("after publish")
 
-    def put(self, token: Token) -> None:
+    def put(self, token: WakeUp) -> None:
         """As `publish`, for workers that try again."""
         if not self._process.is_dead:
             self._inner.put(token)
@@ -204,13 +204,13 @@ class WeatheredQueue:
     def __len__(self) -> int:
         return len(self._inner)
 
-    def _later(self, token: Token, seconds: float) -> None:
+    def _later(self, token: WakeUp, seconds: float) -> None:
         """Whatever becomes of this process meanwhile."""
         again = replace(token, cause=f"{token.cause}+")
         asyncio.get_running_loop().call_later(seconds, _put_from_outside, self._inner, again)
 
 
-def _put_from_outside(queue: Any, token: Token) -> None:
+def _put_from_outside(queue: Any, token: WakeUp) -> None:
     mark = PROCESS.set(None)
     try:
         queue.put(token)
@@ -252,7 +252,7 @@ class WeatheredConnection:
 def throttling(weather: Weather, chance: Random, faults: Any) -> Callable[[Any, Any], Any]:
     """What a request to DynamoDB meets; `faults` is `support.dynamodb_faults`, which has them."""
 
-    def meet(request: Any, send: Any) -> Any:
+    def add_peer(request: Any, send: Any) -> Any:
         if not weather.strikes("throttle", chance, 0.04):
             return None
         troubles = [
@@ -266,4 +266,4 @@ def throttling(weather: Weather, chance: Random, faults: Any) -> Callable[[Any, 
             troubles.append(faults.conflict)
         return chance.choice(troubles)(request, send)
 
-    return meet
+    return add_peer

@@ -102,8 +102,8 @@ class House:
             process = Process(
                 number, self.weather.life(chance), lambda process: self._bury(process, swarm, name)
             )
-            stamp = RoundStamp(Random(f"{self._seed} {number} ids"), self.weather.skew(chance))
-            place = await self._world.enter(process, swarm, self.weather, chance, stamp)
+            clock = RoundStamp(Random(f"{self._seed} {number} ids"), self.weather.skew(chance))
+            place = await self._world.enter(process, swarm, self.weather, chance, clock)
             self._places[process] = place
             queue = WeatheredQueue(place.queue, process, self.weather, chance)
             store = WeatheredStore(place.store, process, self.weather, chance, self._ledger)
@@ -111,7 +111,7 @@ class House:
                 self._swarms[swarm],
                 cast(Store, store),
                 queue,
-                stamp,
+                clock,
                 turn_seconds=TURN_SECONDS,
                 peers=Wire(self, swarm, process, chance),
                 webhooks=Sender(self.receivers, process, self.weather, chance),

@@ -442,7 +442,7 @@ def _is_for_agents(event: Event, found: Found) -> bool:
 
 
 def _consumed(change: TaskChange) -> tuple[InboxEntry, ...]:
-    return () if change.consumed is None else (change.consumed, *change.along)
+    return () if change.consumed is None else (change.consumed, *change.also_read)
 
 
 def _identity(event: Event) -> tuple[int, str, str, str, str]:

@@ -31,7 +31,7 @@ from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellabl
 
 PEOPLE = ("ann", "bob", "eve")
 
-PATIENCE = 4 * 3600.0
+TIMEOUT = 4 * 3600.0
 """Seconds, of the clock that leaps, after which somebody who was not answered says so."""
 
 CANCELLED = "The task was cancelled by"
@@ -86,7 +86,7 @@ class Errand:
             "hooked": self._hooked, "doomed": self._doomed, "fork": self._fork,
         }  # fmt: skip
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await steps[self.kind]()
         except TimeoutError:
             self.complaints.append("there was no answer")

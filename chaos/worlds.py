@@ -26,14 +26,14 @@ from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.local import queue as local
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.postgres import notifier as bell
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres import notifier
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Store
 
 LOOK_SECONDS = 20.0
@@ -64,7 +64,7 @@ class World(Protocol):
     servers: int
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
     ) -> Place:
         """Come as a new process."""
         ...
@@ -89,11 +89,11 @@ class SQLiteWorld:
         self._open: list[SQLiteDatabase] = []
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
     ) -> Place:
         database = SQLiteDatabase(self._folder / f"{swarm}.db")
         database.connection = WeatheredConnection(database.connection, process, weather, chance)  # type: ignore[assignment]
-        return Place(SQLiteStore(database), LocalQueue(lambda: stamp.now().timestamp()), database.close)
+        return Place(SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp()), database.close)
 
     async def look(self, swarm: str) -> Store:
         database = SQLiteDatabase(self._folder / f"{swarm}.db")
@@ -145,12 +145,12 @@ class PostgresWorld:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
     ) -> Place:
         postgres = _Postgres(self._url)
-        news = Bell(postgres)
+        news = Notifier(postgres)
         await news.start()
-        queue = PostgresQueue(postgres, news, swarm, clock=lambda: stamp.now().timestamp())
+        queue = PostgresQueue(postgres, news, swarm, clock=lambda: clock.now().timestamp())
 
         def leave() -> None:
             task = asyncio.get_running_loop().create_task(
@@ -163,7 +163,7 @@ class PostgresWorld:
     async def look(self, swarm: str) -> Store:
         postgres = _Postgres(self._url)
         self._postgres = postgres
-        return PostgresStore(postgres, Bell(postgres))
+        return PostgresStore(postgres, Notifier(postgres))
 
     async def disturb(self, weather: Weather, chance: Random) -> None:
         for _ in range(CUTS):
@@ -179,7 +179,7 @@ class PostgresWorld:
             await self._postgres.close()
 
 
-async def _disconnect(postgres: Postgres, news: Bell, queue: PostgresQueue) -> None:
+async def _disconnect(postgres: Postgres, news: Notifier, queue: PostgresQueue) -> None:
     await queue.close()
     await news.stop()
     await postgres.close()
@@ -198,11 +198,11 @@ class DynamoDBWorld:
         self._faults: dynamodb_faults.Faults | None = None
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, stamp: Stamp
+        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
     ) -> Place:
         true_time = RoundStamp(Random(0))
         queue = self._queues.setdefault(swarm, LocalQueue(lambda: true_time.now().timestamp()))
-        return Place(DynamoDBStore(self._client, self._table, stamp=stamp), queue, _nothing)
+        return Place(DynamoDBStore(self._client, self._table, clock=clock), queue, _nothing)
 
     async def look(self, swarm: str) -> Store:
         return DynamoDBStore(self._client, self._table)
@@ -236,7 +236,7 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
             # Where time leaps, those who look now and then would do nothing else.
             with (
                 patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS),
-                patch.object(bell, "POLL_SECONDS", LOOK_SECONDS),
+                patch.object(notifier, "POLL_SECONDS", LOOK_SECONDS),
             ):
                 try:
                     yield postgres

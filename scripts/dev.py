@@ -149,7 +149,7 @@ def digest_of(*files: Path) -> str:
     return digest.hexdigest()
 
 
-def stamp(profile: str) -> Path:
+def clock(profile: str) -> Path:
     """Where a finished set-up leaves its fingerprint."""
     return VENV / f".mail-{profile}"
 
@@ -158,7 +158,7 @@ def is_current(profile: str) -> bool:
     """Whether `.venv` holds what the profile needs; the dev requirements contain those of run."""
     profiles = ("dev", "run") if profile == "run" else ("dev",)
     return VENV_PYTHON.exists() and any(
-        stamp(name).is_file() and stamp(name).read_text() == fingerprint(name) for name in profiles
+        clock(name).is_file() and clock(name).read_text() == fingerprint(name) for name in profiles
     )
 
 
@@ -213,7 +213,7 @@ def set_up(profile: str) -> None:
     say(f"installing {requirements} and the project into .venv (only when they change)")
     pip("install", "-qq", "--requirement", requirements)
     pip("install", "-qq", "--no-deps", "--editable", ".")
-    stamp(profile).write_text(mark)
+    clock(profile).write_text(mark)
 
 
 def set_up_tools(*names: str) -> None:

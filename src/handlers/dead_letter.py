@@ -40,7 +40,7 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     _loop.run_until_complete(_system.served.refresh())
     seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
-        _system.runtime.give_up(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
+        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost

@@ -15,7 +15,7 @@ def serve_system(system: AwsSystem, time_left: Callable[[Request], float | None]
         runtime=system.runtime,
         records=system.records,
         authenticator=system.authenticator,
-        started=system.stamp.now().timestamp(),
+        started=system.clock.now().timestamp(),
         max_body_bytes=system.config.server.settings.max_body_bytes,
         debug=system.config.server.debug,
         time_left=time_left,

@@ -109,7 +109,7 @@ class NotCancellable(BadRequest):
     """The task has ended already."""
 
 
-class BadToolbox(BadRequest):
+class BadClientTools(BadRequest):
     """The tools that the caller lends don't fit together, or with those of the swarm."""
 
 
@@ -175,7 +175,7 @@ class MetricsOff(MAILError):
     http_status = 404
 
 
-class MomentNotKept(MAILError):
+class SnapshotExpired(MAILError):
     """What the task was like at this moment is not kept; choose a later one."""
 
     http_status = 409

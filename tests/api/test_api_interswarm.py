@@ -13,7 +13,7 @@ from support.peer_server import PeerServer
 
 from mail import MAILMessage, MAILSwarm
 from mail.core.protocol.address import create_agent_address
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import write_letter
 from mail.errors import BadRequest, ConfigurationError, MAILError
 from mail.net import SwarmRegistry
@@ -51,7 +51,7 @@ def answer(request: dict[str, Any]) -> MAILMessage:
         recipients=[create_agent_address("boss")],
         subject="Re",
         body="because",
-        stamp=SYSTEM_STAMP,
+        clock=SYSTEM_CLOCK,
         request_id=payload["request_id"],
     )
 

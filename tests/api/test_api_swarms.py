@@ -16,7 +16,7 @@ from mail import MAILAction, MAILMessage, MAILSwarm
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.api import MAILRuntime
-from mail.core.engine.runtime import MAILRuntime as RuntimeByItsDocumentedName
+from mail.core.runtime import MAILRuntime as RuntimeByItsDocumentedName
 from mail.core.task.swarm import AgentCore
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StoreUnavailable, TaskNotFound

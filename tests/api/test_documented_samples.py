@@ -27,6 +27,7 @@ from support.llm_stub import call as model_calls
 from support.seeds import Block, blocks
 
 import mail
+import mail.core.tools
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate, action
 from mail.api import compression
 from mail.core.protocol.interswarm import MAILInterswarmMessage

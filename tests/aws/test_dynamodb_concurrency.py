@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 from support.changes import ANN, NOW, Mail, Maker, checkpoint
+from support.clock import FakeClock
 from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter, make_client
-from support.stamp import FakeStamp
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
@@ -25,7 +25,7 @@ class Worker:
     """A function: it opens turns of any mailbox, sends new mail while there is any to send, and commits."""
 
     def __init__(self, run: int, store: Store, budget: list[int]) -> None:
-        self.make = Maker(FakeStamp(run))
+        self.make = Maker(FakeClock(run))
         self.name = f"worker {run}"
         self.read: list[str] = []
         self._store = store
@@ -92,7 +92,7 @@ async def test_of_many_functions_one_opens_the_turn(table: DynamoDBAdapter, make
 
 
 async def test_many_begin_one_task(table: DynamoDBAdapter) -> None:
-    changes = [Maker(FakeStamp(run)).begin(KEY, Mail("alpha", body=str(run))) for run in range(8)]
+    changes = [Maker(FakeClock(run)).begin(KEY, Mail("alpha", body=str(run))) for run in range(8)]
     results = await asyncio.gather(
         *(table.another().commit(change) for change in changes), return_exceptions=True
     )

@@ -33,7 +33,7 @@ def broadcast(
     mailboxes: Sequence[str] = CROWD,
 ) -> TaskChange:
     """One message to everybody."""
-    draft = Draft(task, SWARM, make.stamp)
+    draft = Draft(task, SWARM, make.clock)
     if turn is not None:
         draft.end_turn(turn, consume=True)
         draft.remember(turn.mailbox, [{"said": body}])

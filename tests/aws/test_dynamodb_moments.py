@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 from support.changes import ANN, Mail, Maker
+from support.clock import FakeClock
 from support.contract import open_turn
 from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, refusal
-from support.stamp import FakeStamp
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, TaskChange
 from mail.core.task.task import Task, TaskKey
-from mail.errors import MomentNotKept, PayloadTooLarge, StoreUnavailable
+from mail.errors import PayloadTooLarge, SnapshotExpired, StoreUnavailable
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 450_000
@@ -24,11 +24,11 @@ dead = refusal("ValidationException")
 """Ends a commit before its transaction, so that nothing is tidied up: as if its process had died there."""
 
 
-class Clock(FakeStamp):
+class Clock(FakeClock):
     """Time as the test wants it, but real ids."""
 
     def new_id(self) -> str:
-        return SYSTEM_STAMP.new_id()
+        return SYSTEM_CLOCK.new_id()
 
 
 def with_histories(change: TaskChange, *contents: str) -> TaskChange:
@@ -95,7 +95,7 @@ async def test_what_a_dead_fork_has_left_counts_for_nothing(
 
 async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
     clock = Clock()
-    make, store = Maker(clock), table.another(retention_days=3, stamp=clock)
+    make, store = Maker(clock), table.another(retention_days=3, clock=clock)
     begun = make.begin(KEY, Mail("beta"), Mail("beta"))
     task = await commit(store, begun)
     clock.advance(2 * DAY)
@@ -104,9 +104,9 @@ async def test_moments_go_with_their_events(table: DynamoDBAdapter) -> None:
     clock.advance(2 * DAY)
     task = await commit(store, make.change(task, Mail("alpha", body="new")))
     for at in (1, 2):
-        with pytest.raises(MomentNotKept):
+        with pytest.raises(SnapshotExpired):
             await store.read_snapshot(KEY, at)
-    with pytest.raises(MomentNotKept, match="not all of the mail"):
+    with pytest.raises(SnapshotExpired, match="not all of the mail"):
         await store.read_snapshot(KEY, read.task.seq)
 
 
@@ -122,11 +122,11 @@ async def test_moments_of_an_earlier_version(table: DynamoDBAdapter, client: Aws
         UpdateExpression="REMOVE #a, #b, #c",
         ExpressionAttributeNames={"#a": "state", "#b": "delivered", "#c": "pending"},
     )
-    with pytest.raises(MomentNotKept):
+    with pytest.raises(SnapshotExpired):
         await table.store.read_snapshot(KEY, 1)
     later = make.change(begun.task)
     await table.store.commit(later)
-    with pytest.raises(MomentNotKept, match="not all of the mail that waited"):
+    with pytest.raises(SnapshotExpired, match="not all of the mail that waited"):
         await table.store.read_snapshot(KEY, 2)
     turn = await open_turn(table.store, KEY, "alpha", make)
     done = make.change(turn.task, Mail("beta", body="from now on"), turn=turn)

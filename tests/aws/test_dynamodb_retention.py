@@ -2,15 +2,15 @@
 
 import pytest
 from support.changes import ANN, Mail, Maker, checkpoint
+from support.clock import FakeClock
 from support.contract import everything
 from support.dynamodb import DynamoDBAdapter
-from support.stamp import FakeStamp
 
 from mail.adapters.aws.store import DynamoDBStore
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.ports import Idle, TaskPage, Token
+from mail.core.task.ports import Idle, TaskPage, WakeUp
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
@@ -19,11 +19,11 @@ DAY = 86_400
 MARGIN = 120
 
 
-class Clock(FakeStamp):
+class Clock(FakeClock):
     """Time as the test wants it, but real ids."""
 
     def new_id(self) -> str:
-        return SYSTEM_STAMP.new_id()
+        return SYSTEM_CLOCK.new_id()
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def make(clock: Clock) -> Maker:
 @pytest.fixture
 def store(table: DynamoDBAdapter, clock: Clock) -> DynamoDBStore:
     """A store that keeps things for three days."""
-    return table.another(retention_days=3, stamp=clock)
+    return table.another(retention_days=3, clock=clock)
 
 
 async def open_now(store: DynamoDBStore, make: Maker, mailbox: str = "alpha") -> object:
-    now = make.stamp.now().timestamp()
+    now = make.clock.now().timestamp()
     return await store.open_turn(KEY, mailbox, make.lease(now + 60), now=now, history_after=0)
 
 
@@ -163,7 +163,7 @@ async def test_mail_that_nobody_has_read_in_time_is_counted_no_more(
     assert opened.task is not None
     assert list(opened.task.pending) == ["beta"]
     assert await store.load(KEY) == opened.task
-    assert await store.list_ready() == [Token(KEY, "beta", Tier.AGENT)]
+    assert await store.list_ready() == [WakeUp(KEY, "beta", Tier.AGENT)]
     await store.commit(make.change(opened.task, Mail("alpha", body="news")))
     turn = await open_now(store, make)
     assert isinstance(turn, Turn)

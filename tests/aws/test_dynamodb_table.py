@@ -99,7 +99,7 @@ class TestKeys:
 
     async def test_the_longest_task_id(self, table: DynamoDBAdapter, make: Maker) -> None:
         """256 characters of 4 bytes: with its start, more than the index takes."""
-        stamps = make.stamp
+        stamps = make.clock
         for n in range(3):
             await table.store.commit(make.begin(TaskKey(ANN, "🦊" * 255 + str(n))))
             stamps.advance(1)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from support.sqs_adapter import SQSQueueAdapter, hooked
 from mail.adapters.aws.queue import BATCH, LONGEST_DELAY, SQSQueue
 from mail.core.protocol.message import Tier
 from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 
@@ -38,8 +38,8 @@ def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
         yield seen
 
 
-def token(swarm: str, not_before: float = 0.0, cause: str = "1") -> Token:
-    return Token(KEY, peer_mailbox(swarm), Tier.AGENT, cause, not_before=not_before)
+def token(swarm: str, not_before: float = 0.0, cause: str = "1") -> WakeUp:
+    return WakeUp(KEY, peer_mailbox(swarm), Tier.AGENT, cause, not_before=not_before)
 
 
 def mailboxes(messages: list[dict[str, Any]]) -> list[str]:
@@ -47,7 +47,7 @@ def mailboxes(messages: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_they_have_a_queue_of_their_own(sqs: SQSQueueAdapter) -> None:
-    await sqs.queue.publish([token("b"), Token(KEY, "b", Tier.AGENT), token(""), token("c")])
+    await sqs.queue.publish([token("b"), WakeUp(KEY, "b", Tier.AGENT), token(""), token("c")])
     assert [mailbox for _, mailbox in await drain(sqs)] == ["b"]
     assert mailboxes(sqs.deliveries()) == [ALL_PEERS, "@b", "@c"]
 
@@ -96,7 +96,7 @@ async def test_they_go_in_as_few_requests_as_can_be(
 async def test_without_their_queue_others_are_sent_all_the_same(sqs: SQSQueueAdapter) -> None:
     queue = SQSQueue(sqs.client, sqs.urls)
     with pytest.raises(ConfigurationError, match="MAIL_DELIVERY_QUEUE"):
-        await queue.publish([token("b"), Token(KEY, "agent", Tier.AGENT)])
+        await queue.publish([token("b"), WakeUp(KEY, "agent", Tier.AGENT)])
     assert [mailbox for _, mailbox in await drain(sqs)] == ["agent"]
 
 

@@ -14,7 +14,7 @@ from support.sqs_adapter import SQSQueueAdapter, hooked
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_token
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError, StoreUnavailable
 
@@ -61,8 +61,8 @@ def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Itera
         yield sent
 
 
-def tokens(count: int, tier: Tier = Tier.AGENT, cause: str = "1") -> list[Token]:
-    return [Token(KEY, f"agent-{n}", tier, cause) for n in range(count)]
+def tokens(count: int, tier: Tier = Tier.AGENT, cause: str = "1") -> list[WakeUp]:
+    return [WakeUp(KEY, f"agent-{n}", tier, cause) for n in range(count)]
 
 
 def names(taken: list[tuple[TaskKey, str]]) -> list[str]:
@@ -86,7 +86,7 @@ async def test_tokens_go_in_as_few_requests_as_can_be_and_in_order(
 
 
 async def test_each_tier_has_its_queue(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
-    await sqs.queue.publish([Token(KEY, tier.name, tier) for tier in reversed(Tier)])
+    await sqs.queue.publish([WakeUp(KEY, tier.name, tier) for tier in reversed(Tier)])
     assert sorted(request["QueueUrl"] for request in requests) == sorted(sqs.urls)
     assert names(await drain(sqs)) == [tier.name for tier in Tier]
 
@@ -95,7 +95,7 @@ async def test_the_longest_tokens_fit_into_requests(
     sqs: SQSQueueAdapter, requests: list[dict[str, Any]]
 ) -> None:
     """The checks of `support.sqs_adapter` fail where a request is larger than 1 MiB."""
-    await sqs.queue.publish([Token(LONGEST_KEY, f"{LONGEST_MAILBOX}{n}", Tier.AGENT) for n in range(BATCH)])
+    await sqs.queue.publish([WakeUp(LONGEST_KEY, f"{LONGEST_MAILBOX}{n}", Tier.AGENT) for n in range(BATCH)])
     assert len(requests) == 1
     assert {key for key, _ in await drain(sqs)} == {LONGEST_KEY}
 
@@ -105,11 +105,11 @@ def entry_ids(requests: list[dict[str, Any]], which: str) -> list[str]:
 
 
 async def test_a_mailbox_is_a_message_group(sqs: SQSQueueAdapter, requests: list[dict[str, Any]]) -> None:
-    same = [Token(KEY, "agent", Tier.AGENT, "1"), Token(KEY, "agent", Tier.AGENT, "2")]
+    same = [WakeUp(KEY, "agent", Tier.AGENT, "1"), WakeUp(KEY, "agent", Tier.AGENT, "2")]
     others = [
-        Token(TaskKey("user:ann@bench", "task2"), "agent", Tier.AGENT, "1"),
-        Token(TaskKey("user:ann@benc", "htask"), "agent", Tier.AGENT, "1"),
-        Token(TaskKey("user:ann@bench", "taska"), "gent", Tier.AGENT, "1"),
+        WakeUp(TaskKey("user:ann@bench", "task2"), "agent", Tier.AGENT, "1"),
+        WakeUp(TaskKey("user:ann@benc", "htask"), "agent", Tier.AGENT, "1"),
+        WakeUp(TaskKey("user:ann@bench", "taska"), "gent", Tier.AGENT, "1"),
     ]
     await sqs.queue.publish([*same, *others])
     groups = entry_ids(requests, "MessageGroupId")
@@ -153,7 +153,7 @@ async def test_what_is_refused_again_and_again_is_given_up(sqs: SQSQueueAdapter)
 async def test_a_queue_that_fails_keeps_nothing_from_the_others(sqs: SQSQueueAdapter) -> None:
     queue = SQSQueue(sqs.client, [f"{sqs.urls[0]}-is-gone", *sqs.urls[1:]])
     with pytest.raises(StoreUnavailable):
-        await queue.publish([Token(KEY, tier.name, tier) for tier in Tier])
+        await queue.publish([WakeUp(KEY, tier.name, tier) for tier in Tier])
     assert names(await drain(sqs)) == [tier.name for tier in Tier][1:]
 
 
@@ -162,14 +162,14 @@ async def test_queues_are_sent_to_at_once(sqs: SQSQueueAdapter) -> None:
     begun = asyncio.Barrier(len(Tier))
     loop = asyncio.get_running_loop()
 
-    def meet(**_: Any) -> None:
+    def add_peer(**_: Any) -> None:
         asyncio.run_coroutine_threadsafe(_meet(), loop).result(timeout=10)
 
     async def _meet() -> None:
         await begun.wait()
 
-    with hooked(sqs.client, "SendMessageBatch", before_call=meet):
-        await sqs.queue.publish([Token(KEY, "agent", tier) for tier in Tier])
+    with hooked(sqs.client, "SendMessageBatch", before_call=add_peer):
+        await sqs.queue.publish([WakeUp(KEY, "agent", tier) for tier in Tier])
     assert len(await drain(sqs)) == len(Tier)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mail.adapters.aws.queue import decode_token, encode_token
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
 
@@ -20,11 +20,11 @@ def test_a_token_is_read_as_it_was_written(
     instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
     key = TaskKey(instance, task_id)
-    assert decode_token(encode_token(Token(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
+    assert decode_token(encode_token(WakeUp(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
 
 
 def test_a_body_is_what_the_contract_says() -> None:
-    token = Token(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7", seq=4)
+    token = WakeUp(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7", seq=4)
     assert json.loads(encode_token(token)) == {
         "instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 4,
     }  # fmt: skip
@@ -32,7 +32,7 @@ def test_a_body_is_what_the_contract_says() -> None:
 
 @given(NAMES)
 def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
-    assert encode_token(Token(TaskKey(name, name), name, Tier.AGENT)).isascii()
+    assert encode_token(WakeUp(TaskKey(name, name), name, Tier.AGENT)).isascii()
 
 
 @pytest.mark.parametrize(

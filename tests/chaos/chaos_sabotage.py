@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from chaos.faults import WeatheredQueue
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import HotTask
+from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
 from mail.core.engine import admission
@@ -20,7 +20,7 @@ from mail.core.engine.watch import Watching
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange
 from mail.core.task.draft import Draft
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
 
 
@@ -28,7 +28,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 def nobody_is_woken() -> Iterator[None]:
     """Tokens get lost, and no sweep looks for what they were for."""
 
-    async def lose(self: WeatheredQueue, tokens: Sequence[Token]) -> None:
+    async def lose(self: WeatheredQueue, tokens: Sequence[WakeUp]) -> None:
         return None
 
     async def sleep_on(self: Runtime, **_: Any) -> int:
@@ -84,11 +84,11 @@ def without_an_event(change: TaskChange) -> TaskChange:
 def the_last_comes_first() -> Iterator[None]:
     """The mail that came last, or is the least urgent, is read first."""
 
-    def tail(self: HotTask, mailbox: str) -> InboxEntry | None:
+    def tail(self: CachedTask, mailbox: str) -> InboxEntry | None:
         mail = self._mail.get(mailbox)
         return mail[-1] if mail else None
 
-    with patch.object(HotTask, "head", tail):
+    with patch.object(CachedTask, "head", tail):
         yield
 
 

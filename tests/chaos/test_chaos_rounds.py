@@ -97,7 +97,7 @@ def test_chaos_finds_bugs(name: str) -> None:
     """In the first round, or in one of the next: not each has the very fault that would show it."""
     invariant, sabotage = SABOTAGES[name]
     reports = []
-    with sabotage(), patch.object(people, "PATIENCE", 300.0), patch.object(rounds, "REST_SECONDS", 60.0):
+    with sabotage(), patch.object(people, "TIMEOUT", 300.0), patch.object(rounds, "REST_SECONDS", 60.0):
         for seed in range(SEED, SEED + SABOTAGED_ROUNDS):
             outcome = play(Plan("sqlite", seed, tasks=len(ERRANDS)))
             if any(violation.invariant == invariant for violation in outcome.violations):

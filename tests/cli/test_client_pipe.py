@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import MAIL, PATIENCE, ServerProcess, environment
+from support.server_process import MAIL, TIMEOUT, ServerProcess, environment
 
 
 class Piped:
@@ -28,7 +28,7 @@ class Piped:
             input="\n".join(lines),
             capture_output=True,
             encoding="utf-8",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 
@@ -283,7 +283,7 @@ def test_bytes_that_are_no_text_are_an_error_of_ours(piped: Piped) -> None:
         cwd=piped.folder,
         env=environment(),
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 1
@@ -330,7 +330,7 @@ def test_a_reader_that_goes_away_ends_it(piped: Piped) -> None:
             process.stdin.close()
         except BrokenPipeError:
             pass
-        assert process.wait(PATIENCE) == 141
+        assert process.wait(TIMEOUT) == 141
         assert process.stderr.read() == ""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.seeds import blocks
-from support.server_process import PATIENCE, ServerProcess, environment, run_mail
+from support.server_process import TIMEOUT, ServerProcess, environment, run_mail
 
 SHELLS = ("", "bash", "sh", "shell")
 PROMPT = "mail> "
@@ -99,7 +99,7 @@ def test_client(server: ServerProcess, tmp_path: Path, command: str) -> None:
         input="ping\n" + ("whoami\n" if "--api-key" in words else ""),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     if any(word.startswith("swarm://") for word in words):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import MAIL, PATIENCE, ServerProcess, environment, eventually, run_mail
+from support.server_process import MAIL, TIMEOUT, ServerProcess, environment, eventually, run_mail
 from support.terminal import Terminal
 
 
@@ -107,7 +107,7 @@ def test_a_reader_that_has_seen_enough(tasks: ServerProcess, tmp_path: Path) -> 
         assert run.stdout is not None
         assert run.stderr is not None
         run.stdout.close()
-        assert run.wait(PATIENCE) == 141
+        assert run.wait(TIMEOUT) == 141
         assert run.stderr.read() == b""
 
 
@@ -191,7 +191,7 @@ def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
                 env=environment(),
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 check=False,
             )
             assert (done.returncode, done.stdout) == (1, "")

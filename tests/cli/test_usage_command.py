@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.llm_stub import LLMStub, Tokens, call, reply
-from support.server_process import MAIL, PATIENCE, ServerProcess, environment, run_mail
+from support.server_process import MAIL, TIMEOUT, ServerProcess, environment, run_mail
 from support.terminal import Terminal
 
 from mail.cli.views.usage import read_moment
@@ -136,7 +136,7 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]],
-        cwd=tmp_path, env=environment(), input=lines, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        cwd=tmp_path, env=environment(), input=lines, capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
     rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert [row[:2] for row in rows] == [

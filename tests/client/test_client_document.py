@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse
 from support.agents import complete, read_letter, tool_results
 from support.http_server import HTTPServer
 from support.seeds import blocks
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 from support.swarms import build_swarm
 
 from mail.auth.keys import Caller
@@ -116,7 +116,7 @@ def test_the_demo(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

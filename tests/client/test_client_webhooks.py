@@ -27,7 +27,7 @@ async def server() -> AsyncIterator[HTTPServer]:
     async with HTTPServer(build_swarm({"supervisor": echo})) as server:
         secrets = EnvironmentTokens({})
         server.rig.runtime.webhooks = HTTPWebhooks(
-            server.records, secrets, server.rig.stamp, allow_private=True
+            server.records, secrets, server.rig.clock, allow_private=True
         )
         yield server
 

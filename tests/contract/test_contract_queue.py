@@ -7,14 +7,14 @@ from support.adapters import QueueAdapter, drain, publish
 from support.changes import ANN, BOB
 
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 
 SOON = 5.0
 
 
-def token(name: str, tier: Tier = Tier.AGENT, instance: str = ANN, cause: str = "") -> Token:
-    return Token(TaskKey(instance, "task"), name, tier, cause)
+def token(name: str, tier: Tier = Tier.AGENT, instance: str = ANN, cause: str = "") -> WakeUp:
+    return WakeUp(TaskKey(instance, "task"), name, tier, cause)
 
 
 async def names(queue: QueueAdapter) -> list[str]:

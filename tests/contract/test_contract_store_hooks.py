@@ -6,7 +6,7 @@ from support.changes import ANN, NOW, SWARM, Mail, Maker
 from support.contract import open_turn
 
 from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
-from mail.core.task.change import Hold, TaskChange
+from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import hook_mailbox
 from mail.core.task.ports import Idle, Leased, ServerRecords, Store
@@ -24,14 +24,14 @@ def begin(make: Maker) -> TaskChange:
     return attach(None, make.begin(KEY, Mail("alpha")), [EVERY, ENDS])
 
 
-async def claim(store: Store, make: Maker, *, now: float = NOW, expires: float = NOW + 60) -> Hold:
+async def claim(store: Store, make: Maker, *, now: float = NOW, expires: float = NOW + 60) -> WebhookClaim:
     claimed = await store.claim(KEY, MAILBOX, make.lease(expires), now=now)
-    assert isinstance(claimed, Hold), claimed
+    assert isinstance(claimed, WebhookClaim), claimed
     return claimed
 
 
-def delivered(make: Maker, hold: Hold, *seqs: int) -> TaskChange:
-    return settle(hold.task, SWARM, hold, Batch(seqs, 200), RETRY_SECONDS, make.stamp)
+def delivered(make: Maker, hold: WebhookClaim, *seqs: int) -> TaskChange:
+    return settle(hold.task, SWARM, hold, Batch(seqs, 200), RETRY_SECONDS, make.clock)
 
 
 async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, make: Maker) -> None:
@@ -87,7 +87,7 @@ async def test_others_commit_meanwhile(store: Store, make: Maker) -> None:
     await store.commit(other)
     with pytest.raises(VersionConflict):
         await store.commit(delivered(make, hold, 1))
-    change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.stamp)
+    change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.clock)
     await store.commit(change)
     hook = change.task.hooks[EVERY.id]
     assert (hook.after, hook.upto) == (1, other.task.seq)
@@ -98,9 +98,9 @@ async def test_one_that_rests_has_its_token_later(store: Store, make: Maker) -> 
     await store.commit(begin(make))
     hold = await claim(store, make)
     batch = Batch((), None, 1, Reply(500, "it answered 500"))
-    await store.commit(settle(hold.task, SWARM, hold, batch, RETRY_SECONDS, make.stamp))
+    await store.commit(settle(hold.task, SWARM, hold, batch, RETRY_SECONDS, make.clock))
     (token,) = [token for token in await store.list_ready() if token.mailbox == MAILBOX]
-    assert token.not_before == make.stamp.now().timestamp() + RETRY_SECONDS[0]
+    assert token.not_before == make.clock.now().timestamp() + RETRY_SECONDS[0]
 
 
 async def test_there_is_nothing_to_claim_of_no_task(store: Store, make: Maker) -> None:

@@ -23,15 +23,15 @@ from hypothesis.stateful import (
 )
 from support.adapters import STORES, StoreAdapter
 from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
+from support.clock import FakeClock
 from support.dynamodb import ENGINES
 from support.postgres import has_postgres
-from support.stamp import FakeStamp
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.task.events import Event
-from mail.core.task.ports import Idle, Leased, Token
+from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import LIFECYCLE, Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
@@ -92,8 +92,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.adapter = type(self).make_adapter(self.folder)
         self.run(self.adapter.open())
-        self.stamp = FakeStamp()
-        self.make = Maker(self.stamp)
+        self.clock = FakeClock()
+        self.make = Maker(self.clock)
         self.now = NOW
         self.models: dict[TaskKey, Model] = {}
         self.began: list[TaskKey] = []
@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=keys, mail=some_letters, lifetime=st.none() | st.integers(0, 100))
     def begin(self, key: TaskKey, mail: list[Mail], lifetime: int | None) -> None:
         deadline = None if lifetime is None else self.now + lifetime
-        self.stamp.advance(0.001)  # tasks that start at the same moment are listed in any order
+        self.clock.advance(0.001)  # tasks that start at the same moment are listed in any order
         change = self.make.begin(key, *mail, deadline=deadline)
         if key in self.models:
             self.refused(change, VersionConflict)
@@ -294,7 +294,7 @@ class StoreMachine(RuleBasedStateMachine):
         ready = await store.list_ready()
         assert len(ready) == len(set(ready))
         assert set(ready) == {
-            Token(key, mailbox, head.tier)
+            WakeUp(key, mailbox, head.tier)
             for key, model in running.items()
             for mailbox in AGENTS
             if (head := model.head(mailbox)) is not None

@@ -31,7 +31,7 @@ async def open_with_all(store: Store, make: Maker) -> Turn:
     others = [
         entry for entry in await store.read_inbox(KEY) if entry.mailbox == "alpha" and entry != turn.entry
     ]
-    return replace(turn, along=tuple(others[:-1]))
+    return replace(turn, also_read=tuple(others[:-1]))
 
 
 async def bodies(store: Store) -> list[str]:
@@ -71,7 +71,7 @@ async def test_as_much_as_a_turn_may_read_leaves_room_for_what_it_sends(store: S
     await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM, "say it"), *crowd))
     turn = await open_turn(store, KEY, "alpha", make)
     turn = replace(
-        turn, along=tuple(entry for entry in await store.read_inbox(KEY) if entry.seq != turn.entry.seq)
+        turn, also_read=tuple(entry for entry in await store.read_inbox(KEY) if entry.seq != turn.entry.seq)
     )
     sent = [Mail(f"hearer-{n}", Tier.AGENT, f"said {n}") for n in range(60)]
     await store.commit(make.change(turn.task, *sent, turn=turn, history=[{"role": "user"}]))

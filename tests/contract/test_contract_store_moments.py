@@ -8,8 +8,8 @@ import pytest
 from support.adapters import StoreAdapter
 from support.agents import View, acknowledge, broadcast, complete, request, respond, wait
 from support.changes import ANN, Mail, Maker
+from support.clock import FakeClock
 from support.contract import everything, open_turn
-from support.stamp import FakeStamp
 from support.swarms import NAME, build_swarm
 
 from mail.adapters.local.queue import LocalQueue
@@ -72,7 +72,7 @@ class Recorded:
 
 
 def runtime_on(store: Any, swarm: SwarmCore = SWARM) -> Runtime:
-    return Runtime(swarm, store, LocalQueue(), FakeStamp())
+    return Runtime(swarm, store, LocalQueue(), FakeClock())
 
 
 async def work(runtime: Runtime, key: TaskKey) -> Task:
@@ -157,8 +157,8 @@ class TestLook:
     async def test_mail_that_was_read_together_was_there_before(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(4))))
         turn = await open_turn(store, KEY, "alpha", make)
-        along = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
-        await store.commit(make.change(turn.task, turn=replace(turn, along=tuple(along))))
+        also_read = [entry for entry in await store.read_inbox(KEY) if entry.seq in (2, 3)]
+        await store.commit(make.change(turn.task, turn=replace(turn, also_read=tuple(also_read))))
         assert [entry.seq for entry in (await store.read_snapshot(KEY, 4)).mail] == [1, 2, 3, 4]
         assert [entry.seq for entry in (await store.read_snapshot(KEY, 5)).mail] == [4]
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from support.adapters import StoreAdapter
 from support.changes import ANN, BOB, NOW, Mail, Maker
+from support.clock import FakeClock
 from support.contract import open_turn
-from support.stamp import FakeStamp
 
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Store, Token
+from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
 
@@ -364,9 +364,9 @@ class TestReadyAndOverdue:
         await store.commit(begun)
         await store.commit(make.change(begun.task, transition=Transition.COMPLETE))
         assert set(await store.list_ready()) == {
-            Token(KEY, "alpha", Tier.SYSTEM),
-            Token(KEY, "beta", Tier.AGENT),
-            Token(other, "gamma", Tier.PERSON),
+            WakeUp(KEY, "alpha", Tier.SYSTEM),
+            WakeUp(KEY, "beta", Tier.AGENT),
+            WakeUp(other, "gamma", Tier.PERSON),
         }
         assert len(await store.list_ready()) == 3
 
@@ -374,7 +374,7 @@ class TestReadyAndOverdue:
         await store.commit(make.begin(KEY, Mail("alpha", Tier.SYSTEM), Mail("alpha", Tier.AGENT)))
         turn = await open_turn(store, KEY, "alpha", make)
         await store.commit(make.change(turn.task, turn=turn))
-        assert await store.list_ready() == [Token(KEY, "alpha", Tier.AGENT)]
+        assert await store.list_ready() == [WakeUp(KEY, "alpha", Tier.AGENT)]
         turn = await open_turn(store, KEY, "alpha", make)
         await store.commit(make.change(turn.task, turn=turn))
         assert await store.list_ready() == []
@@ -384,26 +384,26 @@ class TestReadyAndOverdue:
         await open_turn(durable.store, KEY, "alpha", make)
         store = await durable.reopen()
         assert set(await store.list_ready()) == {
-            Token(KEY, "alpha", Tier.AGENT),
-            Token(KEY, "beta", Tier.BROADCAST),
+            WakeUp(KEY, "alpha", Tier.AGENT),
+            WakeUp(KEY, "beta", Tier.BROADCAST),
         }
 
     async def test_tasks_that_were_busy_lately_need_no_sweep(self, store: Store) -> None:
-        stamp = FakeStamp()
-        make = Maker(stamp)
+        clock = FakeClock()
+        make = Maker(clock)
         idle, busy = TaskKey(ANN, "idle"), TaskKey(ANN, "busy")
         await store.commit(make.begin(idle))
         begun = make.begin(busy)
         await store.commit(begun)
-        stamp.advance(10)
-        moment = stamp.now().isoformat()
-        stamp.advance(0.5)
+        clock.advance(10)
+        moment = clock.now().isoformat()
+        clock.advance(0.5)
         change = make.change(begun.task)
         await store.commit(change)
         assert [token.key for token in await store.list_ready(quiet_since=moment)] == [idle]
-        assert {token.key for token in await store.list_ready(quiet_since=stamp.now().isoformat())} == {idle}
-        stamp.advance(1)
-        assert {token.key for token in await store.list_ready(quiet_since=stamp.now().isoformat())} == {
+        assert {token.key for token in await store.list_ready(quiet_since=clock.now().isoformat())} == {idle}
+        clock.advance(1)
+        assert {token.key for token in await store.list_ready(quiet_since=clock.now().isoformat())} == {
             idle,
             busy,
         }

@@ -13,12 +13,12 @@ from crash_people import ANN, People
 from crash_points import append_line, read_lines
 from crash_process import Life
 from crash_scenario import TASK_ID
-from crash_worlds import Clock
+from crash_worlds import AheadClock
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Lease, Turn
-from mail.core.task.ports import Idle, Leased, Token
+from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import TaskKey
 
 GLANCE_SECONDS = 0.02
@@ -66,7 +66,7 @@ class Heir(Life):
         return read_lines(self.logs.deaths)[-1].partition(" [")[2].split()[1]
 
 
-class SharedClock(Clock):
+class SharedClock(AheadClock):
     """One clock for all processes of a run."""
 
     def __init__(self, folder: Path) -> None:
@@ -97,7 +97,7 @@ class SharedQueue(LocalQueue):
         self._socket.bind(str(path))
         asyncio.get_running_loop().add_reader(self._socket, self._receive)
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         await super().publish(tokens)
         for token in tokens:
             text = json.dumps([*token.key, token.mailbox, token.tier]).encode()
@@ -107,7 +107,7 @@ class SharedQueue(LocalQueue):
 
     def _receive(self) -> None:
         instance, task_id, mailbox, tier = json.loads(self._socket.recv(65536))
-        self.put(Token(TaskKey(instance, task_id), mailbox, Tier(tier)))
+        self.put(WakeUp(TaskKey(instance, task_id), mailbox, Tier(tier)))
 
 
 @dataclass

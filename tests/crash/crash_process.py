@@ -16,7 +16,7 @@ from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
 from crash_people import ANN, BOB, People, Violation
 from crash_points import WHERE, Points, append_line, read_lines
 from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
-from crash_worlds import Clock, SQLiteWorld, World
+from crash_worlds import AheadClock, SQLiteWorld, World
 from support.agents import View, output
 from support.swarms import build_swarm
 
@@ -63,7 +63,7 @@ class Life:
 
     folder: Path
     world: World
-    clock: Clock = field(default_factory=Clock)
+    clock: AheadClock = field(default_factory=AheadClock)
     seed: int = 0
     fate: Mapping[str, Any] = field(default_factory=dict)
     file_limit: int = 0

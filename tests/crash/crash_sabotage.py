@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from pydantic_core import to_json
 
-from mail.adapters.aws.leases import TurnDesk
+from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.postgres import leases as postgres_turns
@@ -18,7 +18,7 @@ from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import HotTask
+from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.engine.runtime import Runtime
 from mail.core.task.change import Lease, TaskChange, Turn
 from mail.core.task.task import Checkpoint, TaskKey
@@ -71,7 +71,7 @@ def late_commits() -> Iterator[None]:
     """A commit is acknowledged before it is in the file: it gets there with the next one."""
     write, insert = SQLiteStore._write, SQLiteStore._insert_commit
 
-    def write_the_one_before(self: SQLiteStore, change: TaskChange, hot: HotTask | None) -> int:
+    def write_the_one_before(self: SQLiteStore, change: TaskChange, hot: CachedTask | None) -> int:
         if self._sql.in_transaction:
             self._sql.execute("COMMIT")
         return write(self, change, hot)
@@ -163,12 +163,12 @@ def zombies() -> Iterator[None]:
 @contextmanager
 def ignored_leases() -> Iterator[None]:
     """On DynamoDB: a mailbox that somebody works on is given to anybody who asks."""
-    take = TurnDesk._take
+    take = Leases._take
 
-    async def take_by_force(self: TurnDesk, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Any:
+    async def take_by_force(self: Leases, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Any:
         return await take(self, key, mailbox, lease, now + 1e9)
 
-    with patch.object(TurnDesk, "_take", take_by_force):
+    with patch.object(Leases, "_take", take_by_force):
         yield
 
 

@@ -20,19 +20,19 @@ from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 
 
-class Clock:
-    """The system's stamp, with a clock that is `ahead` by some seconds."""
+class AheadClock:
+    """The system clock, `ahead` by some seconds."""
 
     def __init__(self, ahead: float = 0.0) -> None:
         self._ahead = ahead
@@ -46,10 +46,10 @@ class Clock:
         self._ahead += seconds
 
     def now(self) -> datetime:
-        return SYSTEM_STAMP.now() + timedelta(seconds=self.ahead)
+        return SYSTEM_CLOCK.now() + timedelta(seconds=self.ahead)
 
     def new_id(self) -> str:
-        return SYSTEM_STAMP.new_id()
+        return SYSTEM_CLOCK.new_id()
 
 
 class World(Protocol):
@@ -61,7 +61,7 @@ class World(Protocol):
 
     lease_seconds: float
 
-    def open(self, points: Points, stamp: Stamp) -> AbstractAsyncContextManager[Store]:
+    def open(self, points: Points, clock: Clock) -> AbstractAsyncContextManager[Store]:
         """Come as a new process, which may die at its requests."""
         ...
 
@@ -87,7 +87,7 @@ class SQLiteWorld:
         self._path = folder / "mail.db"
 
     @asynccontextmanager
-    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+    async def open(self, points: Points, clock: Clock) -> AsyncGenerator[Store]:
         connect = sqlite3.connect
 
         def connect_with_points(*args: Any, **options: Any) -> sqlite3.Connection:
@@ -122,14 +122,14 @@ class DynamoDBWorld:
         self._is_made = folder / "table"
 
     @asynccontextmanager
-    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+    async def open(self, points: Points, clock: Clock) -> AsyncGenerator[Store]:
         """The index of running tasks has one part, to be asked with one request; they are all alike."""
         with patch.object(dynamodb_index, "SHARDS", "0"), patch.object(dynamodb_items, "SHARDS", "0"):
             if not self._is_made.exists():
                 await create_table(self._client, self._table)
                 self._is_made.touch()
             self._client.hit = points.hit
-            yield DynamoDBStore(self._client, self._table, stamp=stamp)
+            yield DynamoDBStore(self._client, self._table, clock=clock)
             self._client.hit = ignore
 
     def queue(self) -> None:
@@ -163,15 +163,15 @@ class PostgresWorld:
         self.url = url
 
     @asynccontextmanager
-    async def open(self, points: Points, stamp: Stamp) -> AsyncGenerator[Store]:
+    async def open(self, points: Points, clock: Clock) -> AsyncGenerator[Store]:
         postgres = MortalPostgres(self.url, points.hit)
-        bell = Bell(postgres)
-        await bell.start()
-        self._queue = PostgresQueue(postgres, bell, NAME, clock=lambda: stamp.now().timestamp())
-        yield PostgresStore(postgres, bell)
+        notifier = Notifier(postgres)
+        await notifier.start()
+        self._queue = PostgresQueue(postgres, notifier, NAME, clock=lambda: clock.now().timestamp())
+        yield PostgresStore(postgres, notifier)
         postgres.hit = ignore
         await self._queue.close()
-        await bell.stop()
+        await notifier.stop()
         await postgres.close()
 
     def queue(self) -> PostgresQueue:

@@ -34,10 +34,18 @@ from crash_company import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
-from crash_worlds import Clock, DynamoDBWorld, MortalClient, PostgresWorld, SQLiteWorld, World, make_client
+from crash_worlds import (
+    AheadClock,
+    DynamoDBWorld,
+    MortalClient,
+    PostgresWorld,
+    SQLiteWorld,
+    World,
+    make_client,
+)
 from support.postgres import drop_database, make_database
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 ALARM_SECONDS = 40
 GLANCE_SECONDS = 0.005
 RESTART_SECONDS = 0.05
@@ -127,12 +135,12 @@ def _run_chain(order: Order, folder: Path, world: World) -> Answer:
         life = (kind if deaths else Life)(
             folder,
             world,
-            clock=Clock(len(deaths) * lease_seconds),
+            clock=AheadClock(len(deaths) * lease_seconds),
             seed=order["seed"] + number,
             fate=fate,
             file_limit=_file_limit(folder, fate.get("grow", 0)),
             deaths=len(deaths),
-            patience=order.get("patience", PATIENCE),
+            patience=order.get("patience", TIMEOUT),
         )
         process = Process(life, order)
         match process.look(wait=True):
@@ -149,7 +157,7 @@ def _run_twins(order: Order, folder: Path, world: World) -> Answer:
     """Two at once. `twins` says what befalls each, one process after the other."""
     clock = SharedClock(folder)
     fates = {name: iter(order["twins"].get(name, ())) for name in TWINS}
-    settings: dict[str, Any] = {"clock": clock, "patience": order.get("patience", PATIENCE)}
+    settings: dict[str, Any] = {"clock": clock, "patience": order.get("patience", TIMEOUT)}
 
     def start(name: str) -> Process:
         fate = next(fates[name], {})

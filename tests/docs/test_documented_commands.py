@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.server_process import PATIENCE, ServerProcess, environment
+from support.server_process import TIMEOUT, ServerProcess, environment
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -93,7 +93,7 @@ class Session:
     def close(self) -> None:
         for process in self.extra:
             process.kill()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         if self.server is not None:
             self.server.kill()
 
@@ -167,7 +167,7 @@ class Session:
             env=environment({**self.variables, "PATH": path}),
             capture_output=True,
             encoding="utf-8",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

@@ -6,9 +6,9 @@ import pytest
 from document_samples import DOCS
 
 from mail.adapters.postgres.notifier import POLL_SECONDS
-from mail.adapters.postgres.pool import CONNECTIONS, PATIENCE
+from mail.adapters.postgres.pool import CONNECTIONS, TIMEOUT
 from mail.adapters.postgres.schema import SCHEMA, TABLES
-from mail.bootstrap.postgres_system import ROLL_CALL_SECONDS
+from mail.bootstrap.postgres_system import LIVENESS_SECONDS
 from mail.bootstrap.system import TURN_GRACE_SECONDS
 from mail.swarms_json.live import REFRESH_SECONDS
 
@@ -30,10 +30,10 @@ WORDS = {3: "three", 5: "five", 9: "nine", 10: "ten"}
     "says",
     [
         f"A server opens {WORDS[CONNECTIONS + 1]} at most",
-        f"within {ROLL_CALL_SECONDS:g} to {2 * ROLL_CALL_SECONDS:g} seconds",
+        f"within {LIVENESS_SECONDS:g} to {2 * LIVENESS_SECONDS:g} seconds",
         f"the others come to it within {REFRESH_SECONDS:g} seconds",
         f"its turns have {WORDS[int(TURN_GRACE_SECONDS)]}",
-        f"Requests wait for {WORDS[int(PATIENCE)]} seconds",
+        f"Requests wait for {WORDS[int(TIMEOUT)]} seconds",
         f"by themselves every {WORDS[int(POLL_SECONDS)]} seconds",
     ],
 )

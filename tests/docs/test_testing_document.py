@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from document_samples import DOCS, ROOT, blocks
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ def run_sample(folder: Path, code: str) -> str:
         env=environment(),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     return done.stdout

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.server_process import PATIENCE, ServerProcess, eventually, run_mail
+from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
 TASKS = 24
@@ -282,7 +282,7 @@ async def ask(federation: Federation, name: str, task_id: str, n: int) -> str:
     server = federation.servers[name]
     body = {"body": f"weather in Tokyo and {n}*2", "task_id": task_id}
     headers = {"Authorization": f"Bearer {server.tokens['user']}"}
-    async with asyncio.timeout(PATIENCE * 2), httpx.AsyncClient(headers=headers, timeout=20.0) as client:
+    async with asyncio.timeout(TIMEOUT * 2), httpx.AsyncClient(headers=headers, timeout=20.0) as client:
         while True:
             try:
                 record = await client.get(f"{server.url}/task", params={"task_id": task_id})

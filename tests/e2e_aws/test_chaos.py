@@ -24,9 +24,9 @@ TURN_SECONDS = 6
 TEMPO = Tempo(timeouts={"TurnFunction": TURN_SECONDS}, visibility=TURN_SECONDS + 4, schedule=3)
 """A killed turn's lease lives for two seconds more than its worker could have, and then its message comes again."""
 QUIET_SECONDS = TURN_SECONDS + 4
-PATIENCE = 240 + 6 * TASKS
+TIMEOUT = 240 + 6 * TASKS
 
-pytestmark = [needs_ministack, pytest.mark.timeout(PATIENCE + 120)]
+pytestmark = [needs_ministack, pytest.mark.timeout(TIMEOUT + 120)]
 
 
 def expression(n: int) -> str:
@@ -73,7 +73,7 @@ class Chaos:
             names = {n: f"task {n}" for n in range(1, tasks + 1)}
             for n, name in names.items():
                 await crowd.submit(name, question(n))
-            records = await crowd.finish(names.values(), seconds=PATIENCE)
+            records = await crowd.finish(names.values(), seconds=TIMEOUT)
         assert self.killed > 0.75 * KILLED * len(self.invocations), "too few were killed to tell"
         return dict(zip(names, records, strict=True))
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.aws_deployed import LocalAwsProcess, full_size, needs_ministack
 from support.engines import aws_environment
-from support.server_process import PATIENCE, ServerProcess, eventually, run_mail
+from support.server_process import TIMEOUT, ServerProcess, eventually, run_mail
 
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
 
@@ -112,7 +112,7 @@ def test_a_person_asks_an_agent_elsewhere_and_sees_it_stream(pair: Pair) -> None
         f"{alpha.stream_url}/interswarm/message",
         json={**body, "stream": True},
         headers={"Authorization": f"Bearer {alpha.tokens['user']}"},
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     ) as stream:
         lines = list(stream.iter_lines())
     assert "event: interswarm_message_sent" in lines

@@ -22,7 +22,7 @@ MESSAGES = 10_000
 TURN_SECONDS = 1.0
 PEOPLE = 10
 CONCURRENCY = 4
-PATIENCE = 300
+TIMEOUT = 300
 
 
 class Turns:
@@ -43,7 +43,7 @@ class Turns:
 
     async def wait_for(self, tier: Tier, number: int) -> Invocation:
         """The `number`-th turn of a tier, once it has ended."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(self._ended[tier]) < number:
                 self._news.clear()
                 await self._news.wait()

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from support.aws_deployed import LocalAwsProcess, needs_ministack
-from support.server_process import PATIENCE, ServerProcess
+from support.server_process import TIMEOUT, ServerProcess
 from support.timelines import Event, in_any_order, in_order, read_record
 
 pytestmark = [needs_ministack, pytest.mark.timeout(240)]
@@ -116,7 +116,7 @@ def test_a_message_can_be_answered_later(servers: tuple[ServerProcess, LocalAwsP
         "GET",
         httpx.URL(deployed.stream_url).join(response.json()["links"]["stream"]),
         headers={"Authorization": f"Bearer {deployed.tokens['user']}"},
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     ) as stream:
         assert "12*(3+4) = 84." in stream.read().decode()
 

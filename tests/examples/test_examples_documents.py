@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 from mail.api.examples import EXAMPLES
 from mail.core.task.task import TaskKey
@@ -95,7 +95,7 @@ def execute(arguments: list[str]) -> list[str]:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 from mail.examples.group_chat.agents import CHANNEL, DISHES, HOST, QUESTION
 from mail.examples.group_chat.chat import PERSON, GroupChat
@@ -50,7 +50,7 @@ def test_the_command() -> None:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

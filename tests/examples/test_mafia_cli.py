@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from mafia_models import MODEL, models
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 from mail.examples.mafia.game import Game
 
@@ -18,7 +18,7 @@ def run(*flags: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 

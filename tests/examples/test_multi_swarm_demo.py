@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "multi_swarm_demo.py"
 
@@ -15,7 +15,7 @@ def test_each_swarm_needs_the_other() -> None:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

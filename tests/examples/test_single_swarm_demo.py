@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.llm_stub import LLMStub, Request, call, reply
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "single_swarm_demo.py"
 
@@ -19,7 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 

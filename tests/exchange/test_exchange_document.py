@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.server_process import PATIENCE, environment
+from support.server_process import TIMEOUT, environment
 
 import mail.exchange
 from mail.adapters.aws.exchange import MAIL_BYTES
@@ -36,7 +36,7 @@ def test_the_command_prints_what_it_says() -> None:
         env=environment({"PYTHONIOENCODING": "utf-8"}),
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=True,
     )
     assert done.stdout.startswith(text.removesuffix("…\n"))

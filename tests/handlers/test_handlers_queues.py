@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 from function_stage import ALICE, Stage
 from support.agents import turns
+from support.clock import FakeClock
 from support.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
-from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from handlers.tokens import RECEIVES
@@ -25,7 +25,7 @@ from mail.adapters.aws.queue import decode_token
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
@@ -89,7 +89,7 @@ def bundle(folder: Path, agent: str) -> Path:
 class Forgetful:
     """A `TurnQueue` that loses every token."""
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         pass
 
 
@@ -273,12 +273,12 @@ def test_a_sweep_leaves_alone_what_is_being_worked_on(stage: Stage) -> None:
 
 def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
     """The task was begun long ago, by a process that died before it published."""
-    stamp = FakeStamp(run=random.getrandbits(32))  # an engine remembers ids, across tables
+    clock = FakeClock(run=random.getrandbits(32))  # an engine remembers ids, across tables
     runtime = Runtime(
         build_swarm({"supervisor": turns([])}, name="example-no-proxy"),
-        stage.table.another(stamp=stamp),
+        stage.table.another(clock=clock),
         Forgetful(),
-        stamp,
+        clock,
     )
     submission = Submission(body="what is 2**10", task_id="lost")
     asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
@@ -290,9 +290,9 @@ def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
 
 def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
     """Its deadline was long ago, when no worker was there."""
-    stamp = FakeStamp(run=random.getrandbits(32))  # an engine remembers ids, across tables
+    clock = FakeClock(run=random.getrandbits(32))  # an engine remembers ids, across tables
     swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
-    runtime = Runtime(swarm, stage.table.another(stamp=stamp), Forgetful(), stamp)
+    runtime = Runtime(swarm, stage.table.another(clock=clock), Forgetful(), clock)
     submission = Submission(body="what is 2**10", task_id="overdue", timeout=5)
     asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
     stage.invoke("sweeper", stage.event("sweeper"))

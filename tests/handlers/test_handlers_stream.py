@@ -11,7 +11,7 @@ from function_stage import Stage
 
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 LIFE = 900.0
 """Seconds that an invocation may take."""
 
@@ -29,7 +29,7 @@ def url(stage: Stage) -> Iterator[str]:
         cwd=function.root,
     )
     with process:
-        process.wait_until(lambda: listens(port), seconds=PATIENCE, name="uvicorn")
+        process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="uvicorn")
         yield f"http://{LOOPBACK}:{port}"
 
 
@@ -45,7 +45,7 @@ def passed_on(event: dict[str, Any], url: str, *, life: float = LIFE, **fields: 
             "x-amzn-request-context": json.dumps(event["requestContext"]),
         },
         "content": json.dumps({**json.loads(event["body"]), **fields}),
-        "timeout": PATIENCE,
+        "timeout": TIMEOUT,
     }
 
 
@@ -72,7 +72,7 @@ def test_a_stream_ends_before_its_function_does(stage: Stage, url: str) -> None:
     stage.work_off()
     query = {"task_id": "goes on", "last_event_id": str(last)}
     headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
-    rest = httpx.get(f"{url}/task/stream", params=query, headers=headers, timeout=PATIENCE)
+    rest = httpx.get(f"{url}/task/stream", params=query, headers=headers, timeout=TIMEOUT)
     assert "event: task_complete" in rest.text
     assert f"id: {last + 1}\n" in rest.text.replace("\r\n", "\n")
 
@@ -86,4 +86,4 @@ def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str)
 
 
 def test_the_adapter_sees_that_it_is_ready(url: str) -> None:
-    assert httpx.get(f"{url}/", timeout=PATIENCE).status_code == 200
+    assert httpx.get(f"{url}/", timeout=TIMEOUT).status_code == 200

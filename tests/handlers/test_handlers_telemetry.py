@@ -15,7 +15,7 @@ from support.llm_stub import LLMStub, Tokens, call, reply
 from mail.core.task.task import TaskStatus
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 MODEL = "openai/gpt-5-mini"
 COST = 600 * 0.25e-6 + 400 * 0.025e-6 + 100 * 2e-6
@@ -130,7 +130,7 @@ def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
             cwd=function.root,
         )
         with process:
-            process.wait_until(lambda: listens(port), seconds=PATIENCE, name="uvicorn")
+            process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="uvicorn")
             yield f"http://{LOOPBACK}:{port}", receiver
 
 
@@ -139,11 +139,11 @@ def test_the_streaming_function_has_sent_its_spans_when_a_response_ends(
 ) -> None:
     url, receiver = traced_url
     headers = {"authorization": stage.event("stream")["headers"]["authorization"]}
-    assert httpx.get(f"{url}/whoami", headers=headers, timeout=PATIENCE).status_code == 200
+    assert httpx.get(f"{url}/whoami", headers=headers, timeout=TIMEOUT).status_code == 200
     assert receiver.of("GET /whoami")
     worker = threading.Thread(target=stage.work_off)
     body = {"body": "what is 2**10", "task_id": "traced", "stream": True}
-    with httpx.stream("POST", f"{url}/message", json=body, headers=headers, timeout=PATIENCE) as response:
+    with httpx.stream("POST", f"{url}/message", json=body, headers=headers, timeout=TIMEOUT) as response:
         lines = response.iter_lines()
         assert next(lines)
         worker.start()

@@ -28,7 +28,7 @@ async def server(caplog: pytest.LogCaptureFixture) -> AsyncIterator[HTTPServer]:
     caplog.set_level(logging.CRITICAL, logger="mail")
     async with HTTPServer(build_swarm({"supervisor": lambda _view: [complete("done")]})) as server:
         rig = server.rig
-        beta = Runtime(build_swarm({"supervisor": fail}, name="beta"), rig.store, rig.queue, rig.stamp)
+        beta = Runtime(build_swarm({"supervisor": fail}, name="beta"), rig.store, rig.queue, rig.clock)
         await rig.workers.stop(grace=0)
         await beta.submit(ANN_OF_BETA, Submission(body="secret", task_id="t"))
         await beta.run_turn(KEY, "supervisor")

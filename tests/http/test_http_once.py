@@ -111,7 +111,7 @@ async def test_a_key_is_remembered_for_a_day(server: HTTPServer) -> None:
     await post(server, "k")
     page = await server.rig.store.list_tasks(f"user:ann@{server.rig.swarm.name}")
     (remembered,) = page.tasks[0].submitted
-    assert remembered.until - server.rig.stamp.now().timestamp() == pytest.approx(DAY, abs=60)
+    assert remembered.until - server.rig.clock.now().timestamp() == pytest.approx(DAY, abs=60)
 
 
 async def match(server: HTTPServer, etag: str, **body: object) -> httpx.Response:

@@ -20,7 +20,7 @@ from mail.config import ClientConfig
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.errors import AgentUnavailable
-from mail.http.service import FAREWELL_SECONDS
+from mail.http.service import RESPONSE_MARGIN
 
 
 def echo(view: View) -> list[Call]:
@@ -200,7 +200,7 @@ async def test_in_the_background() -> None:
 async def test_a_request_that_may_not_take_longer_is_answered_in_time() -> None:
     slow = Slow()
     swarm = build_swarm({"supervisor": slow})
-    async with Bridge(swarm, time_left=lambda _: FAREWELL_SECONDS + 0.05) as server:
+    async with Bridge(swarm, time_left=lambda _: RESPONSE_MARGIN + 0.05) as server:
         response = await server.sdk().responses.create(model="m", input="hi")
         assert response.status == "in_progress"
         slow.gate.set()

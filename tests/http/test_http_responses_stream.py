@@ -11,7 +11,7 @@ from support.swarms import build_swarm
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
-from mail.http.service import FAREWELL_SECONDS
+from mail.http.service import RESPONSE_MARGIN
 
 TOOL: Any = {
     "type": "function",
@@ -152,7 +152,7 @@ async def _until_pings(lines: Any, count: int) -> Any:
 @pytest.mark.parametrize("starting_after", [None, 1, 4])
 async def test_a_stream_that_broke_off_is_taken_up_again(starting_after: int | None) -> None:
     slow = Slow()
-    async with Bridge(slow, time_left=lambda _: FAREWELL_SECONDS + 0.2) as server:
+    async with Bridge(slow, time_left=lambda _: RESPONSE_MARGIN + 0.2) as server:
         client = server.sdk()
         stream = await client.responses.create(model="m", input="hi", stream=True)
         events = [event async for event in stream]

@@ -20,7 +20,7 @@ from mail.config import ServerConfig
 from mail.core.task.ports import CallerRole
 from mail.server.app import serving
 from mail.swarms_json import load_swarm
-from mail.swarms_json.live import ServedSwarm
+from mail.swarms_json.live import LiveSwarm
 from mail.swarms_json.secrets import without_secrets
 from mail.swarms_json.utils import PACKAGED_SOURCE
 
@@ -250,22 +250,22 @@ class TestPersistence:
                 seconds = 0.0
 
                 def now(self) -> Any:
-                    moment = system.stamp.now()
+                    moment = system.clock.now()
                     return moment.fromtimestamp(moment.timestamp() + self.seconds, moment.tzinfo)
 
             class OtherRuntime:
                 swarm = system.runtime.swarm
-                stamp = Clock()
+                clock = Clock()
 
-            other = ServedSwarm(OtherRuntime(), system.records, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
+            other = LiveSwarm(OtherRuntime(), system.records, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
             await other.refresh()
             await client.load(changed(version="2.0.0"))
             await other.refresh()
             assert (built, other.entry.version) == ([], "1.3.0")
-            OtherRuntime.stamp.seconds += 60
+            OtherRuntime.clock.seconds += 60
             await other.refresh()
             await other.refresh()
             assert (built, other.entry.version) == (["2.0.0"], "2.0.0")
-            OtherRuntime.stamp.seconds += 60
+            OtherRuntime.clock.seconds += 60
             await other.refresh()
             assert built == ["2.0.0"]

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 from support.agents import Call, View, call, complete, request, respond, wait
+from support.clock import FakeClock
 from support.http_server import HTTPServer
 from support.rig import Rig
-from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.protocol.address import create_agent_address
@@ -118,12 +118,12 @@ async def test_what_is_pending_and_who_works() -> None:
 
 
 async def test_what_is_overdue() -> None:
-    stamp = FakeStamp()
-    async with HTTPServer(crew(), stamp=stamp) as server:
+    clock = FakeClock()
+    async with HTTPServer(crew(), clock=clock) as server:
         await server.ask(body="a-1 help", task_id="t1")
-        stamp.advance(10 * 60)
+        clock.advance(10 * 60)
         await server.ask(body="a-2 help", task_id="t2")
-        stamp.advance(10 * 60)
+        clock.advance(10 * 60)
         for query, overdue in (
             ("", ["a-1"]),
             ("ack_within=0", ["a-2", "a-1"]),

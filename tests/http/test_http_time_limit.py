@@ -9,9 +9,9 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from mail.http.preferences import Preference
-from mail.http.service import FAREWELL_SECONDS
+from mail.http.service import RESPONSE_MARGIN
 
-SOON = FAREWELL_SECONDS + 0.3
+SOON = RESPONSE_MARGIN + 0.3
 STREAM_URL = "https://streams.example"
 
 

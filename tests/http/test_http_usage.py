@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.agents import Call, View, complete, request, respond, wait
+from support.clock import EPOCH, FakeClock
 from support.http_server import HTTPServer
-from support.stamp import EPOCH, FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.task.usage import NO_USAGE, Usage, report_usage
@@ -39,13 +39,13 @@ TASK = CHEAP + DEAR + UNPRICED + CHEAP
 
 
 @pytest.fixture
-def stamp() -> FakeStamp:
-    return FakeStamp()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-async def server(stamp: FakeStamp) -> AsyncIterator[HTTPServer]:
-    async with HTTPServer(build_swarm({"supervisor": supervise, "clerk": clerk}), stamp=stamp) as server:
+async def server(clock: FakeClock) -> AsyncIterator[HTTPServer]:
+    async with HTTPServer(build_swarm({"supervisor": supervise, "clerk": clerk}), clock=clock) as server:
         yield server
 
 
@@ -143,10 +143,10 @@ async def test_users_see_their_own_only(server: HTTPServer) -> None:
     await get(server, "agent", status=403)
 
 
-async def test_a_period(server: HTTPServer, stamp: FakeStamp) -> None:
+async def test_a_period(server: HTTPServer, clock: FakeClock) -> None:
     for task_id in ("first", "second", "third"):
         await server.ask(task_id=task_id)
-        stamp.advance(24 * 3600)
+        clock.advance(24 * 3600)
     day = [EPOCH + timedelta(days=n) for n in range(3)]
     for since, until, expected in (
         (None, None, ["third", "second", "first"]),
@@ -206,12 +206,12 @@ async def test_pages_add_up_to_the_whole(server: HTTPServer) -> None:
 
 
 async def test_what_is_older_than_the_period_is_not_looked_at(
-    server: HTTPServer, stamp: FakeStamp, monkeypatch: pytest.MonkeyPatch
+    server: HTTPServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_routes, "READ_AT_ONCE", 1)
     for n in range(4):
         await server.ask(task_id=f"t{n}")
-        stamp.advance(3600)
+        clock.advance(3600)
     newest = (await server.rig.store.list_tasks("user:ann@example", limit=1)).tasks[0]
     looks: list[int] = []
     list_tasks = type(server.rig.store).list_tasks

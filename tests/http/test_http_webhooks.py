@@ -51,7 +51,7 @@ def connect(server: HTTPServer, *, allow_private: bool = True, retry: Sequence[f
     webhooks = HTTPWebhooks(
         server.records,
         EnvironmentTokens(ENVIRON),
-        server.rig.stamp,
+        server.rig.clock,
         allow_private=allow_private,
         retry_seconds=retry,
     )
@@ -360,7 +360,7 @@ async def test_a_server_calls_no_private_address_by_itself_wherever_it_listens(
     server: HTTPServer, url: str
 ) -> None:
     """A server on this machine may have a proxy in front of it, and callers from anywhere."""
-    webhooks = local_webhooks(server.records, ServerConfig(host="127.0.0.1"), server.rig.stamp, {})
+    webhooks = local_webhooks(server.records, ServerConfig(host="127.0.0.1"), server.rig.clock, {})
     server.rig.runtime.webhooks = webhooks
     answer = await server.client.post("/webhooks", json={"url": url})
     assert answer.status_code == 400, answer.text

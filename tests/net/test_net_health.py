@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 import pytest
+from support.clock import FakeClock
 from support.http_server import eventually
 from support.peer_server import PeerServer
-from support.stamp import FakeStamp
 
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import StoreUnavailable
@@ -17,17 +17,17 @@ HOME = "http://127.0.0.1:8000"
 
 async def test_how_a_swarm_is(beta: PeerServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    stamp = FakeStamp()
-    registry = SwarmRegistry("alpha", HOME, stamp=stamp)
+    clock = FakeClock()
+    registry = SwarmRegistry("alpha", HOME, clock=clock)
     await registry.register_swarm("beta", beta.url)
-    stamp.advance(60)
+    clock.advance(60)
     seen = (await registry.check_health())["beta"]
-    assert (seen.is_active, seen.last_seen) == (True, stamp.now().isoformat())
+    assert (seen.is_active, seen.last_seen) == (True, clock.now().isoformat())
     assert seen.latency is not None
     assert 0 < seen.latency < 5
     assert "swarm beta is" not in caplog.text
     beta.answers["/health"] = 500, {}
-    stamp.advance(60)
+    clock.advance(60)
     assert (await registry.check_health())["beta"] == PeerHealth(last_seen=seen.last_seen)
     found = registry.get_swarm_endpoint("beta")
     assert found is not None

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clock import FakeClock
 from support.peer_server import PeerServer
-from support.stamp import FakeStamp
 
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteRecords
@@ -205,13 +205,13 @@ class TestTokens:
 
 class TestVolatile:
     async def test_they_expire(self, beta: PeerServer) -> None:
-        stamp = FakeStamp()
-        registry = SwarmRegistry("alpha", HOME, stamp=stamp)
+        clock = FakeClock()
+        registry = SwarmRegistry("alpha", HOME, clock=clock)
         await registry.register_swarm("beta", beta.url, volatile=True)
-        await registry.register_swarm("gamma", NOWHERE, expires=stamp.now().timestamp() + 60)
-        stamp.advance(60)
+        await registry.register_swarm("gamma", NOWHERE, expires=clock.now().timestamp() + 60)
+        clock.advance(60)
         assert list(registry.get_all_endpoints()) == ["beta"]
-        stamp.advance(24 * 3600)
+        clock.advance(24 * 3600)
         assert registry.get_swarm_endpoint("beta") is None
         assert await registry.names() == []
         assert await registry.check_health() == {}
@@ -321,7 +321,7 @@ class TestRecords:
     ) -> None:
         now = 0.0
         one = SwarmRegistry("alpha", HOME, records=records)
-        two = SwarmRegistry("alpha", HOME, records=records, clock=lambda: now)
+        two = SwarmRegistry("alpha", HOME, records=records, monotonic=lambda: now)
         assert await two.names() == []
         await one.register_swarm("beta", beta.url, "t0ken")
         assert await two.names() == []

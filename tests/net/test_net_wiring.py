@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.stamp import FakeStamp
+from support.clock import FakeClock
 from support.swarms import build_swarm
 
 from mail.adapters.aws.client import Aws
@@ -19,7 +19,7 @@ from mail.net.secrets import EnvironmentTokens, ParameterTokens
 def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:
     swarm = build_swarm({"supervisor": lambda _: []}, description="d")
     with SQLiteDatabase(IN_MEMORY) as database:
-        router = aws_router(swarm, SQLiteRecords(database), config, FakeStamp(), Aws(), environ)
+        router = aws_router(swarm, SQLiteRecords(database), config, FakeClock(), Aws(), environ)
     assert router.local_swarm_name == swarm.name
     return router.swarm_registry
 

@@ -15,14 +15,14 @@ from support.contract import open_turn
 from support.postgres import break_connections, execute
 from support.swarms import NAME
 
-from mail.adapters.postgres.liveness import LOCKS, RollCall
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.liveness import LOCKS, Liveness
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.protocol.message import Tier
 from mail.core.task.interswarm import peer_mailbox
-from mail.core.task.ports import Leased, Token
+from mail.core.task.ports import Leased, WakeUp
 from mail.core.task.task import TaskKey
 
 KEY = TaskKey(ANN, "task-1")
@@ -33,26 +33,30 @@ class Server:
     """What a server has of the database."""
 
     postgres: Postgres
-    bell: Bell
+    notifier: Notifier
     store: PostgresStore
-    roll_call: RollCall
+    roll_call: Liveness
     queue: PostgresQueue
 
 
 @asynccontextmanager
 async def server(url: str, swarm: str = NAME) -> AsyncIterator[Server]:
     postgres = Postgres(url)
-    bell = Bell(postgres)
-    store = PostgresStore(postgres, bell)
+    notifier = Notifier(postgres)
+    store = PostgresStore(postgres, notifier)
     made = Server(
-        postgres, bell, store, RollCall(postgres, bell, store.turns), PostgresQueue(postgres, bell, swarm)
+        postgres,
+        notifier,
+        store,
+        Liveness(postgres, notifier, store.turns),
+        PostgresQueue(postgres, notifier, swarm),
     )
-    await bell.start()
+    await notifier.start()
     try:
         yield made
     finally:
         await made.queue.close()
-        await bell.stop()
+        await notifier.stop()
         await postgres.close()
 
 
@@ -130,8 +134,8 @@ class TestRollCall:
             assert opened == Leased()
 
 
-def token(mailbox: str, tier: Tier = Tier.AGENT, *, task: str = "task", not_before: float = 0.0) -> Token:
-    return Token(TaskKey(ANN, task), mailbox, tier, not_before=not_before)
+def token(mailbox: str, tier: Tier = Tier.AGENT, *, task: str = "task", not_before: float = 0.0) -> WakeUp:
+    return WakeUp(TaskKey(ANN, task), mailbox, tier, not_before=not_before)
 
 
 class TestQueue:
@@ -216,12 +220,12 @@ class TestQueue:
     ) -> None:
         from support.postgres import postgres_server
 
-        monkeypatch.setattr("mail.adapters.postgres.pool.PATIENCE", 0.3)
+        monkeypatch.setattr("mail.adapters.postgres.pool.TIMEOUT", 0.3)
         async with server(url) as one:
             waiting = asyncio.create_task(one.queue.take())
             await asyncio.sleep(0.1)
             await asyncio.to_thread(postgres_server().stop)
-            one.bell._tell(one.queue._topics.values())
+            one.notifier._tell(one.queue._topics.values())
             await asyncio.sleep(1.0)
             await asyncio.to_thread(postgres_server().start)
             await one.queue.publish([token("alpha")])

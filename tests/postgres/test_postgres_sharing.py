@@ -227,7 +227,7 @@ class TestTrouble:
     async def test_what_is_out_of_reach_is_unavailable(
         self, adapter: PostgresAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mail.adapters.postgres.pool.PATIENCE", 0.5)
+        monkeypatch.setattr("mail.adapters.postgres.pool.TIMEOUT", 0.5)
         postgres = Postgres(adapter.url)
         records = PostgresRecords(postgres)
         assert await records.tokens() == []

@@ -19,7 +19,7 @@ from mail.bootstrap.postgres_system import PostgresSystem
 from mail.config import ServerConfig
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.errors import ConfigurationError
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
@@ -35,12 +35,12 @@ def system(url: str, folder: Path) -> PostgresSystem:
 async def test_mail_that_nobody_was_woken_for_is_found(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.bootstrap.postgres_system.ROLL_CALL_SECONDS", 0.05)
+    monkeypatch.setattr("mail.bootstrap.postgres_system.LIVENESS_SECONDS", 0.05)
     monkeypatch.setattr("mail.bootstrap.postgres_system.SWEEP_SECONDS", 0.3)
     publish = PostgresQueue.publish
-    lost: list[Token] = []
+    lost: list[WakeUp] = []
 
-    async def lose_the_first(self: PostgresQueue, tokens: Sequence[Token]) -> None:
+    async def lose_the_first(self: PostgresQueue, tokens: Sequence[WakeUp]) -> None:
         if tokens and not lost:
             lost.extend(tokens)
             return
@@ -64,7 +64,7 @@ async def test_it_may_be_stopped_before_it_was_started(url: str, tmp_path: Path)
 async def test_a_failing_sweep_is_told_and_tried_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mail.bootstrap.postgres_system.ROLL_CALL_SECONDS", 0.02)
+    monkeypatch.setattr("mail.bootstrap.postgres_system.LIVENESS_SECONDS", 0.02)
     server = system(url, tmp_path)
     calls = 0
 
@@ -74,7 +74,7 @@ async def test_a_failing_sweep_is_told_and_tried_again(
         raise RuntimeError("no")
 
     async with server:
-        monkeypatch.setattr(server._roll_call, "call", call)
+        monkeypatch.setattr(server._liveness, "call", call)
         async with asyncio.timeout(10):
             while calls < 3:  # noqa: ASYNC110 - the server counts
                 await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from spec_folder import SPEC
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import PAYLOAD_TYPES, MAILBroadcast, MAILInterrupt, MAILRequest, MAILResponse
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.events import TERMINAL, EventKind
 from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import Subject
@@ -38,7 +38,7 @@ def test_the_text_has_its_sections_and_is_short() -> None:
 
 
 def test_the_table_of_messages() -> None:
-    shapes: list[type[Record]] = [MAILRequest, MAILResponse, MAILBroadcast, MAILInterrupt]
+    shapes: list[type[Value]] = [MAILRequest, MAILResponse, MAILBroadcast, MAILInterrupt]
     common = set.intersection(*(set(shape.model_fields) for shape in shapes))
     table = {kind: (row[1], code(row[2])) for row in rows("3") for kind in code(row[0])}
     assert table.keys() == PAYLOAD_TYPES.keys()

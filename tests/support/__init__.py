@@ -2,6 +2,6 @@
 
 - `agents`   scripted agents: a policy from what an agent has read to the tools it calls
 - `swarms`   small swarms of such agents
-- `stamp`    a clock and ids that are the same in every run
+- `clock`    a clock and ids that are the same in every run
 - `rig`      store, queue, runtime and workers in this process, wired as `bootstrap` wires them
 """

@@ -10,7 +10,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteRecords
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.task.ports import ServerRecords, Store, Token, TurnQueue
+from mail.core.task.ports import ServerRecords, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 from support.dynamodb import ENGINES, DynamoDBAdapter
 from support.engines import sqs_engines
@@ -154,7 +154,7 @@ async def drain(adapter: QueueAdapter, seconds: float = 0.01) -> list[tuple[Task
     return taken
 
 
-async def publish(adapter: QueueAdapter, *tokens: Token) -> None:
+async def publish(adapter: QueueAdapter, *tokens: WakeUp) -> None:
     """Publish tokens in one call."""
-    batch: Sequence[Token] = tokens
+    batch: Sequence[WakeUp] = tokens
     await adapter.queue.publish(batch)

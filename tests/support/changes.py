@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mail.core.protocol.address import create_agent_address, create_system_address, create_user_address
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
@@ -22,7 +22,7 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
 from mail.errors import Subject
 from support.agents import complete, output, turns
-from support.stamp import EPOCH, FakeStamp
+from support.clock import EPOCH, FakeClock
 from support.swarms import NAME, build_swarm
 
 ANN = f"user:ann@{NAME}"
@@ -43,12 +43,12 @@ class Mail(NamedTuple):
 class Maker:
     """Makes changes; all its ids and times come from one stamp."""
 
-    def __init__(self, stamp: Stamp | None = None) -> None:
-        self.stamp = stamp or FakeStamp()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or FakeClock()
 
     def lease(self, expires: float = NOW + 60) -> Lease:
         """A fresh lease."""
-        return Lease(self.stamp.new_id(), expires)
+        return Lease(self.clock.new_id(), expires)
 
     def begin(self, key: TaskKey, *mail: Mail, deadline: float | None = None, title: str = "") -> TaskChange:
         """The first commit of a task."""
@@ -60,10 +60,10 @@ class Maker:
             contributors=(key.instance,),
             entrypoint=SWARM.entrypoint,
             title=title or None,
-            started=self.stamp.now().isoformat(),
+            started=self.clock.now().isoformat(),
             limits=Limits(steps=15, turns=300, deadline=deadline),
         )
-        draft = Draft(task, SWARM, self.stamp, is_new=True)
+        draft = Draft(task, SWARM, self.clock, is_new=True)
         self._send(draft, mail or (Mail("alpha", Tier.PERSON),))
         return draft.seal()
 
@@ -83,7 +83,7 @@ class Maker:
 
         A `deadline` takes the place of the task's; when it is resumed, so does none.
         """
-        draft = Draft(task, SWARM, self.stamp)
+        draft = Draft(task, SWARM, self.clock)
         if turn is not None:
             draft.end_turn(turn, consume=consume)
         draft.emit(EventKind.HELP_CALLED, note)
@@ -111,23 +111,23 @@ class Maker:
             case Tier.INTERRUPT:
                 kind = "interrupt"
                 payload = MAILInterrupt(
-                    interrupt_id=self.stamp.new_id(), sender=agent, recipients=(recipient,), **common
+                    interrupt_id=self.clock.new_id(), sender=agent, recipients=(recipient,), **common
                 )
             case Tier.BROADCAST:
                 kind = "broadcast"
                 payload = MAILBroadcast(
-                    broadcast_id=self.stamp.new_id(), sender=agent, recipients=(recipient,), **common
+                    broadcast_id=self.clock.new_id(), sender=agent, recipients=(recipient,), **common
                 )
             case tier:
                 senders = {Tier.SYSTEM: create_system_address(NAME), Tier.PERSON: create_user_address("ann")}
                 payload = MAILRequest(
-                    request_id=self.stamp.new_id(),
+                    request_id=self.clock.new_id(),
                     sender=senders.get(tier, agent),
                     recipient=recipient,
                     **common,
                 )
         return MAILMessage(
-            id=self.stamp.new_id(), timestamp=self.stamp.now().isoformat(), msg_type=kind, message=payload
+            id=self.clock.new_id(), timestamp=self.clock.now().isoformat(), msg_type=kind, message=payload
         )
 
     def _send(self, draft: Draft, mail: Sequence[Mail]) -> None:

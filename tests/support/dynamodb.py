@@ -14,7 +14,7 @@ from mail.adapters.aws.client import Aws, AwsClient
 from mail.adapters.aws.documents import DynamoDBRecords
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import ServerRecords, Store
 from support import dynamodb_limits
 from support.engines import aws_environment, dynamodb_engines, endpoint, has_ministack
@@ -114,10 +114,10 @@ class DynamoDBAdapter:
         return self.store
 
     def another(
-        self, client: AwsClient | None = None, *, stamp: Stamp = SYSTEM_STAMP, **settings: Any
+        self, client: AwsClient | None = None, *, clock: Clock = SYSTEM_CLOCK, **settings: Any
     ) -> DynamoDBStore:
         """Another store on the table, as another function has one."""
-        settings = {"blobs": self.blobs, "stamp": stamp, **self._settings, **settings}
+        settings = {"blobs": self.blobs, "clock": clock, **self._settings, **settings}
         return DynamoDBStore(client or self.client, self.table, **settings)
 
     def items(self, prefix: str = "") -> list[dict[str, Any]]:

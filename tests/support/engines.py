@@ -22,7 +22,7 @@ from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_MODULES = ROOT / ".tools" / "node_modules"
 CUSTOM_VARIABLE = "MAIL_TEST_AWS_ENDPOINT_URL"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def has_ministack() -> bool:
@@ -98,7 +98,7 @@ def _start_dynamodb_local() -> str:
 def _start(name: str, command: list[str], port: int) -> str:
     engine = KeptProcess(command, env=system_environment())
     atexit.register(engine.stop)
-    engine.wait_until(lambda: listens(port), seconds=PATIENCE, name=name)
+    engine.wait_until(lambda: listens(port), seconds=TIMEOUT, name=name)
     return f"http://{LOOPBACK}:{port}"
 
 

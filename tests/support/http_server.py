@@ -20,7 +20,7 @@ from mail.adapters.sqlite.database import IN_MEMORY
 from mail.adapters.sqlite.documents import SQLiteRecords
 from mail.auth.keys import Authenticator, Caller
 from mail.auth.tokens import TokenAuthenticator, issue_token
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import CallerRole
 from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
@@ -28,7 +28,7 @@ from mail.http.routers import ROUTERS
 from mail.http.service import Service, StopSignal
 from support.rig import Rig
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds after which a request counts as hung."""
 
 
@@ -85,7 +85,7 @@ class QuickUvicorn(uvicorn.Server):
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     """Wait until the check holds. Fails when it never does."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             if await check():
                 return
@@ -103,11 +103,11 @@ class HTTPServer:
         swarm: SwarmCore,
         *,
         path: str | Path = IN_MEMORY,
-        stamp: Stamp = SYSTEM_STAMP,
+        clock: Clock = SYSTEM_CLOCK,
         authenticator: Authenticator | None = None,
         **settings: Any,
     ) -> None:
-        self.rig = Rig(swarm, path=path, stamp=stamp)
+        self.rig = Rig(swarm, path=path, clock=clock)
         self.keys: dict[str, str] = {}
         self._open = AsyncExitStack()
         self._authenticator = authenticator
@@ -125,14 +125,14 @@ class HTTPServer:
             self.rig.runtime,
             self.records,
             self._authenticator or TokenAuthenticator(self.records),
-            started=self.rig.stamp.now().timestamp(),
+            started=self.rig.clock.now().timestamp(),
             **self._settings,
         )
         self.app = create_app(self.service, ROUTERS)
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(
-            httpx.AsyncClient(base_url=self.uvicorn.url, headers=self.headers("user"), timeout=PATIENCE)
+            httpx.AsyncClient(base_url=self.uvicorn.url, headers=self.headers("user"), timeout=TIMEOUT)
         )
         return self
 

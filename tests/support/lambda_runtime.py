@@ -29,7 +29,7 @@ from mail.local_aws.template import Template, read_template
 
 ROOT = Path(__file__).resolve().parents[2]
 INVOCATIONS = "2015-03-31/functions/function/invocations"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that something may take beyond the function's own limit before it counts as hung."""
 
 HOW_TO_INSTALL = "aws-lambda-rie is not installed; run: python3 scripts/dev.py tools sam"
@@ -138,7 +138,7 @@ class LambdaRuntime:
             output=self._output,
         )
         try:
-            self._process.wait_until(lambda: listens(port), seconds=PATIENCE, name="aws-lambda-rie")
+            self._process.wait_until(lambda: listens(port), seconds=TIMEOUT, name="aws-lambda-rie")
         except BaseException:
             self.stop()
             raise
@@ -158,7 +158,7 @@ class LambdaRuntime:
         """What the function returns for an event. Raises FunctionFailed."""
         request = urllib.request.Request(self._url, json.dumps(event).encode(), method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self.function.timeout + PATIENCE) as response:
+            with urllib.request.urlopen(request, timeout=self.function.timeout + TIMEOUT) as response:
                 text: str = response.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -3,12 +3,12 @@
 from typing import Any
 
 from mail.core.protocol.address import create_agent_address, create_user_address
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MessageType
 from mail.net.letters import wrap
-from support.stamp import FakeStamp
+from support.clock import FakeClock
 
 
 def letter(
@@ -21,12 +21,12 @@ def letter(
         recipients=[create_agent_address(recipient) for recipient in recipients],
         subject="Hi",
         body="how are you?",
-        stamp=FakeStamp(),
+        clock=FakeClock(),
         **fields,
     )
 
 
 def wrapped(**changes: Any) -> MAILInterswarmMessage:
     """A request to `boss@beta`, on its way from `alpha` for user `ann`."""
-    made = wrap(letter("boss@beta"), "alpha", "beta", "user:ann@alpha", (), SYSTEM_STAMP)
+    made = wrap(letter("boss@beta"), "alpha", "beta", "user:ann@alpha", (), SYSTEM_CLOCK)
     return made.model_copy(update=changes)

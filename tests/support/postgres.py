@@ -23,7 +23,7 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from mail.adapters.postgres.documents import PostgresRecords
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.schema import TABLES, prepare
@@ -35,7 +35,7 @@ from support.swarms import NAME
 
 PROGRAMS = Path("/usr/lib/postgresql")
 PACKAGE_USER = "postgres"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 USER, PASSWORD = "mail", "s3cret/@:?#%"
 """Every character of it has to be written otherwise in a URL."""
@@ -123,13 +123,13 @@ class PostgresServer:
             ],
             env=system_environment(), cwd=self.folder,
         )  # fmt: skip
-        self._process.wait_until(self._answers, seconds=PATIENCE, name="PostgreSQL")
+        self._process.wait_until(self._answers, seconds=TIMEOUT, name="PostgreSQL")
 
     def stop(self) -> None:
         """End it, and with it all sessions, by its process id."""
         number = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
         os.kill(number, 2)  # a fast shutdown: clients are not waited for
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self._process.ended is None and time.monotonic() < deadline:
             time.sleep(0.02)
         self._process.stop()
@@ -211,7 +211,7 @@ class PostgresAdapter:
     leases_outlive_process = True
 
     def __init__(self) -> None:
-        self._open: list[tuple[Postgres, Bell]] = []
+        self._open: list[tuple[Postgres, Notifier]] = []
 
     async def open(self) -> None:
         self.url = borrow_database()
@@ -230,33 +230,33 @@ class PostgresAdapter:
     async def another(self) -> PostgresStore:
         """Another store on the database, as another server has one."""
         postgres = Postgres(self.url)
-        bell = Bell(postgres)
-        await bell.start()
-        self._open.append((postgres, bell))
-        return PostgresStore(postgres, bell)
+        notifier = Notifier(postgres)
+        await notifier.start()
+        self._open.append((postgres, notifier))
+        return PostgresStore(postgres, notifier)
 
     async def _leave(self) -> None:
         while self._open:
-            postgres, bell = self._open.pop()
-            await bell.stop()
+            postgres, notifier = self._open.pop()
+            await notifier.stop()
             await postgres.close()
 
 
 class PostgresQueueAdapter:
     """The queue of one server, on a database of its own."""
 
-    PATIENCE = 0.25
+    TIMEOUT = 0.25
     """Seconds that a look takes at most: a worker that gives up earlier has not looked at all."""
 
     def __init__(self) -> None:
         self.url = borrow_database()
         self._postgres = Postgres(self.url)
-        self._postgres_queue = PostgresQueue(self._postgres, Bell(self._postgres), NAME)
+        self._postgres_queue = PostgresQueue(self._postgres, Notifier(self._postgres), NAME)
         self.queue: TurnQueue = self._postgres_queue
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         try:
-            async with asyncio.timeout(max(seconds, self.PATIENCE)):
+            async with asyncio.timeout(max(seconds, self.TIMEOUT)):
                 return await self._postgres_queue.take()
         except TimeoutError:
             return None

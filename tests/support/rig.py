@@ -13,15 +13,15 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry
 from mail.core.task.events import Event, EventKind
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from support.stamp import FakeStamp
+from support.clock import FakeClock
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds after which a task counts as hung."""
 
 
@@ -82,13 +82,13 @@ class Rig:
         swarm: SwarmCore,
         *,
         path: str | Path = IN_MEMORY,
-        stamp: Stamp | None = None,
+        clock: Clock | None = None,
         concurrency: int = 64,
         turn_seconds: float = 840.0,
     ) -> None:
         self.swarm = swarm
         self.path = path
-        self.stamp = stamp or FakeStamp()
+        self.clock = clock or FakeClock()
         self.user = Principal(role="user", id="ann", swarm=swarm.name)
         self._concurrency = concurrency
         self._turn_seconds = turn_seconds
@@ -105,9 +105,9 @@ class Rig:
     async def start(self) -> None:
         self.database = SQLiteDatabase(self.path)
         self.store = SQLiteStore(self.database)
-        self.queue = LocalQueue(lambda: self.stamp.now().timestamp())
+        self.queue = LocalQueue(lambda: self.clock.now().timestamp())
         self.runtime = Runtime(
-            self.swarm, self.store, self.queue, self.stamp, turn_seconds=self._turn_seconds
+            self.swarm, self.store, self.queue, self.clock, turn_seconds=self._turn_seconds
         )
         self.workers = LocalWorkers(self.runtime, self.queue, concurrency=self._concurrency)
         await self.workers.start()
@@ -127,7 +127,7 @@ class Rig:
         """Send a person's message; fields are those of `Submission`."""
         return await self.runtime.submit(caller or self.user, Submission(body=body, **fields))
 
-    async def outcome(self, submitted: Submitted, seconds: float = PATIENCE) -> Outcome:
+    async def outcome(self, submitted: Submitted, seconds: float = TIMEOUT) -> Outcome:
         """Wait for the end of the generation that answers. Fails where the task hangs."""
         try:
             async with asyncio.timeout(seconds):

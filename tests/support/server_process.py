@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 
 MAIL = (sys.executable, "-m", "mail.cli")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds after which something that should have happened counts as hung."""
 
 _URL = re.compile(r"listens on (http://\S+)")
@@ -47,14 +47,14 @@ def run_mail(
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
     """Wait until it is so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for: {what}"
         time.sleep(0.02)
@@ -85,7 +85,7 @@ class ServerProcess:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
 
     @property
     def output(self) -> str:
@@ -120,17 +120,17 @@ class ServerProcess:
     def kill(self) -> None:
         """`kill -9`."""
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Tell it to stop; returns its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def client(self, role: str = "user") -> httpx.Client:
         """An HTTP client that shows the role's token."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
     def post(self, body: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx.Response:
         """`POST /message`."""

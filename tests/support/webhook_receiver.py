@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 DROP = "drop"
 """In the place of a status: the connection is closed without an answer."""
@@ -88,7 +88,7 @@ class WebhookReceiver:
         """The kinds of the events that have come, in order."""
         return [got.event for got in self.got]
 
-    def wait_for(self, count: int, seconds: float = PATIENCE) -> list[Got]:
+    def wait_for(self, count: int, seconds: float = TIMEOUT) -> list[Got]:
         """What has come, once that are so many."""
         with self._more:
             assert self._more.wait_for(lambda: len(self.got) >= count, seconds), (

@@ -237,9 +237,9 @@ def test_the_functions_on_aws_tell_models_apart(capsys: pytest.CaptureFixture[st
 def test_a_function_tells_of_a_dead_letter_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     make = Maker()
     begun = make.begin(TaskKey(ANN, "t"))
-    draft = Draft(begun.task, SWARM, make.stamp)
+    draft = Draft(begun.task, SWARM, make.clock)
     for _ in range(2):
-        draft.bury("alpha", "it died", 5, message=None, message_seq=1)
+        draft.dead_letter("alpha", "it died", 5, message=None, message_seq=1)
     meter = telemetry.TaskMetrics()
     meter.task_changed(begun)
     assert ("DeadLetters",) not in Written(capsys.readouterr().out).sums()

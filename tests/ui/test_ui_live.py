@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from support.agents import Call, View, complete, request, respond, wait
-from support.http_server import PATIENCE, HTTPServer
+from support.http_server import TIMEOUT, HTTPServer
 from support.swarms import build_agent, build_swarm
 
 from mail.core.task.swarm import SwarmCore
@@ -46,12 +46,12 @@ class Thread:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(PATIENCE)
+        assert self._ready.wait(TIMEOUT)
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
 
 
 def swarm(gate: asyncio.Event) -> SwarmCore:

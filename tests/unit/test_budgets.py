@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from support.agents import Call, View, call, complete, request, respond, wait
+from support.clock import FakeClock
 from support.rig import Outcome, Rig
-from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.core.task.limits import LAST_TURN_SECONDS, NO_BUDGET, Budget, Limits
@@ -32,8 +32,8 @@ async def tick(_arguments: dict[str, Any]) -> str:
 SWARM = build_swarm({"supervisor": endless}, actions={"tick": tick})
 
 
-async def ask(budget: Budget, *, ceiling: Budget = NO_BUDGET, stamp: FakeStamp | None = None) -> Outcome:
-    async with Rig(SWARM, stamp=stamp) as rig:
+async def ask(budget: Budget, *, ceiling: Budget = NO_BUDGET, clock: FakeClock | None = None) -> Outcome:
+    async with Rig(SWARM, clock=clock) as rig:
         return await rig.ask(budget=budget, ceiling=ceiling, task_id="t")
 
 
@@ -69,13 +69,13 @@ async def test_a_task_that_is_not_finished_then_ends_with_an_error() -> None:
 
 
 async def test_wall_time() -> None:
-    stamp = FakeStamp()
+    clock = FakeClock()
 
     async def sleep(_arguments: dict[str, Any]) -> str:
-        stamp.advance(10)
+        clock.advance(10)
         return "slept"
 
-    async with Rig(build_swarm({"supervisor": endless}, actions={"tick": sleep}), stamp=stamp) as rig:
+    async with Rig(build_swarm({"supervisor": endless}, actions={"tick": sleep}), clock=clock) as rig:
         outcome = await rig.ask(budget=Budget(seconds=25))
         assert outcome.answer == "This task has used up its budget of 25 seconds"
         assert outcome.task.limits.deadline is None

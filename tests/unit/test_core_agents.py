@@ -111,6 +111,6 @@ def test_who_finishes_a_task() -> None:
         {"front": agent(enable_entrypoint=True), "chief": CHIEF, "deputy": agent(supervises=True)},
         entrypoint="chief",
     )
-    assert [swarm.finisher(name) for name in ("front", "chief", "deputy", "gone")] == [
+    assert [swarm.closing_agent(name) for name in ("front", "chief", "deputy", "gone")] == [
         "chief", "chief", "deputy", "chief",
     ]  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.agents import View, complete, request, respond, wait
+from support.clock import FakeClock
 from support.rig import Rig
-from support.stamp import FakeStamp
 from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalQueue
@@ -109,7 +109,9 @@ class TestBurial:
         async with Rig(build_swarm({"supervisor": answer})) as rig:
             await rig.workers.stop(grace=0)
             submitted = await rig.submit()
-            await rig.runtime.give_up(submitted.key, "supervisor", "it died", upto=9, seconds=30, attempts=5)
+            await rig.runtime.dead_letter_turn(
+                submitted.key, "supervisor", "it died", upto=9, seconds=30, attempts=5
+            )
             (letter,) = await letters(rig, submitted.key)
         assert (letter.attempts, letter.reason) == (5, "it died")
 
@@ -141,8 +143,8 @@ class TestBurial:
             outcome = await rig.ask()
         crowded = outcome.task.model_copy(update={"dead": tuple(range(1, DEAD_LETTERS + 1))})
         assert len(crowded.dead) == DEAD_LETTERS
-        draft = Draft(crowded, rig.swarm, rig.stamp)
-        seq = draft.bury("supervisor", "no", 1, message=None, message_seq=1)
+        draft = Draft(crowded, rig.swarm, rig.clock)
+        seq = draft.dead_letter("supervisor", "no", 1, message=None, message_seq=1)
         assert draft.seal().task.dead == (*range(2, DEAD_LETTERS + 1), seq)
 
 
@@ -171,7 +173,7 @@ class TestRedriving:
         agent = Failing(answer)
         async with Rig(build_swarm({"supervisor": agent})) as rig:
             outcome = await rig.ask("hello", budget=Budget(seconds=60))
-            rig.stamp.advance(3_600)  # type: ignore[attr-defined]
+            rig.clock.advance(3_600)  # type: ignore[attr-defined]
             agent.is_broken = False
             await redrive_letters(rig.runtime, ADMIN, outcome.key)
             assert (await ended(rig, outcome.key, 2)).endswith("hello")
@@ -306,23 +308,23 @@ class TestDiscarding:
             async def commit(self, change: TaskChange) -> None:
                 if change.events[0].kind is EventKind.DEAD_LETTER_DISCARDED and not self.is_overtaken:
                     self.is_overtaken = True
-                    await bury(self, "new")
+                    await dead_letter(self, "new")
                 await super().commit(change)
 
-        async def bury(store: SQLiteStore, reason: str) -> int:
+        async def dead_letter(store: SQLiteStore, reason: str) -> int:
             task = await store.load(key)
             assert task is not None
-            draft = Draft(task, swarm, stamp)
-            seq = draft.bury("supervisor", reason, 1, message=None, message_seq=1)
+            draft = Draft(task, swarm, clock)
+            seq = draft.dead_letter("supervisor", reason, 1, message=None, message_seq=1)
             await store.commit(draft.seal())
             return seq
 
-        swarm, stamp = build_swarm({"supervisor": answer}), FakeStamp()
+        swarm, clock = build_swarm({"supervisor": answer}), FakeClock()
         with SQLiteDatabase(IN_MEMORY) as database:
             store = Overtaken(database)
-            runtime = Runtime(swarm, store, LocalQueue(), stamp)
+            runtime = Runtime(swarm, store, LocalQueue(), clock)
             key = (await runtime.submit(ADMIN, Submission(body="hi"))).key
-            old = await bury(store, "old")
+            old = await dead_letter(store, "old")
             assert await discard_letters(runtime, ADMIN, key) == [old]
             task = await store.load(key)
         assert task is not None

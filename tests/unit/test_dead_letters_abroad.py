@@ -140,10 +140,10 @@ async def test_nothing_is_asked_of_others_for_a_cancelled_task() -> None:
         events = await rig.store.read_events(outcome.key)
         dead = with_messages(read_letters(task, events), events)
         cancelled = task.model_copy(update={"status": TaskStatus.CANCELLED})
-        change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.stamp)
+        change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.clock)
         assert change is None
         assert "was cancelled" in refused.refusal
-        change, (redriven,) = redrive(task, dead, rig.swarm, ADMIN, rig.stamp)
+        change, (redriven,) = redrive(task, dead, rig.swarm, ADMIN, rig.clock)
         assert change is not None
         assert redriven.seq == change.deliveries[0].seq
 

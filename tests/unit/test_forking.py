@@ -14,7 +14,7 @@ from mail.core.engine.quotas import Quotas
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
-from mail.core.task.client_tools import CallerTool, Toolbox
+from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import peer_mailbox
 from mail.core.task.limits import Budget, Limits
@@ -31,7 +31,7 @@ from mail.core.task.task import (
     TaskStatus,
 )
 from mail.core.task.usage import Usage
-from mail.errors import BadRequest, BadToolbox, NotPaused, Subject, TaskNotFound, TooManyTasks
+from mail.errors import BadClientTools, BadRequest, NotPaused, Subject, TaskNotFound, TooManyTasks
 
 KEY = TaskKey(ANN, "first")
 CALLER = Principal(role="user", id="ann", swarm=NAME)
@@ -68,7 +68,7 @@ def from_swarm(snapshot: Snapshot, sender: str) -> Snapshot:
 
 
 def forked(make: Maker, snapshot: Snapshot, swarm: SwarmCore = SWARM, **options: Any) -> TaskChange:
-    return fork(snapshot, {}, swarm, CALLER, "second", make.stamp, **options)
+    return fork(snapshot, {}, swarm, CALLER, "second", make.clock, **options)
 
 
 def told(change: TaskChange) -> dict[str, list[str]]:
@@ -125,7 +125,7 @@ class TestWhatGoesAlong:
 
     def test_histories_are_joined_and_said(self, make: Maker) -> None:
         histories = {"alpha": [{"n": 1}, {"n": 2}], "beta": [], "gamma": [{"n": 3}]}
-        change = fork(moment(make), histories, LOST, CALLER, "second", make.stamp)
+        change = fork(moment(make), histories, LOST, CALLER, "second", make.clock)
         (record,) = change.histories
         assert (record.agent, record.n, record.entries) == ("alpha", 1, [{"n": 1}, {"n": 2}])
         assert change.task.histories == {"alpha": 1}
@@ -133,7 +133,7 @@ class TestWhatGoesAlong:
         assert said.extra == {"agent": "alpha", "entries": 2}
 
     def test_what_a_task_is_and_has_used_up(self, make: Maker) -> None:
-        toolbox = Toolbox(tools=(CallerTool(name="look"),))
+        toolbox = ClientTools(tools=(ClientTool(name="look"),))
         limits = Limits(steps=7, turns=70, deadline=5.0, budget=Budget(tokens=9), finish_by=3.0)
         snapshot = moment(
             make, title="about", entrypoint="beta", limits=limits, notes={"a": 1}, toolbox=toolbox,
@@ -179,7 +179,7 @@ class TestStatus:
     def test_the_time_of_a_budget_begins_anew(self, make: Maker) -> None:
         limits = Limits(steps=1, turns=20, deadline=1.0, budget=Budget(seconds=60), finish_by=0.5)
         running = forked(make, moment(make, limits=limits), run=True).task
-        assert running.limits.finish_by == make.stamp.now().timestamp() + 60
+        assert running.limits.finish_by == make.clock.now().timestamp() + 60
         assert running.limits.deadline is None
         paused = forked(make, moment(make, limits=limits)).task
         assert (paused.limits.deadline, paused.limits.finish_by) == (None, None)
@@ -205,7 +205,7 @@ class TestStatus:
     def test_a_fork_that_was_not_run_yet_can_be_forked_and_run(self, make: Maker) -> None:
         first = forked(make, moment(make))
         again = Snapshot(first.task, list(first.events), list(first.deliveries))
-        assert fork(again, {}, SWARM, CALLER, "third", make.stamp, run=True).task.is_running
+        assert fork(again, {}, SWARM, CALLER, "third", make.clock, run=True).task.is_running
 
     def test_one_without_mail_is_told_so_when_it_runs(self, make: Maker) -> None:
         silent = replace(moment(make), mail=[])
@@ -268,8 +268,8 @@ class TestWhatIsLeftBehind:
 
     def test_tools_that_do_not_fit_to_the_swarm_are_refused(self, make: Maker) -> None:
         swarm = replace(SWARM, breakpoint_tools=frozenset({"look"}))
-        with pytest.raises(BadToolbox):
-            forked(make, moment(make, toolbox=Toolbox(tools=(CallerTool(name="look"),))), swarm)
+        with pytest.raises(BadClientTools):
+            forked(make, moment(make, toolbox=ClientTools(tools=(ClientTool(name="look"),))), swarm)
 
 
 def chatty() -> dict[str, Any]:

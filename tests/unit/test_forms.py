@@ -13,7 +13,7 @@ from mail.core.protocol.mail_tools import SendRequest, SendResponse
 from mail.core.protocol.message import MAILRequest, MAILResponse
 from mail.core.task.actions import ActionCore
 from mail.core.task.events import EventKind
-from mail.core.task.forms import Appeal, Desk, Form, Writing
+from mail.core.task.forms import Form, FormContext, FormResult, UserQuestion
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
 
@@ -26,16 +26,16 @@ def a_form(form: Form, *, name: str = "report", reads_mail: bool = False) -> Act
     return ActionCore(name, never, form=form, reads_mail=reads_mail)
 
 
-def report(arguments: dict[str, Any], _desk: Desk) -> Writing:
+def report(arguments: dict[str, Any], _desk: FormContext) -> FormResult:
     if "what" not in arguments:
         raise ToolCallFault("report: what is missing")
     letter = SendRequest(target=arguments["to"], subject="REPORT", body=f"It is {arguments['what']}.")
-    return Writing(letter, {"thread_id": "t-1"})
+    return FormResult(letter, {"thread_id": "t-1"})
 
 
-def plead(arguments: dict[str, Any], _desk: Desk) -> Writing:
+def plead(arguments: dict[str, Any], _desk: FormContext) -> FormResult:
     letter = SendRequest(target="user", subject="PLEA", body=arguments["body"])
-    return Appeal(letter, {"thread_id": "t-1"}, answer_subjects=("GRACE", "[t-1] GRACE"))
+    return UserQuestion(letter, {"thread_id": "t-1"}, answer_subjects=("GRACE", "[t-1] GRACE"))
 
 
 PLEA = a_form(plead, name="plead")
@@ -58,8 +58,8 @@ async def test_a_form_sends_what_the_program_words() -> None:
 
 
 async def test_a_response_by_a_form_answers_the_request() -> None:
-    def answer(arguments: dict[str, Any], _desk: Desk) -> Writing:
-        return Writing(SendResponse(target="chief", subject="S", body=arguments["body"]))
+    def answer(arguments: dict[str, Any], _desk: FormContext) -> FormResult:
+        return FormResult(SendResponse(target="chief", subject="S", body=arguments["body"]))
 
     swarm = build_swarm(
         {
@@ -85,10 +85,10 @@ async def test_a_response_with_routing_info_answers_the_request_that_had_the_sam
     """Else it answers the request just read; here that of t-2."""
 
     def write(kind: type[SendRequest | SendResponse]) -> Form:
-        def form(arguments: dict[str, Any], _desk: Desk) -> Writing:
+        def form(arguments: dict[str, Any], _desk: FormContext) -> FormResult:
             letter = kind(target=arguments["to"], subject="S", body="b")
             named = arguments["thread"]
-            return Writing(letter, {"thread_id": named} if named else None)
+            return FormResult(letter, {"thread_id": named} if named else None)
 
         return form
 
@@ -129,8 +129,8 @@ async def test_a_response_with_routing_info_answers_the_request_that_had_the_sam
 async def test_a_form_says_whether_it_settles_the_request(
     tool: type[SendRequest | SendResponse], settles: bool | None, waits: bool
 ) -> None:
-    def answer(_arguments: dict[str, Any], _desk: Desk) -> Writing:
-        return Writing(tool(target="chief", subject="S", body="b"), settles=settles)
+    def answer(_arguments: dict[str, Any], _desk: FormContext) -> FormResult:
+        return FormResult(tool(target="chief", subject="S", body="b"), settles=settles)
 
     waiting: list[bool] = []
 
@@ -185,9 +185,9 @@ async def test_an_agent_without_the_form_cannot_fill_it_in() -> None:
 async def test_a_form_that_reads_mail_gets_that_of_the_task() -> None:
     seen: list[list[str]] = []
 
-    def look(_arguments: dict[str, Any], desk: Desk) -> Writing:
+    def look(_arguments: dict[str, Any], desk: FormContext) -> FormResult:
         seen.append([message.message.body for message in desk.mail])
-        return Writing(SendRequest(target="clerk", subject="S", body="b"))
+        return FormResult(SendRequest(target="clerk", subject="S", body="b"))
 
     chief = turns([request("clerk", "first"), wait()], [call("look")], [complete()])
     swarm = build_swarm(

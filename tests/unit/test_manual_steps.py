@@ -345,7 +345,7 @@ class TestDeath:
     async def test_a_time_limit(self) -> None:
         async with table(("GM", Player("too late"))) as rig:
             await rig.submit("x", msg_type="broadcast", task_id=TASK, manual=True, timeout=5)
-            rig.stamp.advance(10)  # type: ignore[attr-defined]
+            rig.clock.advance(10)  # type: ignore[attr-defined]
             with pytest.raises(StepFailed, match="has stopped"):
                 await step(rig, "GM")
             assert (

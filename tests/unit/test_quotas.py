@@ -16,7 +16,7 @@ from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import MailboxFull, RateLimited, TooManyTasks
 
 
-class Desk:
+class FormContext:
     """A swarm whose agents wait until the gate is opened."""
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> FormContext:
+    return FormContext()
 
 
 @pytest.fixture
-async def rig(desk: Desk) -> AsyncIterator[Rig]:
+async def rig(desk: FormContext) -> AsyncIterator[Rig]:
     async with Rig(
         build_swarm({"supervisor": desk.work, "worker": lambda _view: [respond("supervisor")]})
     ) as rig:
@@ -64,7 +64,7 @@ class TestDepth:
         assert sum(isinstance(end, MailboxFull) for end in ends) == 16
         assert len(await rig.inbox(waiting(rig, "t"))) == 5
 
-    async def test_it_lets_in_again_what_has_room(self, rig: Rig, desk: Desk) -> None:
+    async def test_it_lets_in_again_what_has_room(self, rig: Rig, desk: FormContext) -> None:
         rig.runtime.quotas = Quotas(mailbox_depth=1)
         first = await rig.submit(task_id="t")
         with pytest.raises(MailboxFull):
@@ -73,7 +73,7 @@ class TestDepth:
         await rig.outcome(first)
         assert (await rig.ask(task_id="t")).answer == "done"
 
-    async def test_another_agent_has_a_mailbox_of_its_own(self, desk: Desk) -> None:
+    async def test_another_agent_has_a_mailbox_of_its_own(self, desk: FormContext) -> None:
         async with Rig(build_swarm({"supervisor": desk.work, "worker": desk.work})) as rig:
             rig.runtime.quotas = Quotas(mailbox_depth=1)
             await rig.submit(task_id="t")
@@ -81,7 +81,7 @@ class TestDepth:
                 await rig.submit("to all", task_id="t", msg_type="broadcast")
             assert len(await rig.inbox(waiting(rig, "t"))) == 1
 
-    async def test_a_task_that_has_stopped_can_always_go_on(self, rig: Rig, desk: Desk) -> None:
+    async def test_a_task_that_has_stopped_can_always_go_on(self, rig: Rig, desk: FormContext) -> None:
         """Nothing else would ever empty its mailboxes."""
         desk.gate.set()
         stopped = (await rig.ask(task_id="t")).task
@@ -89,7 +89,7 @@ class TestDepth:
         stash = {"pending": {"supervisor": (0, 0, 0, 0, 7)}}
         for task, is_refused in ((stopped, False), (running, True)):
             full = task.model_copy(update=stash)
-            change = admit(full, rig.swarm, rig.user, Submission(body="go on", task_id="t"), rig.stamp)
+            change = admit(full, rig.swarm, rig.user, Submission(body="go on", task_id="t"), rig.clock)
             with pytest.raises(MailboxFull) if is_refused else nullcontext():
                 Quotas(mailbox_depth=7).check_depth(full, change)
 
@@ -107,7 +107,7 @@ class TestDepth:
 
 
 class TestRunningTasks:
-    async def test_one_more_is_refused_until_one_has_ended(self, rig: Rig, desk: Desk) -> None:
+    async def test_one_more_is_refused_until_one_has_ended(self, rig: Rig, desk: FormContext) -> None:
         rig.runtime.quotas = Quotas(running_tasks=2)
         first = await rig.submit(task_id="1")
         second = await rig.submit(task_id="2")
@@ -120,7 +120,7 @@ class TestRunningTasks:
         await rig.outcome(second)
         assert (await rig.ask(task_id="3")).answer == "done"
 
-    async def test_to_go_on_counts_as_well(self, rig: Rig, desk: Desk) -> None:
+    async def test_to_go_on_counts_as_well(self, rig: Rig, desk: FormContext) -> None:
         desk.gate.set()
         await rig.ask(task_id="old")
         desk.gate.clear()

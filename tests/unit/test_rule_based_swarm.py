@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clock import FakeClock
 from support.rig import Outcome, Rig
-from support.stamp import FakeStamp
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -263,10 +263,10 @@ def test_the_answer_depends_neither_on_the_order_of_turns_nor_on_memory(
 
     async def ask() -> str:
         database = SQLiteDatabase(IN_MEMORY)
-        store, stamp = SQLiteStore(database), FakeStamp()
+        store, clock = SQLiteStore(database), FakeClock()
 
         def restart() -> Runtime:
-            return Runtime(build(tool_format), store, LocalQueue(), stamp)
+            return Runtime(build(tool_format), store, LocalQueue(), clock)
 
         submitted = await restart().submit(ANN, Submission(body="weather in Tokyo and 12*(3+4)"))
         while ready := await store.list_ready():

@@ -366,7 +366,7 @@ def urgent_change(rig: Rig, task: Any) -> Any:
     from mail.core.task.draft import Draft
     from mail.errors import Subject
 
-    draft = Draft(task, rig.swarm, rig.stamp)
+    draft = Draft(task, rig.swarm, rig.clock)
     draft.tell("supervisor", Subject.MANUAL_STEP, "urgent")
     change = draft.seal()
     assert change.deliveries[0].tier is Tier.SYSTEM

@@ -12,7 +12,7 @@ from mail.adapters.local.queue import LocalWorkers
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
 
@@ -143,7 +143,7 @@ class TestWritingToARunningTask:
         assert first is not None
         assert second is not None
         assert (first.limits.steps, first.limits.deadline) == (5, None)
-        assert (second.limits.steps, second.limits.deadline) == (50, rig.stamp.now().timestamp() + 1)
+        assert (second.limits.steps, second.limits.deadline) == (50, rig.clock.now().timestamp() + 1)
         assert second.generation == 1
 
 
@@ -358,7 +358,7 @@ class TestStash:
             outcome = await rig.ask()
             await rig.runtime.run_turn(outcome.key, "worker")
             await rig.queue.publish(
-                [Token(outcome.key, "worker", tier=outcome.task.head_tier("worker") or 5)]
+                [WakeUp(outcome.key, "worker", tier=outcome.task.head_tier("worker") or 5)]
             )  # type: ignore[arg-type]
             await rig.runtime.recover()
             await asyncio.sleep(0.01)

@@ -17,8 +17,8 @@ from support.agents import (
     respond,
     wait,
 )
+from support.clock import FakeClock
 from support.rig import Rig
-from support.stamp import FakeStamp
 from support.swarms import build_agent, build_swarm
 
 from mail.core.protocol.message import Tier
@@ -26,7 +26,7 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.xml import render_message
 from mail.core.task.events import EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
@@ -175,7 +175,7 @@ class TestStepLimit:
         async def supervisor(view: View) -> Any:
             if view.mail.subject == NOTICE:
                 before = len(ran)
-                await rig.queue.publish([Token(outcome.key, "worker", Tier.SYSTEM)])
+                await rig.queue.publish([WakeUp(outcome.key, "worker", Tier.SYSTEM)])
                 for _ in range(20):
                     await asyncio.sleep(0)
                 return [complete(f"{len(ran) - before} ran")]
@@ -405,7 +405,7 @@ class TestFaults:
 
 class TestDeadline:
     async def test_a_task_past_its_deadline_ends_with_an_error(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
         entered = asyncio.Event()
 
         async def slow(view: View) -> Any:
@@ -413,15 +413,15 @@ class TestDeadline:
             await asyncio.sleep(60)
             return [complete()]
 
-        async with Rig(build_swarm({"supervisor": slow}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": slow}), clock=clock) as rig:
             submitted = await rig.submit(timeout=30)
             await entered.wait()
-            stamp.advance(29)
+            clock.advance(29)
             await rig.runtime.expire_overdue()
             task = await rig.store.load(submitted.key)
             assert task is not None
             assert task.is_running
-            stamp.advance(1)
+            clock.advance(1)
             await rig.runtime.expire_overdue()
             outcome = await rig.outcome(submitted)
             await rig.runtime.expire_overdue()
@@ -432,20 +432,20 @@ class TestDeadline:
 
     async def test_the_workers_look_at_deadlines_by_themselves(self) -> None:
         async def slow(view: View) -> Any:
-            stamp.advance(5)
+            clock.advance(5)
             await asyncio.sleep(60)
             return [complete()]
 
-        stamp = FakeStamp()
-        async with Rig(build_swarm({"supervisor": slow}), stamp=stamp) as rig:
+        clock = FakeClock()
+        async with Rig(build_swarm({"supervisor": slow}), clock=clock) as rig:
             outcome = await rig.ask(timeout=5)
         assert outcome.subject == "::task_timeout::"
 
     async def test_no_turn_begins_past_it(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
 
         def supervisor(view: View) -> Any:
-            stamp.advance(10)
+            clock.advance(10)
             return [request("worker"), wait()]
 
         ran: list[int] = []
@@ -454,7 +454,7 @@ class TestDeadline:
             ran.append(1)
             return [respond("supervisor")]
 
-        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}), clock=clock) as rig:
             outcome = await rig.ask(timeout=10)
             left = await rig.inbox(outcome.key)
         assert outcome.subject == "::task_timeout::"
@@ -462,17 +462,17 @@ class TestDeadline:
         assert [entry.mailbox for entry in left] == ["worker"]
 
     async def test_without_one_a_task_may_take_for_ever(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
 
         def supervisor(view: View) -> Any:
-            stamp.advance(10**8)
+            clock.advance(10**8)
             return [complete()]
 
-        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
             assert (await rig.ask()).answer == "done"
 
     async def test_what_comes_too_late_is_dropped(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
         entered, go = asyncio.Event(), asyncio.Event()
 
         async def slow(view: View) -> Any:
@@ -481,10 +481,10 @@ class TestDeadline:
             return [request("worker", "too late"), complete("too late")]
 
         swarm = build_swarm({"supervisor": slow, "worker": lambda view: [respond("supervisor")]})
-        async with Rig(swarm, stamp=stamp) as rig:
+        async with Rig(swarm, clock=clock) as rig:
             submitted = await rig.submit(timeout=1)
             await entered.wait()
-            stamp.advance(1)
+            clock.advance(1)
             await rig.runtime.expire_overdue()
             outcome = await rig.outcome(submitted)
             go.set()
@@ -499,23 +499,23 @@ class TestDeadline:
         assert [event.kind for event in events].count(EventKind.TASK_COMPLETE_CALL_DUPLICATE) == 1
 
     async def test_a_resume_sets_a_new_one_or_none(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
 
         def supervisor(view: View) -> Any:
             if len(view.letters) == 1:
-                stamp.advance(10)
+                clock.advance(10)
                 return [call("help")]
-            stamp.advance(50)
+            clock.advance(50)
             return [call("help")] if len(view.letters) < 4 else [complete("in time")]
 
-        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
             first = await rig.ask(timeout=10, task_id="t")
             second = await rig.ask("again", task_id="t")
         assert first.subject == "::task_timeout::"
         assert second.answer == "in time"
 
     async def test_a_late_failure_of_an_earlier_generation_does_not_end_the_next(self) -> None:
-        stamp = FakeStamp()
+        clock = FakeClock()
         entered, go = asyncio.Event(), asyncio.Event()
 
         async def supervisor(view: View) -> Any:
@@ -525,10 +525,10 @@ class TestDeadline:
                 raise RuntimeError("the model has gone")
             return [complete(f"answer to the {view.mail.body or view.mail.subject}")]
 
-        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
             submitted = await rig.submit("first question", timeout=1, task_id="t")
             await entered.wait()
-            stamp.advance(1)
+            clock.advance(1)
             await rig.runtime.expire_overdue()
             await rig.outcome(submitted)
             again = await rig.submit("second question", task_id="t")
@@ -538,7 +538,7 @@ class TestDeadline:
 
     async def test_a_late_answer_of_an_earlier_generation_does_not_end_the_next(self) -> None:
         """A model that answers after the time limit must not answer the question that came after it."""
-        stamp = FakeStamp()
+        clock = FakeClock()
         entered, go = asyncio.Event(), asyncio.Event()
 
         async def supervisor(view: View) -> Any:
@@ -548,10 +548,10 @@ class TestDeadline:
                 return [complete("answer to the first")]
             return [complete("answer to the second")]
 
-        async with Rig(build_swarm({"supervisor": supervisor}), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
             submitted = await rig.submit("first question", timeout=1, task_id="t")
             await entered.wait()
-            stamp.advance(1)
+            clock.advance(1)
             await rig.runtime.expire_overdue()
             assert (await rig.outcome(submitted)).subject == "::task_timeout::"
             again = await rig.submit("second question", task_id="t")

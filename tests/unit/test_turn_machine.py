@@ -12,11 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.agents import Call, call, output
-from support.stamp import FakeStamp
+from support.clock import FakeClock
 from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions.submit import Submission, admit
-from mail.core.decisions.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
+from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import MAILMessage
@@ -134,7 +134,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stamp = FakeStamp()
+        self.clock = FakeClock()
         self.task: Task | None = None
         self.inbox: list[InboxEntry] = []
         self.delivered: set[tuple[str, int]] = set()
@@ -154,7 +154,7 @@ class TaskMachine(RuleBasedStateMachine):
             results = [{"call_id": each.call_id, "content": "yes"} for each in self.task.breakpoint.calls]
             submission = submission.model_copy(update={"breakpoint_tool_call_result": results})
         try:
-            change = admit(self.task, SWARM, ANN, submission, self.stamp)
+            change = admit(self.task, SWARM, ANN, submission, self.clock)
         except (BadRequest, TaskNotFound):
             return
         assert change.turn is None
@@ -197,9 +197,9 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5]))
     def let_time_pass(self, seconds: float) -> None:
-        self.stamp.advance(seconds)
+        self.clock.advance(seconds)
         if self.task is not None:
-            self.apply_if(expire(self.task, SWARM, None, self.stamp))
+            self.apply_if(expire(self.task, SWARM, None, self.clock))
 
     # ----------------------------------------------------------------------------- what the runtime does
 
@@ -214,14 +214,14 @@ class TaskMachine(RuleBasedStateMachine):
         assert task.head_tier(mailbox) is head.tier
         turn = Turn(task, head, Lease("lease", 0), [], None)
         self.leased[mailbox] = turn
-        if task.is_overdue(self.stamp.now().timestamp()):
-            self.apply_if(expire(task, SWARM, turn, self.stamp))
+        if task.is_overdue(self.clock.now().timestamp()):
+            self.apply_if(expire(task, SWARM, turn, self.clock))
             self.leased.pop(mailbox, None)
             return None
-        used_up = find_used_up(task, SWARM, turn, self.stamp.now().timestamp())
+        used_up = find_used_up(task, SWARM, turn, self.clock.now().timestamp())
         if used_up is not None:
             if task.exhausted is None:
-                self.apply_if(exhaust(task, SWARM, turn, used_up, self.events, self.stamp))
+                self.apply_if(on_limit_reached(task, SWARM, turn, used_up, self.events, self.clock))
             self.leased.pop(mailbox, None)
             return None
         return turn
@@ -242,7 +242,7 @@ class TaskMachine(RuleBasedStateMachine):
     def settle(self, turn: Turn, result: TurnOutput, script: list[Call]) -> None:
         before = self.task
         assert before is not None
-        change = settle(before, SWARM, turn, result, self.stamp)
+        change = settle(before, SWARM, turn, result, self.clock)
         assert change.consumed == turn.entry
         if change.task.generation == before.generation:
             assert change.task.turns == before.turns + 1
@@ -397,10 +397,10 @@ class TaskMachine(RuleBasedStateMachine):
         if task.is_running:
             assert self.inbox, "a running task without mail would hang"
             if task.exhausted is not None:
-                finisher = SWARM.finisher(task.entrypoint)
-                assert SWARM.agents[finisher].can_complete_tasks
+                closing_agent = SWARM.closing_agent(task.entrypoint)
+                assert SWARM.agents[closing_agent].can_complete_tasks
                 assert any(
-                    (entry.mailbox, entry.seq) == (finisher, task.exhausted) for entry in self.inbox
+                    (entry.mailbox, entry.seq) == (closing_agent, task.exhausted) for entry in self.inbox
                 ), "nobody would end this task"
         text = task.stored()
         assert Task.model_validate_json(text) == task

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
+from support.clock import FakeClock
 from support.rig import Rig
-from support.stamp import FakeStamp
 from support.swarms import build_agent, build_swarm
 
 from mail.adapters.local.queue import LocalQueue, LocalWorkers
@@ -16,7 +16,7 @@ from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime
 from mail.core.protocol.message import Tier
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 
 
 class Meter:
@@ -93,7 +93,7 @@ async def test_one_agent_never_runs_twice_at_once() -> None:
 
     async def worker(view: View) -> Any:
         await meter.work("worker")
-        await rig.queue.publish([Token(submitted.key, "worker", tier) for tier in Tier])
+        await rig.queue.publish([WakeUp(submitted.key, "worker", tier) for tier in Tier])
         return [acknowledge()] if view.mail.subject == "News" else [respond("supervisor")]
 
     async def supervisor(view: View) -> Any:
@@ -125,7 +125,7 @@ async def test_two_runtimes_on_one_store_keep_out_of_each_others_turns() -> None
         return [complete("all")] if len(view.letters) == 7 else [wait()]
 
     async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
-        second = Runtime(rig.swarm, rig.store, rig.queue, rig.stamp)
+        second = Runtime(rig.swarm, rig.store, rig.queue, rig.clock)
         workers = LocalWorkers(second, rig.queue)
         await workers.start()
         outcomes = await asyncio.gather(*(rig.ask(f"task {n}") for n in range(5)))
@@ -231,7 +231,7 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
     with SQLiteDatabase(IN_MEMORY) as database:
         rig.store = YieldingStore(database)
         rig.queue = LocalQueue()
-        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.stamp)
+        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.clock)
         rig.workers = LocalWorkers(rig.runtime, rig.queue)
         await rig.workers.start()
         outcome = await rig.ask()
@@ -272,7 +272,7 @@ async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
     with SQLiteDatabase(IN_MEMORY) as database:
         rig.store = SlowReads(database)
         rig.queue = LocalQueue()
-        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.stamp)
+        rig.runtime = Runtime(swarm, rig.store, rig.queue, rig.clock)
         rig.workers = LocalWorkers(rig.runtime, rig.queue)
         await rig.workers.start()
         submitted = await rig.submit()
@@ -287,13 +287,13 @@ async def test_a_turn_that_may_not_run_hands_on_what_came_meanwhile() -> None:
 class TestLostLeases:
     """A worker so slow that its lease has run out, and another has taken over."""
 
-    async def take_over(self, policy: Any, actions: Any, stamp: FakeStamp, entered: asyncio.Event) -> Any:
+    async def take_over(self, policy: Any, actions: Any, clock: FakeClock, entered: asyncio.Event) -> Any:
         """Let the first worker hang until its lease is gone and a second has done the work; then let it go on."""
-        async with Rig(build_swarm({"supervisor": policy}, actions=actions), stamp=stamp) as rig:
+        async with Rig(build_swarm({"supervisor": policy}, actions=actions), clock=clock) as rig:
             submitted = await rig.submit()
             await entered.wait()
-            stamp.advance(840 + LEASE_MARGIN)
-            second = Runtime(rig.swarm, rig.store, rig.queue, stamp)
+            clock.advance(840 + LEASE_MARGIN)
+            second = Runtime(rig.swarm, rig.store, rig.queue, clock)
             await second.run_turn(submitted.key, "supervisor")
             outcome = await rig.outcome(submitted)
             await rig.workers.stop()
@@ -303,7 +303,7 @@ class TestLostLeases:
         return outcome, View(history, "")
 
     async def test_its_turn_is_thrown_away(self) -> None:
-        stamp, entered, go = FakeStamp(), asyncio.Event(), asyncio.Event()
+        clock, entered, go = FakeClock(), asyncio.Event(), asyncio.Event()
         calls: list[str] = []
 
         async def supervisor(view: View) -> Any:
@@ -315,14 +315,14 @@ class TestLostLeases:
             go.set()
             return [complete("in time")]
 
-        outcome, view = await self.take_over(supervisor, None, stamp, entered)
+        outcome, view = await self.take_over(supervisor, None, clock, entered)
         assert outcome.answer == "in time"
         assert calls == ["called", "called"]
         assert len(view.letters) == 1
         assert outcome.kinds.count("task_complete") == 1
 
     async def test_it_starts_no_action_any_more(self) -> None:
-        stamp, entered, go = FakeStamp(), asyncio.Event(), asyncio.Event()
+        clock, entered, go = FakeClock(), asyncio.Event(), asyncio.Event()
         calls: list[str] = []
         ran: list[str] = []
 
@@ -339,6 +339,6 @@ class TestLostLeases:
             go.set()
             return [complete("in time")]
 
-        outcome, _ = await self.take_over(supervisor, {"act": act}, stamp, entered)
+        outcome, _ = await self.take_over(supervisor, {"act": act}, clock, entered)
         assert outcome.answer == "in time"
         assert ran == []

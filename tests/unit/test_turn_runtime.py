@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 from support.agents import View, acknowledge, call, complete, request, respond, turns, wait
+from support.clock import EPOCH, FakeClock
 from support.rig import Rig
-from support.stamp import EPOCH, FakeStamp
 from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalWorkers
-from mail.adapters.sqlite.task_cache import HotTask
+from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.turn_work import TurnReport
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.events import Event
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
 
@@ -82,7 +82,7 @@ class TestWait:
             return [call("help")]
 
         swarm = build_swarm({"supervisor": supervisor}, task_message_limit=10_000)
-        async with Rig(swarm, stamp=SYSTEM_STAMP) as rig:
+        async with Rig(swarm, clock=SYSTEM_CLOCK) as rig:
             submitted = await rig.submit()
             async with asyncio.timeout(SOON):
                 assert await rig.runtime.wait(submitted, 0.05) is None
@@ -190,7 +190,7 @@ class TestTokens:
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             submitted = await rig.submit()
             for _ in range(5):
-                await rig.queue.publish([Token(submitted.key, "supervisor", tier) for tier in Tier])
+                await rig.queue.publish([WakeUp(submitted.key, "supervisor", tier) for tier in Tier])
             await asyncio.gather(*(rig.runtime.run_turn(submitted.key, "supervisor") for _ in range(5)))
             await rig.outcome(submitted)
         assert calls == ["hello"]
@@ -207,21 +207,21 @@ class TestTokens:
 
     async def test_a_sweep_wakes_what_was_quiet_and_ever_more_seldom(self) -> None:
         """A token with an old cause may be dropped by its queue; one per sweep would clog it where mail is plenty."""
-        published: list[Token] = []
+        published: list[WakeUp] = []
 
         class Recorder:
-            async def publish(self, tokens: Sequence[Token]) -> None:
+            async def publish(self, tokens: Sequence[WakeUp]) -> None:
                 published.extend(tokens)
 
-        stamp = FakeStamp()
-        async with Rig(build_swarm(pair()), stamp=stamp) as rig:
+        clock = FakeClock()
+        async with Rig(build_swarm(pair()), clock=clock) as rig:
             await rig.workers.stop()
             submitted = await rig.submit()
-            runtime = Runtime(rig.swarm, rig.store, Recorder(), stamp)
+            runtime = Runtime(rig.swarm, rig.store, Recorder(), clock)
             assert await runtime.recover(quiet_for=60) == 0
             for _ in range(64):
-                stamp.advance(60)
-                assert await runtime.recover(quiet_for=60) == (1 if stamp.now() > EPOCH + MINUTE else 0)
+                clock.advance(60)
+                assert await runtime.recover(quiet_for=60) == (1 if clock.now() > EPOCH + MINUTE else 0)
         causes = [token.cause for token in published]
         assert {(token.key, token.mailbox) for token in published} == {(submitted.key, "supervisor")}
         assert "1" not in causes
@@ -372,12 +372,12 @@ class TestQueueOutOfReach:
     """What is stored is stored, whether or not anybody can be woken for it."""
 
     class Broken:
-        async def publish(self, tokens: Sequence[Token]) -> None:
+        async def publish(self, tokens: Sequence[WakeUp]) -> None:
             raise StoreUnavailable
 
     async def test_a_message_that_is_stored_is_accepted_and_worked_on_later(self) -> None:
         async with Rig(build_swarm({"supervisor": turns([complete("late")])})) as rig:
-            broken = Runtime(rig.swarm, rig.store, self.Broken(), rig.stamp)
+            broken = Runtime(rig.swarm, rig.store, self.Broken(), rig.clock)
             submitted = await broken.submit(rig.user, Submission(body="hello"))
             report = await broken.run_turn(submitted.key, "supervisor")
             assert report.outcome is TurnReport.Outcome.COMMITTED
@@ -386,7 +386,7 @@ class TestQueueOutOfReach:
     async def test_a_sweep_that_wakes_nobody_says_so(self) -> None:
         async with Rig(build_swarm(pair())) as rig:
             with pytest.raises(StoreUnavailable):
-                await Runtime(rig.swarm, rig.store, self.Broken(), rig.stamp).recover()
+                await Runtime(rig.swarm, rig.store, self.Broken(), rig.clock).recover()
 
 
 class TestGivingUp:
@@ -399,7 +399,9 @@ class TestGivingUp:
             submitted = await rig.submit()
             await rig.runtime.run_turn(submitted.key, "supervisor")
             (entry,) = await rig.inbox(submitted.key)
-            report = await rig.runtime.give_up(submitted.key, "worker", "it died", upto=entry.seq, seconds=30)
+            report = await rig.runtime.dead_letter_turn(
+                submitted.key, "worker", "it died", upto=entry.seq, seconds=30
+            )
             assert report.outcome is TurnReport.Outcome.COMMITTED
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert "it died" in (await rig.outcome(submitted)).answer
@@ -411,7 +413,7 @@ class TestGivingUp:
             (entry,) = await rig.inbox(submitted.key)
             while rig.queue:
                 await rig.queue.take()
-            report = await rig.runtime.give_up(
+            report = await rig.runtime.dead_letter_turn(
                 submitted.key, "supervisor", "it died", upto=entry.seq - 1, seconds=30
             )
             assert report.outcome is TurnReport.Outcome.HANDED_BACK
@@ -423,11 +425,11 @@ class TestGivingUp:
 async def test_one_task_that_cannot_be_ended_keeps_no_other_running(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stamp = FakeStamp()
-    async with Rig(build_swarm(pair()), stamp=stamp) as rig:
+    clock = FakeClock()
+    async with Rig(build_swarm(pair()), clock=clock) as rig:
         await rig.workers.stop()
         keys = [(await rig.submit(task_id=name, timeout=5)).key for name in ("bad", "good")]
-        stamp.advance(10)
+        clock.advance(10)
         load = rig.store.load
 
         async def refuse(key: TaskKey) -> Any:
@@ -450,7 +452,7 @@ class TestMiscounted:
             await rig.workers.stop()
             submitted = await rig.submit("hello")
             _, mailbox = await rig.queue.take()
-            monkeypatch.setattr(HotTask, "head", lambda *_: None)
+            monkeypatch.setattr(CachedTask, "head", lambda *_: None)
             report = await rig.runtime.run_turn(submitted.key, mailbox)
             assert report.outcome is TurnReport.Outcome.IDLE
             assert (len(rig.queue.turns), len(rig.queue)) == (0, 1)

@@ -29,7 +29,7 @@ class Overtaken:
 
 async def test_a_task_that_ends_behind_the_watchers_back_ends_the_watch() -> None:
     async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
-        watcher = Runtime(rig.swarm, cast(Store, Overtaken(rig.store)), rig.queue, rig.stamp)
+        watcher = Runtime(rig.swarm, cast(Store, Overtaken(rig.store)), rig.queue, rig.clock)
         submitted = await rig.submit()
         async with asyncio.timeout(5):
             batches = [batch async for batch in watcher.watch(submitted.key, heartbeat=30)]

@@ -135,7 +135,7 @@ async def test_a_turn_that_is_discarded_counts() -> None:
         submitted = await rig.submit()
         await gate.wait()
         task = await rig.runtime.cancel(rig.user, submitted.key.task_id, "")
-        while await rig.runtime.store.read_leases(task.key, now=rig.stamp.now().timestamp()):
+        while await rig.runtime.store.read_leases(task.key, now=rig.clock.now().timestamp()):
             await rig.runtime.store.wait_for_change(task.key, after=task.seq, seconds=5)
             task = await rig.store.load(task.key) or task
     assert task.models == {"a": ONE}
@@ -165,7 +165,7 @@ async def test_a_turn_that_is_discarded_and_taken_up_again_is_counted_once() -> 
             await gate.wait()
             gate.clear()
             task = await rig.runtime.cancel(rig.user, "t", "")
-            while await rig.store.read_leases(task.key, now=rig.stamp.now().timestamp()):  # noqa: ASYNC110
+            while await rig.store.read_leases(task.key, now=rig.clock.now().timestamp()):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             task = await rig.store.load(task.key) or task
             assert {name: usage.calls for name, usage in task.models.items()} == {

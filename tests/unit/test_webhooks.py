@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.agents import Call, View, complete
-from support.stamp import FakeStamp
+from support.clock import FakeClock
 from support.swarms import NAME, build_swarm
 
 from mail.adapters.local.queue import LocalQueue
@@ -19,7 +19,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.turn_work import TurnReport
 from mail.core.engine.webhooks import EVENTS_PER_READ
 from mail.core.protocol.address import Principal
-from mail.core.task.change import Hold
+from mail.core.task.change import WebhookClaim
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.interswarm import hook_mailbox
@@ -95,9 +95,9 @@ class DyingStore(SQLiteStore):
         self._points.hit()
 
 
-def runtime(store: SQLiteStore, receiver: Receiver | None, stamp: FakeStamp) -> tuple[Runtime, LocalQueue]:
-    queue = LocalQueue(lambda: stamp.now().timestamp())
-    return Runtime(SWARM, store, queue, stamp, webhooks=receiver), queue
+def runtime(store: SQLiteStore, receiver: Receiver | None, clock: FakeClock) -> tuple[Runtime, LocalQueue]:
+    queue = LocalQueue(lambda: clock.now().timestamp())
+    return Runtime(SWARM, store, queue, clock, webhooks=receiver), queue
 
 
 async def work_off(engine: Runtime, queue: LocalQueue) -> None:
@@ -107,10 +107,10 @@ async def work_off(engine: Runtime, queue: LocalQueue) -> None:
         await engine.run_turn(*await take())
 
 
-async def begin(path: Path, stamp: FakeStamp, receiver: Receiver) -> TaskKey:
+async def begin(path: Path, clock: FakeClock, receiver: Receiver) -> TaskKey:
     """A task that has ended, whose events nobody has sent yet."""
     with SQLiteDatabase(path) as database:
-        engine, queue = runtime(SQLiteStore(database), receiver, stamp)
+        engine, queue = runtime(SQLiteStore(database), receiver, clock)
         submitted = await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))
         await engine.run_turn(*await queue.take())
         return submitted.key
@@ -119,11 +119,11 @@ async def begin(path: Path, stamp: FakeStamp, receiver: Receiver) -> TaskKey:
 async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_path: Path) -> None:
     deaths = 0
     while True:
-        path, stamp, receiver = tmp_path / f"{deaths}.db", FakeStamp(), Receiver()
-        key = await begin(path, stamp, receiver)
+        path, clock, receiver = tmp_path / f"{deaths}.db", FakeClock(), Receiver()
+        key = await begin(path, clock, receiver)
         receiver.points = points = Points(fatal=deaths + 1)
         with SQLiteDatabase(path) as database:
-            engine, queue = runtime(DyingStore(database, points), receiver, stamp)
+            engine, queue = runtime(DyingStore(database, points), receiver, clock)
             try:
                 await engine.run_turn(key, MAILBOX)
             except Died:
@@ -133,7 +133,7 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
         receiver.points = Points()
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
-            engine, queue = runtime(store, receiver, stamp)
+            engine, queue = runtime(store, receiver, clock)
             await engine.recover()
             await work_off(engine, queue)
             task = await store.load(key)
@@ -151,18 +151,18 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
 
 
 async def test_what_was_sent_before_a_failure_is_not_sent_again(tmp_path: Path) -> None:
-    stamp, receiver = FakeStamp(), Receiver(Reply(200), Reply(500, "it answered 500"))
-    key = await begin(tmp_path / "db", stamp, receiver)
+    clock, receiver = FakeClock(), Receiver(Reply(200), Reply(500, "it answered 500"))
+    key = await begin(tmp_path / "db", clock, receiver)
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, _ = runtime(store, receiver, stamp)
+        engine, _ = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         hook = (await _load(store, key)).hooks[EVERY.id]
-        assert (hook.after, hook.failures, hook.retry_at) == (1, 1, stamp.now().timestamp() + 1)
+        assert (hook.after, hook.failures, hook.retry_at) == (1, 1, clock.now().timestamp() + 1)
         report = await engine.run_turn(key, MAILBOX)
         assert report.outcome is TurnReport.Outcome.HANDED_BACK
         assert len(receiver.sent) == 2
-        stamp.advance(1)
+        clock.advance(1)
         await engine.run_turn(key, MAILBOX)
         seqs = [seq for _, seq in receiver.sent]
         assert seqs[:3] == [1, 2, 2]
@@ -171,11 +171,11 @@ async def test_what_was_sent_before_a_failure_is_not_sent_again(tmp_path: Path) 
 
 async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> None:
     """The log of a webhook that gets everything, and its dead letters, would have no end."""
-    stamp, receiver = FakeStamp(), Receiver(Reply(410, "it answered 410"))
-    key = await begin(tmp_path / "db", stamp, receiver)
+    clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
+    key = await begin(tmp_path / "db", clock, receiver)
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, stamp)
+        engine, queue = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         task = await _load(store, key)
         assert (len(task.dead), task.is_delivering) == (1, False)
@@ -186,11 +186,11 @@ async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> Non
 
 
 async def test_a_server_without_webhooks_counts_failures(tmp_path: Path) -> None:
-    stamp = FakeStamp()
-    key = await begin(tmp_path / "db", stamp, Receiver())
+    clock = FakeClock()
+    key = await begin(tmp_path / "db", clock, Receiver())
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, _ = runtime(store, None, stamp)
+        engine, _ = runtime(store, None, clock)
         await engine.run_turn(key, MAILBOX)
         assert (await _load(store, key)).hooks[EVERY.id].failures == 1
         with pytest.raises(BadRequest, match="sends no webhooks"):
@@ -198,10 +198,10 @@ async def test_a_server_without_webhooks_counts_failures(tmp_path: Path) -> None
 
 
 async def test_a_long_timeline_is_sent_in_parts(tmp_path: Path) -> None:
-    stamp, receiver = FakeStamp(), Receiver()
+    clock, receiver = FakeClock(), Receiver()
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, stamp)
+        engine, queue = runtime(store, receiver, clock)
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=EVERY))).key
         for n in range(EVENTS_AT_ONCE + 1):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
@@ -212,22 +212,22 @@ async def test_a_long_timeline_is_sent_in_parts(tmp_path: Path) -> None:
 
 
 async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
-    stamp, receiver = FakeStamp(), Receiver()
-    key = await begin(tmp_path / "db", stamp, receiver)
+    clock, receiver = FakeClock(), Receiver()
+    key = await begin(tmp_path / "db", clock, receiver)
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, queue = runtime(store, receiver, stamp)
+        engine, queue = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         before = await _load(store, key)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(60), now=stamp.now().timestamp())
-        draft = Draft(await _load(store, key), SWARM, stamp)
+        held = await store.claim(key, MAILBOX, engine._lease(60), now=clock.now().timestamp())
+        draft = Draft(await _load(store, key), SWARM, clock)
         draft.emit(EventKind.DEAD_LETTER_REDRIVEN, "again")
         rewind(draft, EVERY.id, 2)
         await store.commit(draft.seal())
         last = before.hooks[EVERY.id].upto + 1
         await store.commit(
-            settle(await _load(store, key), SWARM, held, Batch((last,), 200), (1,), stamp)  # type: ignore[arg-type]
+            settle(await _load(store, key), SWARM, held, Batch((last,), 200), (1,), clock)  # type: ignore[arg-type]
         )
         assert (await _load(store, key)).hooks[EVERY.id].after == 1
         await engine.recover()
@@ -239,21 +239,21 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
 
 async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tmp_path: Path) -> None:
     """A send is under way when what was given up before it is redriven, and then fails for good."""
-    stamp, receiver = FakeStamp(), Receiver(Reply(410, "it answered 410"))
-    key = await begin(tmp_path / "db", stamp, receiver)
+    clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
+    key = await begin(tmp_path / "db", clock, receiver)
     with SQLiteDatabase(tmp_path / "db") as database:
         store = SQLiteStore(database)
-        engine, _ = runtime(store, receiver, stamp)
+        engine, _ = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         await engine.submit(ANN, Submission(body="again", task_id="t"))
-        held = await store.claim(key, MAILBOX, engine._lease(60), now=stamp.now().timestamp())
-        assert isinstance(held, Hold)
+        held = await store.claim(key, MAILBOX, engine._lease(60), now=clock.now().timestamp())
+        assert isinstance(held, WebhookClaim)
         failed = held.task.hooks[EVERY.id].upto
         await redrive_letters(engine, ANN, key)
         task = await _load(store, key)
         assert (task.hooks[EVERY.id].after, task.dead) == (0, ())
         gone = Batch((), None, failed, Reply(410, "it answered 410"))
-        await store.commit(settle(task, SWARM, held, gone, (1,), stamp))
+        await store.commit(settle(task, SWARM, held, gone, (1,), clock))
         task = await _load(store, key)
         (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead]
         upto = task.hooks[EVERY.id].after
@@ -270,10 +270,10 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
             raise RuntimeError("no model")
         return [complete("done")]
 
-    stamp, receiver = FakeStamp(), Receiver(Reply(410, "it answered 410"))
+    clock, receiver = FakeClock(), Receiver(Reply(410, "it answered 410"))
     with SQLiteDatabase(tmp_path / "db") as database:
-        store, queue = SQLiteStore(database), LocalQueue(lambda: stamp.now().timestamp())
-        engine = Runtime(build_swarm({"supervisor": supervisor}), store, queue, stamp, webhooks=receiver)
+        store, queue = SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp())
+        engine = Runtime(build_swarm({"supervisor": supervisor}), store, queue, clock, webhooks=receiver)
         key = (await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))).key
         await work_off(engine, queue)
         before = await _load(store, key)
@@ -303,10 +303,10 @@ class CountingStore(SQLiteStore):
 
 @pytest.mark.parametrize("webhook", [EVERY, Webhook(url=EVERY.url)])
 async def test_a_long_timeline_is_read_about_once(tmp_path: Path, webhook: Webhook) -> None:
-    stamp, receiver = FakeStamp(), Receiver()
+    clock, receiver = FakeClock(), Receiver()
     with SQLiteDatabase(tmp_path / "db") as database:
         store = CountingStore(database)
-        engine, queue = runtime(store, receiver, stamp)
+        engine, queue = runtime(store, receiver, clock)
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=webhook))).key
         for n in range(300):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
@@ -321,11 +321,11 @@ async def test_a_long_timeline_is_read_about_once(tmp_path: Path, webhook: Webho
 
 
 async def test_what_came_before_is_not_searched_for_what_it_wants(tmp_path: Path) -> None:
-    stamp, receiver = FakeStamp(), Receiver()
+    clock, receiver = FakeClock(), Receiver()
     ends = Webhook(url=EVERY.url)
     with SQLiteDatabase(tmp_path / "db") as database:
         store = CountingStore(database)
-        engine, queue = runtime(store, receiver, stamp)
+        engine, queue = runtime(store, receiver, clock)
         key = (await engine.submit(ANN, Submission(body="0", task_id="t", webhook=ends))).key
         for n in range(300):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))

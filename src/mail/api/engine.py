@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Mode = Literal["continuous", "manual"]
 
 
-class Workers:
+class EmbeddedEngine:
     """A swarm on the engine, in this process. Its database is opened when it is first needed."""
 
     def __init__(self, swarm: SwarmCore, database: Store | str, *, print_llm_streams: bool) -> None:

@@ -9,7 +9,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.task.events import Event
-from mail.http.sse import HEADERS, NO_PINGS_OF_ITS_OWN, encode, frame
+from mail.http.sse import HEADERS, NEVER_PING, encode, frame
 
 
 def up_to_answer(events: Iterable[Event], submitted: Submitted) -> list[ServerSentEvent]:
@@ -24,9 +24,7 @@ def up_to_answer(events: Iterable[Event], submitted: Submitted) -> list[ServerSe
 
 def stream(runtime: Runtime, submitted: Submitted, timeout: float | None) -> EventSourceResponse:
     """The events from a submission to its answer, as they happen; it ends early after `timeout` seconds."""
-    return EventSourceResponse(
-        _frames(runtime, submitted, timeout), headers=HEADERS, ping=NO_PINGS_OF_ITS_OWN
-    )
+    return EventSourceResponse(_frames(runtime, submitted, timeout), headers=HEADERS, ping=NEVER_PING)
 
 
 async def _frames(
@@ -48,4 +46,4 @@ async def _frames(
             for event in events:
                 yield frame(event, task_id)
             if not events:
-                yield encode("ping", {"timestamp": runtime.stamp.now().isoformat(), "task_id": task_id})
+                yield encode("ping", {"timestamp": runtime.clock.now().isoformat(), "task_id": task_id})

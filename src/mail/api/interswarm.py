@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from mail import bootstrap
-from mail.api.engine import Workers
+from mail.api.engine import EmbeddedEngine
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
@@ -18,7 +18,7 @@ LOCAL_URL = "http://localhost:8000"
 """The base URL of a swarm that was given none."""
 
 
-class Others:
+class InterswarmLink:
     """The other swarms of a runtime.
 
     Args:
@@ -29,7 +29,7 @@ class Others:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: EmbeddedEngine,
         principal: Principal,
         registry: "SwarmRegistry | None",
         on_message: Callable[[MAILMessage], Awaitable[None]],

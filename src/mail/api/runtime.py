@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from pydantic import ValidationError
 
 from mail.api.compression import shortener
-from mail.api.engine import Mode, Workers
-from mail.api.interswarm import Others
+from mail.api.engine import EmbeddedEngine, Mode
+from mail.api.interswarm import InterswarmLink
 from mail.api.overrides import ActionOverrideFunction, with_model
 from mail.core.decisions.manual import ResponseType, Step
 from mail.core.decisions.submit import Submission
@@ -98,7 +98,7 @@ class MAILRuntime:
             if task_message_limit is None
             else task_message_limit,
         )
-        self._workers = Workers(swarm, database, print_llm_streams=print_llm_streams)
+        self._workers = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
         self._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
 
     @classmethod
@@ -116,7 +116,7 @@ class MAILRuntime:
     ) -> Self:
         """The runtime of a swarm that is assembled already."""
         runtime = cls.__new__(cls)
-        runtime._workers = Workers(swarm, database, print_llm_streams=print_llm_streams)
+        runtime._workers = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
         runtime._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
         return runtime
 
@@ -140,7 +140,7 @@ class MAILRuntime:
         self._task_ids: deque[str] = deque(maxlen=KEPT)
         self._unanswered: deque[Submitted] = deque(maxlen=KEPT)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._others = Others(self._workers, self.principal, registry, self._handle_local_message)
+        self._others = InterswarmLink(self._workers, self.principal, registry, self._handle_local_message)
 
     @property
     def swarm(self) -> SwarmCore:

@@ -20,7 +20,7 @@ from mail.core.protocol.address import (
     create_user_address,
     parse_agent_address,
 )
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
@@ -228,12 +228,12 @@ class MAILSwarm(SwarmParts[MAILAgent]):
             self._require_agent(sender)
         return write_letter(
             type,
-            task_id=task_id or SYSTEM_STAMP.new_id(),
+            task_id=task_id or SYSTEM_CLOCK.new_id(),
             sender=_sender(sender_type, sender or self.user_id),
             recipients=[create_agent_address(target) for target in targets],
             subject=subject,
             body=body,
-            stamp=SYSTEM_STAMP,
+            clock=SYSTEM_CLOCK,
         )
 
     async def submit_message(

@@ -3,7 +3,7 @@
 import secrets
 
 from mail.auth.keys import Caller, digest
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import CallerRole, ServerRecords, TokenRecord
 from mail.errors import Unauthenticated
 
@@ -15,10 +15,10 @@ def new_token(role: CallerRole) -> str:
     return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
-async def issue_token(records: ServerRecords, caller: Caller, stamp: Stamp = SYSTEM_STAMP) -> str:
+async def issue_token(records: ServerRecords, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
     """Let whoever has the returned text call as `caller`. It can't be read again later."""
     text = new_token(caller.role)
-    created = stamp.now().isoformat()
+    created = clock.now().isoformat()
     await records.add_token(TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created))
     return text
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
 from mail.config import ServerConfig, StorageConfig
 from mail.config.database import IN_MEMORY
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import ServerRecords, Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
@@ -46,7 +46,7 @@ def local(
     config: ServerConfig,
     *,
     swarm: SwarmCore | None = None,
-    stamp: Stamp = SYSTEM_STAMP,
+    clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
 ) -> "ServerSystem":
     """The system of `mail server` for a configuration, or for a swarm in place of the configured one.
@@ -55,24 +55,24 @@ def local(
     """
     kind = _server_system(config.storage)
     if swarm is not None:
-        return kind(with_protocol(swarm), config, stamp=stamp, environ=environ)
+        return kind(with_protocol(swarm), config, clock=clock, environ=environ)
     entry = read_entry(config)
-    return kind(build_configured(entry, config), config, entry=entry, stamp=stamp, environ=environ)
+    return kind(build_configured(entry, config), config, entry=entry, clock=clock, environ=environ)
 
 
 def embedded(
-    swarm: SwarmCore, *, database: Store | str = IN_MEMORY, stamp: Stamp = SYSTEM_STAMP
+    swarm: SwarmCore, *, database: Store | str = IN_MEMORY, clock: Clock = SYSTEM_CLOCK
 ) -> "EmbeddedSystem":
     """The system of a swarm that a program has built itself; see `EmbeddedSystem`. Raises ConfigurationError."""
     from mail.bootstrap.embedded_system import EmbeddedSystem
 
-    return EmbeddedSystem(swarm, database=database, stamp=stamp)
+    return EmbeddedSystem(swarm, database=database, clock=clock)
 
 
 def aws(
     config: "AwsConfig",
     *,
-    stamp: Stamp = SYSTEM_STAMP,
+    clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
     observers: "Observers" = (),
 ) -> "AwsSystem":
@@ -84,7 +84,7 @@ def aws(
         build_configured(entry, config.server),
         config,
         entry=entry,
-        stamp=stamp,
+        clock=clock,
         environ=environ,
         observers=observers,
     )

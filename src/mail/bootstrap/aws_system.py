@@ -15,7 +15,7 @@ from mail.bootstrap.watched import watch_aws
 from mail.config.aws import AwsConfig
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, StoreUnavailable
@@ -37,12 +37,12 @@ class AwsSystem:
         config: AwsConfig,
         *,
         entry: SwarmEntry | None = None,
-        stamp: Stamp = SYSTEM_STAMP,
+        clock: Clock = SYSTEM_CLOCK,
         environ: Mapping[str, str] = os.environ,
         observers: Observers = (),
     ) -> None:
         self.config = config
-        self.stamp = stamp
+        self.clock = clock
         self.watched = watch_aws(config.server.telemetry, config.server.swarm.name)
         account = Aws()
         dynamodb = account.client("dynamodb")
@@ -52,26 +52,26 @@ class AwsSystem:
             config.table,
             blobs=Blobs(account.client("s3"), config.bucket) if config.bucket else None,
             retention_days=config.retention_days,
-            stamp=stamp,
+            clock=clock,
         )
         self.records: ServerRecords = DynamoDBRecords(dynamodb, config.table)
         sqs = account.client("sqs")
         if config.turn_queues:
             sqs.warm_up()
         self.queue = SQSQueue(sqs, config.turn_queues, config.delivery_queue)
-        self.router = peers.aws_router(swarm, self.records, config, stamp, account, environ)
+        self.router = peers.aws_router(swarm, self.records, config, clock, account, environ)
         self.runtime = Runtime(
             swarm,
             self.store,
             self.queue,
-            stamp,
+            clock,
             turn_seconds=config.server.settings.turn_seconds,
             peers=self.router,
             hop_limit=config.server.interswarm.hop_limit,
             quotas=read_quotas(config.server),
             observers=observers,
             tracer=self.watched.tracer,
-            webhooks=webhooks.aws_webhooks(self.records, config, stamp, account, environ),
+            webhooks=webhooks.aws_webhooks(self.records, config, clock, account, environ),
         )
         self.served = serve_swarm(self.runtime, self.records, config.server, entry or describe_swarm(swarm))
         self._resources = AsyncExitStack()

@@ -9,7 +9,7 @@ from mail.bootstrap.shared import with_protocol
 from mail.config import StorageConfig
 from mail.config.database import IN_MEMORY
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 
@@ -29,7 +29,7 @@ class EmbeddedSystem:
         swarm: SwarmCore,
         *,
         database: Store | str = IN_MEMORY,
-        stamp: Stamp = SYSTEM_STAMP,
+        clock: Clock = SYSTEM_CLOCK,
         turn_seconds: float = 840.0,
         concurrency: int = 64,
     ) -> None:
@@ -42,7 +42,7 @@ class EmbeddedSystem:
             self.store = database
         self._queue = LocalQueue()
         self.runtime = Runtime(
-            with_protocol(swarm), self.store, self._queue, stamp, turn_seconds=turn_seconds
+            with_protocol(swarm), self.store, self._queue, clock, turn_seconds=turn_seconds
         )
         self._concurrency = concurrency
         self._workers: LocalWorkers | None = None

@@ -4,7 +4,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteRecords
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.bootstrap.system import TURN_GRACE_SECONDS, Engine, ServerSystem
+from mail.bootstrap.system import TURN_GRACE_SECONDS, Backend, ServerSystem
 from mail.config import StorageConfig
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
@@ -15,11 +15,11 @@ __all__ = ["TURN_GRACE_SECONDS", "LocalSystem", "open_sqlite"]
 class LocalSystem(ServerSystem):
     """A swarm on the embedded store. The database is claimed when it is made."""
 
-    def _open(self, swarm: SwarmCore) -> Engine:
+    def _open(self, swarm: SwarmCore) -> Backend:
         self._database = open_sqlite(self.config.storage)
         queue = LocalQueue()
         depths = {"turns": lambda: len(queue.turns), "deliveries": lambda: len(queue.deliveries)}
-        return Engine(SQLiteStore(self._database), SQLiteRecords(self._database), queue, depths)
+        return Backend(SQLiteStore(self._database), SQLiteRecords(self._database), queue, depths)
 
     async def _close(self) -> None:
         self._database.close()

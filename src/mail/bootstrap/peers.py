@@ -6,7 +6,7 @@ from pathlib import Path
 from mail.adapters.aws.client import Aws
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
@@ -18,14 +18,14 @@ from mail.net.urls import check_url, host_of, is_loopback
 
 
 def local_router(
-    swarm: SwarmCore, records: ServerRecords, config: ServerConfig, stamp: Stamp, environ: Mapping[str, str]
+    swarm: SwarmCore, records: ServerRecords, config: ServerConfig, clock: Clock, environ: Mapping[str, str]
 ) -> InterswarmRouter:
     """That of an embedded server."""
     return _router(
         swarm,
         records,
         config,
-        stamp,
+        clock,
         file=config.swarm.registry,
         tokens=EnvironmentTokens(environ),
         is_local=is_loopback(config.host),
@@ -36,7 +36,7 @@ def aws_router(
     swarm: SwarmCore,
     records: ServerRecords,
     config: AwsConfig,
-    stamp: Stamp,
+    clock: Clock,
     account: Aws,
     environ: Mapping[str, str],
 ) -> InterswarmRouter:
@@ -49,7 +49,7 @@ def aws_router(
         swarm,
         records,
         config.server,
-        stamp,
+        clock,
         file=None,
         tokens=tokens,
         is_local=is_loopback(host_of(endpoint)),
@@ -83,7 +83,7 @@ def _router(
     swarm: SwarmCore,
     records: ServerRecords,
     config: ServerConfig,
-    stamp: Stamp,
+    clock: Clock,
     *,
     file: str | None,
     tokens: Tokens,
@@ -106,6 +106,6 @@ def _router(
         ),
         health_check_seconds=settings.health_check_seconds,
         volatile_seconds=settings.volatile_seconds,
-        stamp=stamp,
+        clock=clock,
     )
-    return InterswarmRouter(registry, swarm.name, stamp=stamp)
+    return InterswarmRouter(registry, swarm.name, clock=clock)

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mail.adapters.postgres.documents import PostgresRecords
-from mail.adapters.postgres.liveness import RollCall
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.liveness import Liveness
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.schema import TABLES, prepare
 from mail.adapters.postgres.store import PostgresStore
-from mail.bootstrap.system import Engine, ServerSystem
+from mail.bootstrap.system import Backend, ServerSystem
 from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 
-ROLL_CALL_SECONDS = 2.0
+LIVENESS_SECONDS = 2.0
 """How often a server looks for others that are gone; it believes that at the second look."""
 
 SWEEP_SECONDS = 60.0
@@ -28,23 +28,23 @@ logger = logging.getLogger(__name__)
 class PostgresSystem(ServerSystem):
     """A swarm on PostgreSQL. The tables are made, or brought up to date, when it is made."""
 
-    def _open(self, swarm: SwarmCore) -> Engine:
+    def _open(self, swarm: SwarmCore) -> Backend:
         url = self.config.storage.postgres_url or ""
         prepare(url)
         self._postgres = Postgres(url)
-        self._bell = Bell(self._postgres)
-        store = PostgresStore(self._postgres, self._bell)
-        self._roll_call = RollCall(self._postgres, self._bell, store.turns)
+        self._notifier = Notifier(self._postgres)
+        store = PostgresStore(self._postgres, self._notifier)
+        self._liveness = Liveness(self._postgres, self._notifier, store.turns)
         self._sweeper: asyncio.Task[None] | None = None
         self._queue = PostgresQueue(
-            self._postgres, self._bell, swarm.name, clock=lambda: self.stamp.now().timestamp()
+            self._postgres, self._notifier, swarm.name, clock=lambda: self.clock.now().timestamp()
         )
-        return Engine(store, PostgresRecords(self._postgres), self._queue)
+        return Backend(store, PostgresRecords(self._postgres), self._queue)
 
     async def start(self) -> None:
         """Take up the tasks that earlier processes left, and work on whatever comes, to whichever server."""
-        await self._bell.start()
-        await self._roll_call.call(patient=False)
+        await self._notifier.start()
+        await self._liveness.call(patient=False)
         await super().start()
         self._sweeper = asyncio.create_task(self._sweep())
 
@@ -53,7 +53,7 @@ class PostgresSystem(ServerSystem):
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._queue.close()
-        await self._bell.stop()
+        await self._notifier.stop()
         await self._postgres.close()
 
     async def _sweep(self) -> None:
@@ -61,9 +61,9 @@ class PostgresSystem(ServerSystem):
         loop = asyncio.get_running_loop()
         next_sweep = loop.time() + SWEEP_SECONDS
         while True:
-            await asyncio.sleep(ROLL_CALL_SECONDS)
+            await asyncio.sleep(LIVENESS_SECONDS)
             try:
-                if await self._roll_call.call():
+                if await self._liveness.call():
                     await self.runtime.recover()
                 elif loop.time() >= next_sweep:
                     next_sweep = loop.time() + SWEEP_SECONDS

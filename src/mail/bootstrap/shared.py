@@ -16,7 +16,7 @@ from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
-from mail.swarms_json.live import ServedSwarm
+from mail.swarms_json.live import LiveSwarm
 
 AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
@@ -44,7 +44,7 @@ def read_entry(config: ServerConfig) -> SwarmEntry:
 
 def serve_swarm(
     runtime: Runtime, records: ServerRecords, config: ServerConfig, entry: SwarmEntry
-) -> ServedSwarm:
+) -> LiveSwarm:
     """The runtime's swarm as one that can be replaced; `entry` is what it was built of."""
 
     def build(loaded: SwarmEntry) -> SwarmCore:
@@ -56,7 +56,7 @@ def serve_swarm(
         )
         return with_protocol(swarm)
 
-    return ServedSwarm(runtime, records, entry, build)
+    return LiveSwarm(runtime, records, entry, build)
 
 
 def read_quotas(config: ServerConfig) -> Quotas:

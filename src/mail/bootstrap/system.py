@@ -15,7 +15,7 @@ from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticat
 from mail.bootstrap.watched import watch_local
 from mail.config import ServerConfig
 from mail.core.engine.runtime import Runtime
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import ServerRecords, Store, TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.net import SwarmRegistry
@@ -31,7 +31,7 @@ class WorkQueue(TurnQueue, TokenSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Backend:
     """Where tasks, records and tokens are.
 
     Attributes:
@@ -59,11 +59,11 @@ class ServerSystem(ABC):
         config: ServerConfig,
         *,
         entry: SwarmEntry | None = None,
-        stamp: Stamp = SYSTEM_STAMP,
+        clock: Clock = SYSTEM_CLOCK,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.config = config
-        self.stamp = stamp
+        self.clock = clock
         self._auth_endpoints = auth_endpoints(environ)
         peers.check(config)
         engine = self._open(swarm)
@@ -71,13 +71,13 @@ class ServerSystem(ABC):
         self.store = engine.store
         self.records = engine.records
         settings = config.settings
-        self.router = peers.local_router(swarm, self.records, config, stamp, environ)
-        self.webhooks = webhooks.local_webhooks(self.records, config, stamp, environ)
+        self.router = peers.local_router(swarm, self.records, config, clock, environ)
+        self.webhooks = webhooks.local_webhooks(self.records, config, clock, environ)
         self.runtime = Runtime(
             swarm,
             self.store,
             engine.queue,
-            stamp,
+            clock,
             turn_seconds=settings.turn_seconds,
             peers=self.router,
             hop_limit=config.interswarm.hop_limit,
@@ -92,7 +92,7 @@ class ServerSystem(ABC):
         self.authenticator = make_authenticator(self._auth_endpoints, self.records, self._resources)
 
     @abstractmethod
-    def _open(self, swarm: SwarmCore) -> Engine:
+    def _open(self, swarm: SwarmCore) -> Backend:
         """Open the configured database. Raises ConfigurationError."""
 
     @abstractmethod

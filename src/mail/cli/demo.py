@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 QUESTION = "weather in Tokyo and 12*(3+4)"
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds to wait for the stream to begin."""
 
 HOW_TO_GO_ON = """\
@@ -53,7 +53,7 @@ async def _demo(message: str, database: str, output: Output) -> None:
 
     system = local(_config(database), environ={})
     token = await issue_token(system.records, Caller("user", "you"))
-    config = ClientConfig.model_validate({"timeout": PATIENCE}, context=AS_GIVEN)
+    config = ClientConfig.model_validate({"timeout": TIMEOUT}, context=AS_GIVEN)
     async with serving(system) as url, MAILClient(url, token, config=config) as client:
         if not output.as_json:
             output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")

@@ -19,7 +19,7 @@ from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import create_agent_address, create_user_address
-from mail.core.protocol.clock import SYSTEM_STAMP
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
@@ -246,7 +246,7 @@ class ExchangeBridge:
             recipients=[create_agent_address(conversation.agent)],
             subject=mail.channel or "New Message",
             body=_body(mail.content),
-            stamp=SYSTEM_STAMP,
+            clock=SYSTEM_CLOCK,
         )
         return message.model_copy(update={"id": str(mail.id)})
 

@@ -78,10 +78,10 @@ async def _claimed(
     A request that is refused has used no key: the caller may mend it, and send it under the same.
     """
     service = service_of(request)
-    stamp = service.runtime.stamp
+    clock = service.runtime.clock
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
-    task_id = submission.task_id or stamp.new_id()
-    now = stamp.now().timestamp()
+    task_id = submission.task_id or clock.new_id()
+    now = clock.now().timestamp()
     record = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.records.claim_key(str(caller), key, record, now=now)
     once = Once(key=key, digest=record.digest, until=known.until)

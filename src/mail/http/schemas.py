@@ -15,7 +15,7 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.events import EventKind
 from mail.core.task.limits import Budget
 from mail.core.task.ports import CallerRole
-from mail.core.task.task import OpenAppeal, TaskStatus
+from mail.core.task.task import OpenUserQuestion, TaskStatus
 from mail.core.task.usage import Usage
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 
@@ -356,7 +356,7 @@ class PendingToolCall(Answered):
     call_id: str
     name: str
     arguments: dict[str, Any]
-    asks: OpenAppeal | None = Field(
+    asks: OpenUserQuestion | None = Field(
         default=None,
         description="The request to the owner that the call has sent, if it is an appeal: a message whose subject "
         "is one of `answer_subjects`, in any case, is its answer.",

@@ -12,13 +12,13 @@ from mail.auth.keys import Authenticator
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import ServerRecords
 from mail.http.rates import RateLimiter
 
 if TYPE_CHECKING:
-    from mail.swarms_json.live import ServedSwarm
+    from mail.swarms_json.live import LiveSwarm
 
 
 class StopSignal:
@@ -50,7 +50,7 @@ class StopSignal:
                 self._waits.discard(wait)
 
 
-FAREWELL_SECONDS = 3.0
+RESPONSE_MARGIN = 3.0
 """What is kept of the time that a request may take, so that its answer still arrives."""
 
 
@@ -67,7 +67,7 @@ class Registry(Protocol):
         """By which other swarms reach this server; empty where that is not known."""
         ...
 
-    async def public_endpoints(self) -> Sequence[Record]:
+    async def public_endpoints(self) -> Sequence[Value]:
         """The public ones, as everybody may see them: the fields of `mail.http.registry_schemas.SwarmEndpoint`."""
         ...
 
@@ -81,7 +81,7 @@ class Registry(Protocol):
         *,
         auth: Literal["bearer", "aws_iam"] = "bearer",
         caller_id: str = "",
-    ) -> Record:
+    ) -> Value:
         """Register one; the answer's `notes` say what its operator should do. Raises BadRequest."""
         ...
 
@@ -142,7 +142,7 @@ class Service:
     stopping: StopSignal = field(default_factory=StopSignal)
     time_left: Callable[[Request], float | None] = unlimited
     stream_url: str = ""
-    served: "ServedSwarm | None" = None
+    served: "LiveSwarm | None" = None
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     rates: RateLimiter | None = None
@@ -169,7 +169,7 @@ class Service:
     def patience(self, request: Request) -> float | None:
         """How many seconds a request may wait, so that it is answered and not cut off; None for no limit."""
         left = self.time_left(request)
-        return None if left is None else max(0.0, left - FAREWELL_SECONDS)
+        return None if left is None else max(0.0, left - RESPONSE_MARGIN)
 
 
 def service_of(request: Request) -> Service:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported when the first stream begins: it brings all of uvi
 
 HEADERS = {"Cache-Control": "no-cache"}
 
-NO_PINGS_OF_ITS_OWN = 10**9
+NEVER_PING = 10**9
 """Seconds between the pings of sse-starlette: pings are events of ours, with data."""
 
 SHUTDOWN_GRACE = 5.0
@@ -44,7 +44,7 @@ def stream_events(
     return EventSourceResponse(
         _frames(service, key, after, answering, service.patience(request), pings),
         headers={**HEADERS, **(headers or {})},
-        ping=NO_PINGS_OF_ITS_OWN,
+        ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
     )
 
@@ -66,7 +66,7 @@ async def _frames(
             for event in events:
                 yield frame(event, key.task_id)
             if pings and not events:
-                now = service.runtime.stamp.now().isoformat()
+                now = service.runtime.clock.now().isoformat()
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})
 
 

@@ -21,13 +21,13 @@ UNSEEN = PeerHealth()
 logger = logging.getLogger(__name__)
 
 
-class PeerBook:
+class PeerDirectory:
     """Entries by name. Those that have expired are not shown.
 
     Args:
         header: what the file says besides its entries.
         now: the time, in seconds since the epoch.
-        clock: counts seconds.
+        monotonic: counts seconds.
 
     Attributes:
         given: the tokens that only this process knows, by the names of swarms whose entries refer to a variable.
@@ -40,14 +40,14 @@ class PeerBook:
         header: Callable[[], Mapping[str, Any]],
         *,
         now: Callable[[], float],
-        clock: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         self.given: dict[str, str] = {}
         self.records = records
         self.file = file
         self._header = header
         self._now = now
-        self._clock = clock
+        self._clock = monotonic
         self._peers: dict[str, PeerRecord] = {}
         self._health: dict[str, PeerHealth] = {}
         self._read: float | None = None

@@ -12,7 +12,7 @@ from mail.core.protocol.address import (
     format_agent_address,
     parse_agent_address,
 )
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
@@ -50,7 +50,7 @@ def for_swarm(
 
 
 def wrap(
-    message: MAILMessage, local: str, swarm: str, owner: str, contributors: Sequence[str], stamp: Stamp
+    message: MAILMessage, local: str, swarm: str, owner: str, contributors: Sequence[str], clock: Clock
 ) -> MAILInterswarmMessage:
     """The message in the wrapper in which it travels. Raises BadRequest where the principals are none."""
     try:
@@ -58,7 +58,7 @@ def wrap(
             message_id=message.id,
             source_swarm=local,
             target_swarm=swarm,
-            timestamp=stamp.now().isoformat(),
+            timestamp=clock.now().isoformat(),
             payload=message.message,
             msg_type=message.msg_type,
             task_owner=owner,
@@ -70,7 +70,7 @@ def wrap(
         raise BadRequest(f"the message can't be sent to swarm {swarm!r}: {error}") from error
 
 
-def returned(message: MAILMessage, reason: str, local: str, stamp: Stamp) -> MAILMessage:
+def returned(message: MAILMessage, reason: str, local: str, clock: Clock) -> MAILMessage:
     """What the system of a swarm tells the sender of a message that could not be delivered."""
     sender = message.sender
     if sender.address_type == "agent":
@@ -82,7 +82,7 @@ def returned(message: MAILMessage, reason: str, local: str, stamp: Stamp) -> MAI
         recipients=[sender],
         subject=Subject.RUNTIME_ERROR,
         body=f"your message {message.message.subject!r} could not be delivered: {reason}",
-        stamp=stamp,
+        clock=clock,
         request_id=message.message.get("request_id"),
     )
 

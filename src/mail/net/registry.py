@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import ServerRecords
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
-from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerBook
+from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerDirectory
 from mail.net.http import PeerHTTP
 from mail.net.registration import Auth, describe, new_entry, with_token
 from mail.net.secrets import EnvironmentTokens, Tokens, reference_for, variable_for, variable_in
@@ -42,7 +42,7 @@ class SwarmRegistry:
         http: makes the requests.
         health_check_seconds: the time between two looks at all peers.
         volatile_seconds: after how long a volatile entry is forgotten, by default.
-        clock: counts seconds.
+        monotonic: counts seconds.
 
     Raises ConfigurationError for a file that can't be read.
     """
@@ -62,8 +62,8 @@ class SwarmRegistry:
         http: PeerHTTP | None = None,
         health_check_seconds: float = 30.0,
         volatile_seconds: float = DAY,
-        stamp: Stamp = SYSTEM_STAMP,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.local_swarm_name = local_swarm_name
         self.local_base_url = local_base_url.rstrip("/")
@@ -76,11 +76,11 @@ class SwarmRegistry:
             allow_private = is_loopback(host_of(self.local_base_url))
         self.http = http or PeerHTTP(allow_private=allow_private)
         self._tokens = tokens or EnvironmentTokens()
-        self._stamp = stamp
+        self._clock = clock
         self._checking: asyncio.Task[None] | None = None
         self._written_out: list[str] = []
         file = Path(persistence_file) if persistence_file else None
-        self._book = PeerBook(records, file, self._header, now=self._now, clock=clock)
+        self._book = PeerDirectory(records, file, self._header, now=self._now, monotonic=monotonic)
         if records is None:
             self.load_persistent_endpoints()
 
@@ -369,7 +369,7 @@ class SwarmRegistry:
         return SwarmEndpoint.of(record, self._book.health(record.name))
 
     def _now(self) -> float:
-        return self._stamp.now().timestamp()
+        return self._clock.now().timestamp()
 
     def _timestamp(self) -> str:
-        return self._stamp.now().isoformat()
+        return self._clock.now().isoformat()

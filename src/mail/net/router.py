@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
@@ -31,11 +31,11 @@ class InterswarmRouter:
     """
 
     def __init__(
-        self, swarm_registry: SwarmRegistry, local_swarm_name: str, *, stamp: Stamp = SYSTEM_STAMP
+        self, swarm_registry: SwarmRegistry, local_swarm_name: str, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self.swarm_registry = swarm_registry
         self.local_swarm_name = local_swarm_name
-        self._stamp = stamp
+        self._clock = clock
         self._handlers: dict[str, MessageHandler] = {}
         self._is_running = False
 
@@ -148,7 +148,7 @@ class InterswarmRouter:
         """Deliver a message to one swarm; returns it, or what to tell its sender of the failure."""
         contributors = (message.message.routing_info or {}).get("task_contributors") or ()
         try:
-            wrapped = wrap(message, self.local_swarm_name, swarm, owner, contributors, self._stamp)
+            wrapped = wrap(message, self.local_swarm_name, swarm, owner, contributors, self._clock)
             back = any(Principal.parse(each).swarm == swarm for each in wrapped.task_contributors)
             await self.deliver(wrapped, back=back)
         except (BadRequest, PeerError) as error:
@@ -168,7 +168,7 @@ class InterswarmRouter:
 
     def _system_router_message(self, message: MAILMessage, reason: str) -> MAILMessage:
         """What the sender of a message is told that could not be delivered."""
-        return returned(message, reason, self.local_swarm_name, self._stamp)
+        return returned(message, reason, self.local_swarm_name, self._clock)
 
     def _owner(self, message: MAILMessage) -> str:
         sender = message.sender

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import PeerRefused
 
@@ -19,7 +19,7 @@ LISTED = 100
 """How many swarms of one server are looked at in a discovery."""
 
 
-class SwarmEndpointCleaned(Record):
+class SwarmEndpointCleaned(Value):
     """A swarm as everybody may see it."""
 
     swarm_name: str
@@ -133,7 +133,7 @@ class Listed(BaseModel):
         return found
 
 
-class Registered(Record):
+class Registered(Value):
     """What came of a registration.
 
     Attributes:
@@ -144,7 +144,7 @@ class Registered(Record):
     notes: tuple[str, ...] = ()
 
 
-class Discovery(Record):
+class Discovery(Value):
     """What came of a discovery.
 
     Attributes:

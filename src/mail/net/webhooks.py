@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mail.core.decisions.webhooks import RETRY_SECONDS, Reply
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.ports import ServerRecords
 from mail.core.task.webhooks import Hook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
@@ -55,14 +55,14 @@ class HTTPWebhooks:
         self,
         records: ServerRecords,
         secrets: Tokens,
-        stamp: Stamp,
+        clock: Clock,
         *,
         allow_private: bool,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
         self._records = records
         self._secrets = secrets
-        self._stamp = stamp
+        self._clock = clock
         self.allow_private = allow_private
         self._retry_seconds = tuple(retry_seconds)
 
@@ -122,7 +122,7 @@ class HTTPWebhooks:
         )
 
     async def _headers(self, secret_ref: str, event_id: str, body: bytes) -> dict[str, str]:
-        timestamp = int(self._stamp.now().timestamp())
+        timestamp = int(self._clock.now().timestamp())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "mail-webhooks",
@@ -151,7 +151,7 @@ class HTTPWebhooks:
         if 200 <= status < 300:
             return Reply(status)
         redirects = "; redirects are not followed" if 300 <= status < 400 else ""
-        after = _seconds(response.headers.get("retry-after", ""), self._stamp.now())
+        after = _seconds(response.headers.get("retry-after", ""), self._clock.now())
         return Reply(status, f"it answered {status}{redirects}", after)
 
 

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mail.server.app import build_app, create_app, serve, serving
+    from mail.server.app import base_url, build_app, create_app, listen, serve, serve_swarm, serving
 
-__all__ = ["build_app", "create_app", "serve", "serving"]
+__all__ = ["base_url", "build_app", "create_app", "listen", "serve", "serve_swarm", "serving"]
 
 
 def __getattr__(name: str) -> Any:

@@ -74,7 +74,7 @@ def build_app(system: ServerSystem) -> FastAPI:
         runtime=system.runtime,
         records=system.records,
         authenticator=system.authenticator,
-        started=system.stamp.now().timestamp(),
+        started=system.clock.now().timestamp(),
         max_body_bytes=system.config.settings.max_body_bytes,
         debug=system.config.debug,
         served=system.served,

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 
-class Entry(Record):
+class Entry(Value):
     """What all entries share."""
 
     model_config = ConfigDict(strict=True)

@@ -26,7 +26,7 @@ REFRESH_SECONDS = 15.0
 """How long a process may go on with a swarm that was replaced through another one."""
 
 
-class ServedSwarm:
+class LiveSwarm:
     """The swarm of a runtime, and how it is replaced.
 
     Args:
@@ -74,7 +74,7 @@ class ServedSwarm:
         await self._records.set_template(
             TemplateRecord(
                 text=entry.model_dump_json(),
-                loaded=self._runtime.stamp.now().isoformat(),
+                loaded=self._runtime.clock.now().isoformat(),
                 replaces=self._configured_digest,
             )
         )
@@ -87,7 +87,7 @@ class ServedSwarm:
 
         One that can't be built here is told in the log, and the present one stays.
         """
-        now = self._runtime.stamp.now().timestamp()
+        now = self._runtime.clock.now().timestamp()
         if now < self._fresh_until:
             return
         self._fresh_until = now + REFRESH_SECONDS

@@ -109,7 +109,9 @@ class CommitPlan:
         ]
         self._messages = {id(message): Text(message.model_dump_json()) for message in self._kept()}
         parts = (change.consumed, change.response)
-        room = max(0, TRANSACTION_ACTIONS - 2 - len(change.along) - sum(part is not None for part in parts))
+        room = max(
+            0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(part is not None for part in parts)
+        )
         self._records = self._histories[:room]
         self._direct = change.deliveries[: room - len(self._records)]
         if has_bucket:
@@ -165,7 +167,7 @@ class CommitPlan:
         self.blobs[text.blob] = text.value
 
     def _check(self) -> None:
-        if len(self._change.along) > MOST_ALONG:
+        if len(self._change.also_read) > MOST_ALONG:
             raise PayloadTooLarge(f"a turn can read {MOST_ALONG + 1} messages at most")
         largest = max(map(item_size, (*self.staged, *self._puts(), self._task_values())))
         if largest > ITEM_BYTES or self._size() > TRANSACTION_BYTES:
@@ -231,7 +233,7 @@ class CommitPlan:
 
     def _deletes(self) -> Iterator[dict[str, Any]]:
         consumed = self._change.consumed
-        for entry in () if consumed is None else (consumed, *self._change.along):
+        for entry in () if consumed is None else (consumed, *self._change.also_read):
             yield {"Delete": {"Key": key_of((self._partition, inbox_key(entry)))}}
 
     def _task_values(self) -> Item:

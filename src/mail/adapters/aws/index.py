@@ -27,7 +27,7 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.schema import DEAD_INDEX, RUNNING_INDEX, TASKS_INDEX
 from mail.adapters.aws.table import DynamoDBTable, key_of
-from mail.core.task.ports import TaskPage, Token, wake_ups
+from mail.core.task.ports import TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, MAILError
 
@@ -93,7 +93,7 @@ class TaskIndex:
                         return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
 
-    async def ready(self, quiet_since: str | None) -> list[Token]:
+    async def ready(self, quiet_since: str | None) -> list[WakeUp]:
         """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
         tasks = await self._running()
         return [

@@ -26,8 +26,8 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
-from mail.core.protocol.clock import Stamp
-from mail.core.task.change import Claim, Hold, Lease, Turn
+from mail.core.protocol.clock import Clock
+from mail.core.task.change import Claim, Lease, Turn, WebhookClaim
 from mail.core.task.interswarm import goes_out, hook_of
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
@@ -55,14 +55,14 @@ OPENINGS = 3
 logger = logging.getLogger(__name__)
 
 
-class TurnDesk:
+class Leases:
     """Hands out turns. All methods raise StoreUnavailable."""
 
-    def __init__(self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, stamp: Stamp) -> None:
+    def __init__(self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock) -> None:
         self._table = table
         self._reader = reader
         self._blobs = blobs
-        self._stamp = stamp
+        self._clock = clock
         self._spilled: dict[str, str] = {}
         """By lease, the name in the bucket of the turn's checkpoint, where it is there."""
 
@@ -79,11 +79,13 @@ class TurnDesk:
                 await self.release(key, mailbox, lease)
             raise
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, now: float
+    ) -> WebhookClaim | Leased | Idle:
         """Lease a mailbox that holds no messages, in one request."""
         try:
             item = await self._take(key, mailbox, lease, now)
-            return Hold(await self._reader.task(item), mailbox, lease)
+            return WebhookClaim(await self._reader.task(item), mailbox, lease)
         except ConditionFailed as refusal:
             return await self._why_not(refusal.item, mailbox, now)
         except BaseException:  # as in `open`
@@ -96,7 +98,7 @@ class TurnDesk:
 
         Raises LeaseLost, and PayloadTooLarge where there is no bucket for what doesn't fit into the table.
         """
-        save_id = self._stamp.new_id()
+        save_id = self._clock.new_id()
         text = await self._keep(turn, checkpoint.model_dump_json(), save_id)
         try:
             await self._table.transact(_saving(turn, text), save_id)

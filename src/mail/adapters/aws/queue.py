@@ -22,9 +22,9 @@ from pydantic import ValidationError
 
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.core.protocol.message import Tier
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.interswarm import goes_out
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, StoreUnavailable
 
@@ -53,14 +53,14 @@ LONGEST_DELAY = 900
 Clock = Callable[[], float]
 
 
-class _Body(Record):
+class _Body(Value):
     instance: str
     task_id: str
     mailbox: str
     seq: int
 
 
-def encode_token(token: Token) -> str:
+def encode_token(token: WakeUp) -> str:
     """The body of a token's message. All ASCII: SQS refuses some characters that JSON and names may hold."""
     return json.dumps(
         {
@@ -100,7 +100,7 @@ class SQSQueue:
 
     read = staticmethod(decode_token)
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         """Send the tokens. Raises StoreUnavailable when some may not have arrived; sending them again does no harm."""
         if tokens and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
@@ -140,13 +140,13 @@ class SQSQueue:
             f"MAIL_TURN_QUEUES does not name the queue that this function is fed by, {arn}"
         )
 
-    async def _send_turns(self, tier: Tier, tokens: Sequence[Token]) -> None:
+    async def _send_turns(self, tier: Tier, tokens: Sequence[WakeUp]) -> None:
         """Send the tokens of one tier in their order, one batch after the other."""
         for batch in batched(tokens, BATCH):
             entries = [_turn_entry(str(n), token) for n, token in enumerate(batch)]
             await self._send_batch(self._urls[tier], entries)
 
-    async def _send_deliveries(self, tokens: Sequence[Token]) -> None:
+    async def _send_deliveries(self, tokens: Sequence[WakeUp]) -> None:
         if tokens and not self._delivery_url:
             raise ConfigurationError(
                 "set the environment variable MAIL_DELIVERY_QUEUE; template.yaml does so"
@@ -168,12 +168,12 @@ class SQSQueue:
         raise StoreUnavailable
 
 
-def _delivery_entry(entry_id: str, token: Token, now: float) -> dict[str, Any]:
+def _delivery_entry(entry_id: str, token: WakeUp, now: float) -> dict[str, Any]:
     delay = min(max(0, ceil(token.not_before - now)), LONGEST_DELAY)
     return {"Id": entry_id, "MessageBody": encode_token(token), "DelaySeconds": delay}
 
 
-def _turn_entry(entry_id: str, token: Token) -> dict[str, Any]:
+def _turn_entry(entry_id: str, token: WakeUp) -> dict[str, Any]:
     mailbox = (*token.key, token.mailbox)
     return {
         "Id": entry_id,

@@ -30,14 +30,14 @@ from mail.adapters.aws.items import (
 )
 from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.shared.codec import decode_events, decode_history
-from mail.adapters.shared.snapshots import check_moment, take_snapshot, waits_after
-from mail.core.protocol.clock import Stamp
+from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.events import Event
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
-from mail.errors import ConfigurationError, MomentNotKept, StoreUnavailable, TaskNotFound
+from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
 
 _PLACES = ("delivered", "read")
 
@@ -53,14 +53,14 @@ class NextMail:
 class TaskReader:
     """Reads tasks. All methods raise StoreUnavailable."""
 
-    def __init__(self, table: DynamoDBTable, blobs: Blobs | None, stamp: Stamp) -> None:
+    def __init__(self, table: DynamoDBTable, blobs: Blobs | None, clock: Clock) -> None:
         self._table = table
         self._blobs = blobs
-        self._stamp = stamp
+        self._clock = clock
 
     def now(self) -> float:
         """The time by which things expire."""
-        return self._stamp.now().timestamp()
+        return self._clock.now().timestamp()
 
     async def text(self, value: Value) -> str:
         """A text, wherever it is."""
@@ -121,14 +121,14 @@ class TaskReader:
         present = await self._table.get((name, META))
         if present is None or self.is_gone(present):
             raise _not_found(key)
-        check_moment(await self.task(present), at)
+        check_snapshot(await self.task(present), at)
         moment = await self._commit_of(key, at)
         if moment is None or "state" not in moment:
-            raise MomentNotKept
+            raise SnapshotExpired
         commits = await self._items(key, events_after(0), moment["SK"]["S"])
         batches = await asyncio.gather(*map(self._batch, commits))
         if not batches or batches[-1][0].seq > at:
-            raise MomentNotKept
+            raise SnapshotExpired
         was = {**moment, "started": present["started"]}
         places = [[item[name]["S"] if name in item else None for name in _PLACES] for item in commits]
         waiting = waits_after((delivered, read) for delivered, read in places)

@@ -15,21 +15,21 @@ from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import decode_leases, partition
-from mail.adapters.aws.leases import TurnDesk
+from mail.adapters.aws.leases import Leases
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
-from mail.adapters.shared.waiters import Announcements
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.adapters.shared.waiters import Waiters
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
-from mail.core.task.ports import Idle, Leased, TaskPage, Token
+from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp
 from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
 
 SECONDS_PER_DAY = 86_400
 
-CROWD = 4
+CONTENTION_THRESHOLD = 4
 """Turns of one task at once from which on those that conflict wait before they try again, each for some other time."""
 
 SECONDS_PER_COMMIT = 0.015
@@ -54,17 +54,17 @@ class DynamoDBStore:
         *,
         blobs: Blobs | None = None,
         retention_days: int | None = None,
-        stamp: Stamp = SYSTEM_STAMP,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._table = DynamoDBTable(client, table)
         self._blobs = blobs
         self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
-        self._stamp = stamp
-        self._reader = TaskReader(self._table, blobs, stamp)
-        self._turns = TurnDesk(self._table, self._reader, blobs, stamp)
+        self._clock = clock
+        self._reader = TaskReader(self._table, blobs, clock)
+        self._turns = Leases(self._table, self._reader, blobs, clock)
         self._index = TaskIndex(self._table, self._reader)
-        self._changes = Announcements()
-        self._endings = Announcements()
+        self._changes = Waiters()
+        self._endings = Waiters()
 
     async def load(self, key: TaskKey) -> Task | None:
         return await self._reader.load(key)
@@ -74,7 +74,9 @@ class DynamoDBStore:
     ) -> Turn | Leased | Idle:
         return await self._turns.open(key, mailbox, lease, now=now, history_after=history_after)
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Leased | Idle:
         return await self._turns.claim(key, mailbox, lease, now)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
@@ -148,7 +150,7 @@ class DynamoDBStore:
     ) -> TaskPage:
         return await self._index.dead(instance, limit, cursor)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
         return await self._index.ready(quiet_since)
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
@@ -164,7 +166,7 @@ class DynamoDBStore:
         now = self._reader.now()
         return CommitPlan(
             change,
-            self._stamp.new_id(),
+            self._clock.new_id(),
             now=now,
             expires_at=None if self._retention is None else ceil(now) + self._retention,
             has_bucket=self._blobs is not None,
@@ -217,12 +219,12 @@ class DynamoDBStore:
             lease = leases.get(turn.mailbox)
             if lease is None or lease.token != turn.lease.token:
                 return LeaseLost()
-        if len(leases) >= CROWD:
+        if len(leases) >= CONTENTION_THRESHOLD:
             await back_off(0, base=len(leases) * SECONDS_PER_COMMIT)
             return VersionConflict()
         return VersionConflict(await self._reader.task(item))
 
-    async def _looks(self, news: Announcements, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
+    async def _looks(self, news: Waiters, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
         """The moments to look for what somebody waits for: at news of the task, now and then, and at the end."""
         loop = asyncio.get_running_loop()
         end, pause = loop.time() + seconds, FIRST_LOOK

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
 from mail.core.task.interswarm import goes_out
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ DELIVERIES_PER_PEER = 8
 """How many deliveries to one other swarm, or webhook, go on at once; one that is slow keeps no other waiting."""
 
 
-class Lane:
+class PriorityQueue:
     """Tokens in the order of their urgency."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Lane:
         self._waiting: set[tuple[Tier, TaskKey, str]] = set()
         self._takers: set[asyncio.Future[None]] = set()  # made anew at each wait: event loops come and go
 
-    def put(self, token: Token) -> None:
+    def put(self, token: WakeUp) -> None:
         """Add a token, unless one of its tier and mailbox waits already."""
         place = (token.tier, token.key, token.mailbox)
         if place not in self._waiting:
@@ -80,12 +80,12 @@ class LocalQueue:
     """
 
     def __init__(self, clock: Callable[[], float] = time) -> None:
-        self.turns = Lane()
-        self.deliveries = Lane()
+        self.turns = PriorityQueue()
+        self.deliveries = PriorityQueue()
         self._clock = clock
-        self._resting: set[Token] = set()
+        self._resting: set[WakeUp] = set()
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         for token in tokens:
             if token.not_before and (delay := token.not_before - self._clock()) > 0:
                 if token not in self._resting:
@@ -94,11 +94,11 @@ class LocalQueue:
             else:
                 self.put(token)
 
-    def put(self, token: Token) -> None:
+    def put(self, token: WakeUp) -> None:
         """Publish one token at once."""
         (self.deliveries if goes_out(token.mailbox) else self.turns).put(token)
 
-    def _wake(self, token: Token) -> None:
+    def _wake(self, token: WakeUp) -> None:
         self._resting.discard(token)
         self.put(token)
 
@@ -126,7 +126,7 @@ class TokenSource(Protocol):
         """The most urgent token of another swarm's mail; waits for one. For one taker at a time."""
         ...
 
-    def put(self, token: Token) -> None:
+    def put(self, token: WakeUp) -> None:
         """Publish one token."""
         ...
 
@@ -231,14 +231,14 @@ class LocalWorkers:
             self._failures[key, mailbox] = failures = self._failures.get((key, mailbox), 0) + 1
             delay = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_RETRY_SECONDS)
             self._at_work += 1
-            asyncio.get_running_loop().call_later(delay, self._try_again, Token(key, mailbox, Tier.AGENT))
+            asyncio.get_running_loop().call_later(delay, self._try_again, WakeUp(key, mailbox, Tier.AGENT))
         else:
             self._failures.pop((key, mailbox), None)
         finally:
             free.release()
             self._rest()
 
-    def _try_again(self, token: Token) -> None:
+    def _try_again(self, token: WakeUp) -> None:
         self._queue.put(token)
         self._rest()
 

@@ -77,7 +77,7 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
     *parts, (_, new, events) = rows_of(change)
     records = [(seq, record, batch) for seq, record, batch in parts if record is not None]
     assert not records or change.expected_version == 0
-    read = () if change.consumed is None else (change.consumed, *change.along)
+    read = () if change.consumed is None else (change.consumed, *change.also_read)
     return {
         "task": task_number(change.key),
         "instance": change.key.instance,

@@ -12,7 +12,7 @@ from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Hold, InboxEntry, Lease, Turn
+from mail.core.task.change import InboxEntry, Lease, Turn, WebhookClaim
 from mail.core.task.interswarm import goes_out
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.task import Checkpoint, Task, TaskKey
@@ -77,7 +77,7 @@ WHERE task = %(task)s AND mailbox = %(mailbox)s AND tier = %(tier)s AND seq = %(
 RELEASE: LiteralString = "DELETE FROM mail.leases WHERE task = %s AND mailbox = %s AND token = %s"
 
 
-class TurnDesk:
+class Leases:
     """Hands out turns. All methods raise StoreUnavailable.
 
     Attributes:
@@ -127,7 +127,9 @@ class TurnDesk:
             self.held.discard(lease.token)
         return opened
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, now: float
+    ) -> WebhookClaim | Leased | Idle:
         """Lease a mailbox without looking for messages in it, in one round trip."""
         values = {
             "task": task_number(key),
@@ -152,7 +154,7 @@ class TurnDesk:
             with suppress(StoreUnavailable):
                 await self.release(key, mailbox, lease)
             raise
-        if not isinstance(claimed, Hold):
+        if not isinstance(claimed, WebhookClaim):
             self.held.discard(lease.token)
         return claimed
 
@@ -183,12 +185,12 @@ class TurnDesk:
         await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
 
 
-def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> Hold | Leased | Idle:
+def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Leased | Idle:
     if row is None:
         return Idle(None)
     state, token, expires = row
     if token == lease.token:
-        return Hold(Task.model_validate_json(state), mailbox, lease)
+        return WebhookClaim(Task.model_validate_json(state), mailbox, lease)
     if token is not None and expires > now:
         return Leased()
     return Idle(Task.model_validate_json(state))

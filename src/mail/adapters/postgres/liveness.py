@@ -9,8 +9,8 @@ its connection broke, finds that its leases are somebody else's, and throws its 
 import logging
 from typing import LiteralString
 
-from mail.adapters.postgres.leases import TurnDesk
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.leases import Leases
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
 
 LOCKS = 0x6D61696C
@@ -43,14 +43,14 @@ _FREE: LiteralString = "DELETE FROM mail.leases WHERE owner = %s AND token = ANY
 logger = logging.getLogger(__name__)
 
 
-class RollCall:
+class Liveness:
     """The part of one server. It enrols when the bell connects, each time anew."""
 
-    def __init__(self, postgres: Postgres, bell: Bell, turns: TurnDesk) -> None:
+    def __init__(self, postgres: Postgres, notifier: Notifier, turns: Leases) -> None:
         self._sql = postgres
         self._turns = turns
         self._missing: set[int] = set()
-        bell.at_connect.append(self._enrol)
+        notifier.at_connect.append(self._enrol)
 
     async def call(self, *, patient: bool = True) -> bool:
         """Free the leases that nobody works under any more; returns whether there were any, or tokens may be lost.

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 AtConnect = Callable[[Connection], Awaitable[None]]
 
 
-class News:
+class Subscription:
     """What one who waits for a topic holds."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class News:
         self._rung.set()
 
 
-class Bell:
+class Notifier:
     """The news of one database, between `start` and `stop`. Without them, only those of this process.
 
     Attributes:
@@ -63,7 +63,7 @@ class Bell:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
         self._name = uuid4().hex
-        self._waiting: defaultdict[str, set[News]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[Subscription]] = defaultdict(set)
         self._to_send: dict[str, None] = {}
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -85,9 +85,9 @@ class Bell:
             self._listening = None
 
     @contextmanager
-    def subscribe(self, topic: str) -> Iterator[News]:
+    def subscribe(self, topic: str) -> Iterator[Subscription]:
         """Hear of a topic from now on: subscribe first, then look whether you have to wait."""
-        news = News()
+        news = Subscription()
         self._waiting[topic].add(news)
         try:
             yield news

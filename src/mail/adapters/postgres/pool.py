@@ -22,7 +22,7 @@ from mail.errors import BadRequest, StoreUnavailable
 CONNECTIONS = 8
 """How many pieces of work are under way at once; more of them wait."""
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Seconds that a piece of work waits for a connection."""
 
 ATTEMPTS = 3
@@ -110,9 +110,9 @@ class Postgres:
                 kwargs={**self._parameters, "autocommit": True},
                 min_size=1,
                 max_size=self._connections,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 configure=_configure,
-                reconnect_timeout=PATIENCE,
+                reconnect_timeout=TIMEOUT,
                 open=False,
                 name=self.name,
             )

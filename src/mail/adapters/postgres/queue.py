@@ -16,11 +16,11 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from mail.adapters.postgres.keys import task_number, wake_topic
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.core.protocol.message import Tier
 from mail.core.task.interswarm import goes_out
-from mail.core.task.ports import Token
+from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 
@@ -56,21 +56,21 @@ class PostgresQueue:
     """`mail.core.task.ports.TurnQueue` on PostgreSQL, for the servers of one swarm; and what `LocalWorkers` take from."""
 
     def __init__(
-        self, postgres: Postgres, bell: Bell, swarm: str, *, clock: Callable[[], float] = time
+        self, postgres: Postgres, notifier: Notifier, swarm: str, *, clock: Callable[[], float] = time
     ) -> None:
         self._sql = postgres
-        self._bell = bell
+        self._notifier = notifier
         self._swarm = swarm
         self._topics = {lane: wake_topic(swarm, is_delivery=lane) for lane in (False, True)}
         self._clock = clock
         self._place = 0
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         """Put the tokens in. Raises StoreUnavailable."""
         if not tokens:
             return
-        rows: dict[tuple[UUID, str, int], tuple[int, Token]] = {}
+        rows: dict[tuple[UUID, str, int], tuple[int, WakeUp]] = {}
         for token in tokens:
             rows.setdefault(
                 (task_number(token.key), token.mailbox, int(token.tier)), (self._next_place(), token)
@@ -81,9 +81,9 @@ class PostgresQueue:
             for key, (place, token) in sorted(rows.items(), key=itemgetter(0))
         ]
         await self._sql.fetch(_PUT, [self._swarm, *map(list, zip(*columns, strict=True))])
-        self._bell.ring(*{self._topics[column[-1]] for column in columns})
+        self._notifier.ring(*{self._topics[column[-1]] for column in columns})
 
-    def put(self, token: Token) -> None:
+    def put(self, token: WakeUp) -> None:
         """Publish one token soon. Where that can't be done, a sweep wakes its mailbox."""
         _ = self._begin(self._put(token))
 
@@ -104,12 +104,12 @@ class PostgresQueue:
         """No token waits in this process alone."""
         return 0
 
-    async def _put(self, token: Token) -> None:
+    async def _put(self, token: WakeUp) -> None:
         with suppress(StoreUnavailable):
             await self.publish([token])
 
     async def _take(self, *, is_delivery: bool) -> tuple[TaskKey, str]:
-        with self._bell.subscribe(self._topics[is_delivery]) as news:
+        with self._notifier.subscribe(self._topics[is_delivery]) as news:
             while True:
                 try:
                     if (token := await self._take_now(is_delivery)) is not None:
@@ -118,7 +118,7 @@ class PostgresQueue:
                 except StoreUnavailable:  # the workers live on until it can be reached again
                     await asyncio.sleep(RETRY_SECONDS)
 
-    async def _take_now(self, is_delivery: bool) -> Token | None:
+    async def _take_now(self, is_delivery: bool) -> WakeUp | None:
         """The most urgent token. It is put back where whoever wanted it has gone before it came."""
         taking = self._begin(self._delete(is_delivery))
         try:
@@ -127,7 +127,7 @@ class PostgresQueue:
             taking.add_done_callback(self._put_back)
             raise
 
-    def _put_back(self, taking: "asyncio.Task[Token | None]") -> None:
+    def _put_back(self, taking: "asyncio.Task[WakeUp | None]") -> None:
         if not taking.cancelled() and taking.exception() is None and (token := taking.result()) is not None:
             self.put(token)
 
@@ -137,10 +137,10 @@ class PostgresQueue:
         task.add_done_callback(self._under_way.discard)
         return task
 
-    async def _delete(self, is_delivery: bool) -> Token | None:
+    async def _delete(self, is_delivery: bool) -> WakeUp | None:
         values = {"swarm": self._swarm, "is_delivery": is_delivery, "now": self._clock()}
         for instance, task_id, mailbox, tier in await self._sql.fetch(_TAKE, values):
-            return Token(TaskKey(instance, task_id), mailbox, Tier(tier))
+            return WakeUp(TaskKey(instance, task_id), mailbox, Tier(tier))
         return None
 
     async def _rest(self, is_delivery: bool) -> float:

@@ -12,16 +12,16 @@ from typing import LiteralString
 
 from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
 from mail.adapters.postgres.keys import change_topic, ending_topic, task_number
-from mail.adapters.postgres.leases import LOCK_TASK, TurnDesk, read_records
-from mail.adapters.postgres.notifier import Bell
+from mail.adapters.postgres.leases import LOCK_TASK, Leases, read_records
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.shared.codec import decode_events
 from mail.adapters.shared.cursors import place_before
-from mail.adapters.shared.snapshots import check_moment, take_snapshot, waits_after
+from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
-from mail.core.task.ports import Idle, Leased, TaskPage, Token, wake_ups
+from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import LeaseLost, TaskNotFound
 
@@ -35,10 +35,10 @@ class PostgresStore:
         turns: the leases of this process.
     """
 
-    def __init__(self, postgres: Postgres, bell: Bell) -> None:
+    def __init__(self, postgres: Postgres, notifier: Notifier) -> None:
         self._sql = postgres
-        self._bell = bell
-        self.turns = TurnDesk(postgres)
+        self._notifier = notifier
+        self.turns = Leases(postgres)
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -49,7 +49,9 @@ class PostgresStore:
     ) -> Turn | Leased | Idle:
         return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Leased | Idle:
         return await self.turns.claim(key, mailbox, lease, now)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
@@ -87,7 +89,7 @@ class PostgresStore:
         if error is not None:
             raise error
         number = values["task"]
-        self._bell.ring(
+        self._notifier.ring(
             change_topic(number), *((ending_topic(number),) if change.response is not None else ())
         )
 
@@ -107,7 +109,7 @@ class PostgresStore:
         present = await self.load(key)
         if present is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
-        check_moment(present, at)
+        check_snapshot(present, at)
         ((state,),) = await self._parts(
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
@@ -150,7 +152,7 @@ class PostgresStore:
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        with self._bell.subscribe(ending_topic(task_number(key))) as news:
+        with self._notifier.subscribe(ending_topic(task_number(key))) as news:
             while (response := await self.read_response(key, generation)) is None:
                 if (left := end - loop.time()) <= 0:
                     break
@@ -160,7 +162,7 @@ class PostgresStore:
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        with self._bell.subscribe(change_topic(task_number(key))) as news:
+        with self._notifier.subscribe(change_topic(task_number(key))) as news:
             while (seq := await self._seq(key)) <= after:
                 if (left := end - loop.time()) <= 0:
                     break
@@ -198,7 +200,7 @@ class PostgresStore:
         )
         return _page(rows, limit)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
         rows = await self._sql.fetch(
             "SELECT state FROM mail.tasks WHERE (status = 'running' OR delivering)"
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",

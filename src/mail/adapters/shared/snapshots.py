@@ -13,7 +13,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, Snapshot, TaskChange
 from mail.core.task.events import Event
 from mail.core.task.task import Task
-from mail.errors import BadRequest, MomentNotKept
+from mail.errors import BadRequest, SnapshotExpired
 
 Waiting = dict[tuple[str, int], Tier]
 """By mailbox and seq, the mail that waits."""
@@ -43,7 +43,7 @@ def encode_read(change: TaskChange) -> str | None:
     gone = change.consumed
     if gone is None:
         return None
-    return to_json([gone.mailbox, gone.seq, *(entry.seq for entry in change.along)]).decode()
+    return to_json([gone.mailbox, gone.seq, *(entry.seq for entry in change.also_read)]).decode()
 
 
 def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
@@ -64,7 +64,7 @@ def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
     return waiting
 
 
-def check_moment(task: Task, at: int) -> None:
+def check_snapshot(task: Task, at: int) -> None:
     """Raise BadRequest unless the task has an event of this seq."""
     if not 1 <= at <= task.seq:
         raise BadRequest(f"task {task.task_id!r} has the events 1 to {task.seq}, and none with the seq {at}")
@@ -85,6 +85,8 @@ def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: S
     }
     is_whole = Counter((mailbox, tier) for tier, _, mailbox in places) == expected
     if not is_whole or any(seq not in messages for _, seq, _ in places):
-        raise MomentNotKept(f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is kept")
+        raise SnapshotExpired(
+            f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is kept"
+        )
     mail = [InboxEntry(mailbox, tier, seq, messages[seq]) for tier, seq, mailbox in places]
     return Snapshot(task, [event for event in events if event.seq <= task.seq], mail)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from mail.core.task.task import TaskKey
 
 
-class Announcements:
+class Waiters:
     """News about tasks: whoever waits for a task is woken by the next announcement of it."""
 
     def __init__(self) -> None:

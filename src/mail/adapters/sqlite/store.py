@@ -17,19 +17,19 @@ from mail.adapters.shared.codec import decode_events, decode_history, encode_eve
 from mail.adapters.shared.cursors import LAST_PLACE, place_before
 from mail.adapters.shared.snapshots import (
     Waiting,
-    check_moment,
+    check_snapshot,
     deliver,
     encode_delivered,
     rows_of,
     take_snapshot,
 )
-from mail.adapters.shared.waiters import Announcements
+from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import SQLiteDatabase, commit_id
-from mail.adapters.sqlite.task_cache import HotTask
+from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
-from mail.core.task.ports import Idle, Leased, TaskPage, Token, wake_ups
+from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
@@ -48,9 +48,9 @@ class SQLiteStore:
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
-        self._hot: OrderedDict[TaskKey, HotTask] = OrderedDict()
-        self._changes = Announcements()
-        self._endings = Announcements()
+        self._hot: OrderedDict[TaskKey, CachedTask] = OrderedDict()
+        self._changes = Waiters()
+        self._endings = Waiters()
 
     async def load(self, key: TaskKey) -> Task | None:
         hot = self._find(key)
@@ -77,7 +77,9 @@ class SQLiteStore:
         checkpoint = hot.checkpoints.get((mailbox, entry.seq))
         return Turn(hot.task, entry, lease, history, checkpoint, others)
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Leased | Idle:
         hot = self._find(key)
         if hot is None:
             return Idle(None)
@@ -86,7 +88,7 @@ class SQLiteStore:
         if hot.task.head_tier(mailbox) is None:
             return Idle(hot.task)
         hot.leases[mailbox] = lease
-        return Hold(hot.task, mailbox, lease)
+        return WebhookClaim(hot.task, mailbox, lease)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         hot = self._held(turn)
@@ -119,7 +121,7 @@ class SQLiteStore:
             self._roll_back(error)
             raise
         if hot is None:
-            hot = self._keep(HotTask(row, change.task))
+            hot = self._keep(CachedTask(row, change.task))
         hot.apply(change)
         self._changes.announce(change.key)
         if change.response is not None:
@@ -132,7 +134,7 @@ class SQLiteStore:
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         hot = self._get(key)
-        check_moment(hot.task, at)
+        check_snapshot(hot.task, at)
         ((state,),) = self._read(
             "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(hot.row, at),)
         )
@@ -191,7 +193,7 @@ class SQLiteStore:
         )
         return self._page(rows, limit)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
         tasks = [self._state(row) for (row,) in rows]
         return [
@@ -230,7 +232,7 @@ class SQLiteStore:
             logger.error("the database refused a write: %s", error)
             raise StoreUnavailable from error
 
-    def _find(self, key: TaskKey) -> HotTask | None:
+    def _find(self, key: TaskKey) -> CachedTask | None:
         """The task in memory, read from the file where it isn't there yet; None where there is none."""
         hot = self._hot.get(key)
         if hot is not None:
@@ -239,9 +241,9 @@ class SQLiteStore:
         found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
         return self._keep(self._warm(found[0][0])) if found else None
 
-    def _warm(self, row: int) -> HotTask:
+    def _warm(self, row: int) -> CachedTask:
         """Read a task as its last commit left it."""
-        hot = HotTask(row, self._state(row))
+        hot = CachedTask(row, self._state(row))
         for (mailbox, seq), tier in self._waiting(row, hot.task.seq).items():
             hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
         checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
@@ -294,20 +296,20 @@ class SQLiteStore:
         assert message is not None
         return message
 
-    def _keep(self, hot: HotTask) -> HotTask:
+    def _keep(self, hot: CachedTask) -> CachedTask:
         self._hot[hot.task.key] = hot
         for key in list(self._hot)[: len(self._hot) - HOT_TASKS]:
             if not self._hot[key].leases:
                 del self._hot[key]
         return hot
 
-    def _get(self, key: TaskKey) -> HotTask:
+    def _get(self, key: TaskKey) -> CachedTask:
         hot = self._find(key)
         if hot is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
         return hot
 
-    def _held(self, turn: Claim) -> HotTask:
+    def _held(self, turn: Claim) -> CachedTask:
         hot = self._get(turn.task.key)
         if hot.leases.get(turn.mailbox) is not turn.lease:
             raise LeaseLost
@@ -320,7 +322,7 @@ class SQLiteStore:
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write(self, change: TaskChange, hot: HotTask | None) -> int:
+    def _write(self, change: TaskChange, hot: CachedTask | None) -> int:
         """Write the change; returns the row of its task. The usual turn is one statement, atomic by itself."""
         task = change.task
         finished = None if hot is None else hot.finished_checkpoint(change)
@@ -358,8 +360,8 @@ class SQLiteStore:
     def _insert_commit(self, row: int, change: TaskChange) -> None:
         gone, response = change.consumed, change.response
         read_seq: int | str | None = gone.seq if gone else None
-        if gone and change.along:
-            read_seq = to_json([gone.seq, *(entry.seq for entry in change.along)]).decode()
+        if gone and change.also_read:
+            read_seq = to_json([gone.seq, *(entry.seq for entry in change.also_read)]).decode()
         state = change.task.stored()
         *early, (seq, new, events) = rows_of(change)
         for place, record, batch in early:

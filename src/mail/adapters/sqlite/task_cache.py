@@ -12,7 +12,7 @@ from mail.core.task.task import Checkpoint, Task
 _place = attrgetter("tier", "seq")
 
 
-class HotTask:
+class CachedTask:
     """What the file holds of a task and its inboxes, and who is at work on it.
 
     Attributes:
@@ -66,7 +66,7 @@ class HotTask:
         self.task = change.task
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
-            for entry in (change.consumed, *change.along):
+            for entry in (change.consumed, *change.also_read):
                 self._mail[mailbox].remove(entry)
             self.checkpoints.pop((mailbox, change.consumed.seq), None)
         for entry in change.deliveries:

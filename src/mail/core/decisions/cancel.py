@@ -9,8 +9,8 @@
 from collections.abc import Mapping
 
 from mail.core.protocol.address import Principal, create_system_address
-from mail.core.protocol.clock import Stamp
-from mail.core.protocol.values import Record
+from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import Value
 from mail.core.task.change import Claim, Lease, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -24,7 +24,7 @@ MAX_REASON = 1000
 """Characters of the reason for cancelling that are kept."""
 
 
-class StillRunning(Record):
+class StillRunning(Value):
     """What a cancelled task waits for, until it counts as stopped.
 
     Attributes:
@@ -41,13 +41,13 @@ class StillRunning(Record):
         return not (self.agents or self.swarms)
 
 
-def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, stamp: Stamp) -> TaskChange | None:
+def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: Clock) -> TaskChange | None:
     """End a task that runs or is paused; None where it is cancelled already. Raises NotCancellable."""
     if task.status is TaskStatus.CANCELLED:
         return None
     if task.status not in (TaskStatus.RUNNING, TaskStatus.PAUSED):
         raise NotCancellable(f"task {task.task_id!r} is {task.status.value}; there is nothing to cancel")
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     text = f"The task was cancelled by {caller.id}" + (f": {reason}" if reason else ".")
     draft.updates["cancellation"] = Cancellation(
         requested=draft.timestamp, by=str(caller), reason=reason, seq=task.seq
@@ -78,14 +78,14 @@ def discard(
     turn: Turn,
     usage: Usage,
     models: Mapping[str, Usage],
-    stamp: Stamp,
+    clock: Clock,
     kept: Checkpoint | None = None,
 ) -> TaskChange:
     """End a turn of a task that has been cancelled; its message stays, for when the task is resumed.
 
     `kept` is the checkpoint from which the turn will go on then; what that says was paid is not charged again.
     """
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     usage, models = task.owes(turn.mailbox, turn.entry.seq, usage, models)
     if usage:

@@ -1,6 +1,6 @@
 """Dead letters: messages that left their mailbox without having been processed. Pure functions.
 
-A dead letter is an event of its task (`Draft.bury`); the task knows which of them nobody has dealt with (`Task.dead`).
+A dead letter is an event of its task (`Draft.dead_letter`); the task knows which of them nobody has dealt with (`Task.dead`).
 
 | it was for | redriven |
 | --- | --- |
@@ -19,7 +19,7 @@ from mail.core.decisions.deliver import ask_everyone, id_of
 from mail.core.decisions.submit import go_on
 from mail.core.decisions.webhooks import rewind
 from mail.core.protocol.address import Principal, parse_agent_address
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
@@ -123,13 +123,13 @@ def choose(task: Task, seq: int | None) -> tuple[int, ...]:
 
 
 def redrive(
-    task: Task, letters: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, stamp: Stamp
+    task: Task, letters: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[Redriven]]:
     """Let these letters of a task, with their messages, be processed again; those that are gone are passed over.
 
     The change is None where none of them can be.
     """
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     left = [letter for letter in letters if letter.seq in task.dead]
     refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
     again = [
@@ -147,7 +147,7 @@ def redrive(
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
         go_on(draft)
         limits: Limits = draft.updates["limits"]
-        draft.updates["limits"] = limits.within(limits.budget, stamp.now().timestamp())
+        draft.updates["limits"] = limits.within(limits.budget, clock.now().timestamp())
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
     outcomes = [
         Redriven(letter, refusal=refusals[letter.seq])
@@ -256,13 +256,13 @@ def _names(message: MAILMessage) -> list[str]:
 
 
 def discard(
-    task: Task, seqs: Iterable[int], swarm: SwarmCore, caller: Principal, stamp: Stamp
+    task: Task, seqs: Iterable[int], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[int]]:
     """Take dead letters off the list, for good; those that are gone are passed over. Returns which it were."""
     gone = sorted(set(seqs) & set(task.dead), reverse=True)
     if not gone:
         return None, []
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     which = ", ".join(map(str, gone))
     draft.emit(
         EventKind.DEAD_LETTER_DISCARDED,

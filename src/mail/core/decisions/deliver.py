@@ -17,7 +17,7 @@ from mail.core.protocol.address import (
     format_agent_address,
     parse_agent_address,
 )
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import (
     MAILBroadcast,
@@ -146,9 +146,9 @@ def _swarm(address: MAILAddress) -> str | None:
 # ---------------------------------------------------------------------------------- what becomes of the task
 
 
-def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stamp: Stamp) -> TaskChange:
+def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
     """The peer has taken the message; `runner` is the principal under which it keeps the task, where it said so."""
-    draft, peer = _end_delivery(task, swarm, turn, stamp)
+    draft, peer = _end_delivery(task, swarm, turn, clock)
     way = "back" if goes_back(turn.task, peer) else "forward"
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_SENT,
@@ -165,13 +165,13 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, stam
 
 
 def undelivered(
-    task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp, *, attempts: int = 1
+    task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock, *, attempts: int = 1
 ) -> TaskChange:
     """The message can't be delivered: whoever wrote it is told, it is a dead letter, and the task goes on.
 
     `attempts` is how often a worker has died of it; those that the peer could not be reached in are known.
     """
-    draft, peer = _end_delivery(task, swarm, turn, stamp)
+    draft, peer = _end_delivery(task, swarm, turn, clock)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
     if not is_moot(turn.task, turn):
         _bury(draft, turn, reason, attempts)
@@ -181,33 +181,33 @@ def undelivered(
     return draft.seal()
 
 
-def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, stamp: Stamp) -> TaskChange:
+def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock) -> TaskChange:
     """The peer can't be reached now: its mailbox rests, and the message stays; after the last try it fails."""
     peer = peer_of(turn.mailbox) or ""
     contact = task.contacts.get(peer, Contact(agent=EVERYONE))
     pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
     if contact.failures >= len(pauses):
-        return undelivered(task, swarm, turn, f"given up after {contact.failures + 1} tries: {reason}", stamp)
+        return undelivered(task, swarm, turn, f"given up after {contact.failures + 1} tries: {reason}", clock)
     seconds = pauses[contact.failures]
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_ERROR,
         f"can't reach swarm {peer}, and will try again in {seconds} s: {reason}",
     )
     draft.contacts[peer] = contact.model_copy(
-        update={"failures": contact.failures + 1, "retry_at": stamp.now().timestamp() + seconds}
+        update={"failures": contact.failures + 1, "retry_at": clock.now().timestamp() + seconds}
     )
     return draft.seal()
 
 
-def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], stamp: Stamp) -> TaskChange:
+def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], clock: Clock) -> TaskChange:
     """Put mail to all known swarms into the mailbox of each."""
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     others = [peer for peer in peers if peer != swarm.name]
     for peer in others:
-        draft.meet(peer, EVERYONE)
+        draft.add_peer(peer, EVERYONE)
         ask_everyone(draft, turn.entry.message, peer)
     if others:
         draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
@@ -219,8 +219,8 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], stam
     return draft.seal()
 
 
-def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> tuple[Draft, str]:
-    draft = Draft(task, swarm, stamp)
+def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> tuple[Draft, str]:
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     peer = peer_of(turn.mailbox)
     assert peer is not None
@@ -230,7 +230,7 @@ def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp) -> tup
 def _bury(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
     contact = draft.contacts.get(peer_of(turn.mailbox) or "")
     tries = max(attempts, 1 + (contact.failures if contact else 0))
-    draft.bury(turn.mailbox, reason, tries, message=turn.entry.message, message_seq=turn.entry.seq)
+    draft.dead_letter(turn.mailbox, reason, tries, message=turn.entry.message, message_seq=turn.entry.seq)
 
 
 def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
@@ -242,9 +242,9 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
         draft.contacts[peer] = contact.model_copy(update=changes | ({"ending": ""} if is_end else {}))
 
 
-def lapse(task: Task, swarm: SwarmCore, now: float, stamp: Stamp) -> TaskChange | None:
+def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
     """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     lapsed = [request for request in task.requests if request.due is not None and request.due <= now]
     for request in lapsed:
         draft.settle_request(request)

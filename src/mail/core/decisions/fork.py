@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from mail.core.decisions.stall import prevent_stall
 from mail.core.protocol.address import Principal, parse_agent_address
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
 from mail.core.task.draft import Draft
@@ -29,7 +29,7 @@ def fork(
     swarm: SwarmCore,
     caller: Principal,
     task_id: str,
-    stamp: Stamp,
+    clock: Clock,
     *,
     run: bool = False,
     ceiling: Budget = NO_BUDGET,
@@ -47,11 +47,11 @@ def fork(
         )
     if task.toolbox is not None:
         task.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
-    new = _begin(task, swarm, caller, task_id, stamp, run=run)
+    new = _begin(task, swarm, caller, task_id, clock, run=run)
     if run:
         budget = new.limits.budget.tightened(ceiling)
-        new = new.model_copy(update={"limits": new.limits.within(budget, stamp.now().timestamp())})
-    return _Fork(snapshot, swarm, new, stamp).seal(histories)
+        new = new.model_copy(update={"limits": new.limits.within(budget, clock.now().timestamp())})
+    return _Fork(snapshot, swarm, new, clock).seal(histories)
 
 
 def _could_run(task: Task) -> bool:
@@ -59,9 +59,9 @@ def _could_run(task: Task) -> bool:
     return task.is_running or (task.status is TaskStatus.PAUSED and task.breakpoint is None)
 
 
-def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, stamp: Stamp, *, run: bool) -> Task:
+def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock: Clock, *, run: bool) -> Task:
     """The new task, before anything happens in it. One that stands still has begun no generation yet."""
-    owner, now = str(caller), stamp.now()
+    owner, now = str(caller), clock.now()
     waits = task.breakpoint if task.breakpoint and task.breakpoint.agent in swarm.agents else None
     cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
     if run:
@@ -91,11 +91,11 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, stamp:
 class _Fork:
     """One fork being made."""
 
-    def __init__(self, snapshot: Snapshot, swarm: SwarmCore, task: Task, stamp: Stamp) -> None:
+    def __init__(self, snapshot: Snapshot, swarm: SwarmCore, task: Task, clock: Clock) -> None:
         self._from = snapshot.task
         self._mail = sorted(snapshot.mail, key=attrgetter("seq"))
         self._swarm = swarm
-        self._draft = Draft(task, swarm, stamp, is_new=True)
+        self._draft = Draft(task, swarm, clock, is_new=True)
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """By agent, what it has to know."""
 
@@ -165,7 +165,7 @@ class _Fork:
     def _readdressed(self, message: MAILMessage) -> MAILMessage:
         """The message as one of the new task: with an id of its own, as ids tell messages of all tasks apart."""
         payload = message.message.model_copy(update={"task_id": self._draft.task_id})
-        return message.model_copy(update={"id": self._draft.stamp.new_id(), "message": payload})
+        return message.model_copy(update={"id": self._draft.clock.new_id(), "message": payload})
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
         """Requests among the agents that are still there stay open; whoever waits for another answer is told."""

@@ -17,7 +17,7 @@ from mail.core.decisions.submit import go_on
 from mail.core.decisions.turn import Settlement
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.mail_tools import (
     MAIL_TOOLS,
@@ -77,9 +77,9 @@ class Step:
         return [name for name in names if name != self.target]
 
 
-def begin_step(task: Task, swarm: SwarmCore, step: Step, stamp: Stamp) -> TaskChange:
+def begin_step(task: Task, swarm: SwarmCore, step: Step, clock: Clock) -> TaskChange:
     """Put the step's instructions into its agent's mailbox. A task that has stopped goes on."""
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.updates["manual"] = True
     if not task.is_running:
         go_on(draft)
@@ -95,12 +95,12 @@ def portion(mail: Sequence[InboxEntry]) -> tuple[InboxEntry, ...]:
     return tuple(oldest[: max(1, fitting)])
 
 
-def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", stamp: Stamp) -> TaskChange:
+def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> TaskChange:
     """Let an agent read without being called: mail goes from its mailbox into its history."""
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     draft.remember(turn.mailbox, turn.heard)
-    count = 1 + len(turn.along)
+    count = 1 + len(turn.also_read)
     draft.emit(
         EventKind.AWAIT_MESSAGE,
         f"agent {turn.mailbox} has read {count} messages, and goes on reading",
@@ -136,7 +136,7 @@ class StepTurn(Turn):
         return [{"role": "user", "content": "\n".join(self._heard())}]
 
     def _heard(self) -> Iterator[str]:
-        mail = sorted((self.entry, *self.along), key=lambda entry: entry.seq)
+        mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
         return _by_audience(entry for entry in mail if entry.seq != self.instructions)
 
     def _task(self) -> dict[str, str]:
@@ -193,9 +193,9 @@ class StepSettlement(Settlement):
     """
 
     def __init__(
-        self, task: Task, swarm: SwarmCore, turn: StepTurn, stamp: Stamp, mail: Sequence[MAILMessage] = ()
+        self, task: Task, swarm: SwarmCore, turn: StepTurn, clock: Clock, mail: Sequence[MAILMessage] = ()
     ) -> None:
-        super().__init__(task, swarm, turn, stamp, mail)
+        super().__init__(task, swarm, turn, clock, mail)
         self.said: MAILMessage | None = None
         self.failed: str | None = None
         self._step = turn.step
@@ -285,7 +285,7 @@ class StepSettlement(Settlement):
             recipients=[create_agent_address(name) for name in recipients],
             subject=self._subject,
             body=words,
-            stamp=self.draft.stamp,
+            clock=self.draft.clock,
             request_id=request_id,
         )
 
@@ -293,7 +293,7 @@ class StepSettlement(Settlement):
         """The id of the request that a response to this agent answers: the newest of those just read."""
         asked = [
             entry.message.message.request_id
-            for entry in (self.turn.entry, *self.turn.along)
+            for entry in (self.turn.entry, *self.turn.also_read)
             if isinstance(entry.message.message, MAILRequest) and entry.message.sender.address == name
         ]
         return asked[-1] if asked else None

@@ -29,7 +29,7 @@ from mail.core.protocol.address import (
     is_swarm_name,
     parse_agent_address,
 )
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
@@ -95,7 +95,7 @@ def may_reach(
     return is_known and message.source_swarm in task.contacts
 
 
-def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, stamp: Stamp) -> TaskChange | None:
+def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, clock: Clock) -> TaskChange | None:
     """Decide what a message does to its task. None where it has come before.
 
     Raises BadRequest; then nothing is to be stored.
@@ -104,11 +104,11 @@ def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, stamp:
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
         return None
-    return _Reception(task, swarm, message, stamp).decide()
+    return _Reception(task, swarm, message, clock).decide()
 
 
 def begin(
-    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, stamp: Stamp, *, hop_limit: int
+    swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, clock: Clock, *, hop_limit: int
 ) -> TaskChange:
     """Decide what a message begins. Raises BadRequest, or TaskNotFound where it says that all is over."""
     if is_end(message):
@@ -124,12 +124,12 @@ def begin(
         contributors=(),
         entrypoint=swarm.entrypoint,
         title=title_of(message.payload.subject, message.payload.body),
-        started=stamp.now().isoformat(),
+        started=clock.now().isoformat(),
         limits=swarm_limits(swarm),
         asker=message.source_swarm,
         hops=hops,
     )
-    return _Reception(task, swarm, message, stamp, is_new=True).decide()
+    return _Reception(task, swarm, message, clock, is_new=True).decide()
 
 
 class _Reception:
@@ -140,7 +140,7 @@ class _Reception:
         task: Task,
         swarm: SwarmCore,
         message: MAILInterswarmMessage,
-        stamp: Stamp,
+        clock: Clock,
         *,
         is_new: bool = False,
     ) -> None:
@@ -150,7 +150,7 @@ class _Reception:
         self.payload = message.payload
         self.source = message.source_swarm
         self.is_new = is_new
-        self.draft = Draft(task, swarm, stamp, is_new=is_new)
+        self.draft = Draft(task, swarm, clock, is_new=is_new)
 
     def decide(self) -> TaskChange:
         draft, task = self.draft, self.task
@@ -165,7 +165,9 @@ class _Reception:
         draft.updates["contributors"] = tuple(contributors)
         sender = self._sender()
         is_system = sender.address_type == "system"
-        draft.meet(self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], knows=True)
+        draft.add_peer(
+            self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], knows=True
+        )
         draft.emit(
             EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
         )
@@ -222,7 +224,7 @@ class _Reception:
         reader = next((name for name in names if name in self.swarm.agents), self.task.entrypoint)
         message = self._message("response", [create_agent_address(reader)])
         reason = "it came after the task had stopped"
-        self.draft.bury(reader, reason, 1, message=message, message_seq=None)
+        self.draft.dead_letter(reader, reason, 1, message=message, message_seq=None)
 
     def _request_answered(self) -> OpenRequest | None:
         """The request that an answer is for: by its id, else by who has asked whom.
@@ -292,7 +294,7 @@ class _Reception:
             seconds=left.seconds,
         )
         limits: Limits = draft.updates.get("limits", self.task.limits)
-        draft.updates["limits"] = limits.within(budget, draft.stamp.now().timestamp())
+        draft.updates["limits"] = limits.within(budget, draft.clock.now().timestamp())
 
     def _recipients(self) -> list[str]:
         """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
@@ -335,7 +337,7 @@ class _Reception:
             recipients=recipients,
             subject=payload.subject,
             body=payload.body,
-            stamp=self.draft.stamp,
+            clock=self.draft.clock,
             request_id=id_of(payload),
             sender_swarm=self.source,
             routing_info=payload.routing_info,

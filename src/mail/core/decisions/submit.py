@@ -26,13 +26,13 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.core.protocol.calls import tool_result
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.suggest import did_you_mean
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.change import TaskChange
-from mail.core.task.client_tools import Toolbox
+from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.idempotency import Once
@@ -64,7 +64,7 @@ class ResumeFrom(StrEnum):
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
 
 
-class Submission(Record):
+class Submission(Value):
     """What a person sends to a swarm.
 
     Attributes:
@@ -102,14 +102,14 @@ class Submission(Record):
     continues: int | None = None
     expects: int | Literal["*"] | None = None
     once: Once | None = None
-    toolbox: Toolbox | None = None
+    toolbox: ClientTools | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
     webhook: Webhook | None = None
 
 
 def admit(
-    task: Task | None, swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp
+    task: Task | None, swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock
 ) -> TaskChange:
     """Decide what a submission does to the caller's task; `task` is None where there is none with its id.
 
@@ -135,12 +135,12 @@ def admit(
     if task is None:
         if submission.resume_from is not None:
             raise TaskNotFound(f"there is no task {submission.task_id!r} to resume")
-        return _begin(swarm, caller, submission, stamp)
+        return _begin(swarm, caller, submission, clock)
     if task.manual and not submission.manual:
         raise BadRequest(f"task {task.task_id!r} is in manual mode: its agents take no turns by themselves")
     if submission.continues is not None:
         check_continues(task, submission.continues)
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.updates["manual"] = submission.manual
     if resumes_breakpoint:
         _resume_at_breakpoint(draft, caller, submission)
@@ -153,7 +153,7 @@ def admit(
                 raise BadRequest(
                     f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
                 )
-            draft.updates["limits"] = _adjusted_limits(task.limits, submission, stamp)
+            draft.updates["limits"] = _adjusted_limits(task.limits, submission, clock)
         _deliver(draft, caller, submission)
         _question(draft, submission)
     return draft.seal()
@@ -226,11 +226,11 @@ def _question(draft: Draft, submission: Submission) -> None:
         draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=draft.last_seq))
 
 
-def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: Stamp) -> TaskChange:
+def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock) -> TaskChange:
     owner = str(caller)
     task = Task(
         instance=owner,
-        task_id=submission.task_id or stamp.new_id(),
+        task_id=submission.task_id or clock.new_id(),
         status=TaskStatus.RUNNING,
         owner=owner,
         contributors=(owner,),
@@ -239,10 +239,10 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, stamp: S
         notes=submission.notes,
         manual=submission.manual,
         title=_title(submission),
-        started=stamp.now().isoformat(),
-        limits=_limits(swarm, submission, stamp),
+        started=clock.now().isoformat(),
+        limits=_limits(swarm, submission, clock),
     )
-    draft = Draft(task, swarm, stamp, is_new=True)
+    draft = Draft(task, swarm, clock, is_new=True)
     _deliver(draft, caller, submission)
     return draft.seal()
 
@@ -273,22 +273,22 @@ def swarm_limits(swarm: SwarmCore) -> Limits:
     return Limits(steps=steps, turns=steps * TURNS_PER_STEP)
 
 
-def _limits(swarm: SwarmCore, submission: Submission, stamp: Stamp) -> Limits:
-    limits = swarm_limits(swarm).within(submission.ceiling, stamp.now().timestamp())
-    return _adjusted_limits(limits, submission, stamp)
+def _limits(swarm: SwarmCore, submission: Submission, clock: Clock) -> Limits:
+    limits = swarm_limits(swarm).within(submission.ceiling, clock.now().timestamp())
+    return _adjusted_limits(limits, submission, clock)
 
 
-def _adjusted_limits(limits: Limits, submission: Submission, stamp: Stamp) -> Limits:
+def _adjusted_limits(limits: Limits, submission: Submission, clock: Clock) -> Limits:
     """The limits with what the submission says of them; more mail for a running task leaves the rest alone."""
     changes: dict[str, Any] = {}
     if submission.steps is not None:
         changes |= {"steps": submission.steps, "turns": submission.steps * TURNS_PER_STEP}
     if submission.timeout is not None:
-        changes["deadline"] = stamp.now().timestamp() + submission.timeout
+        changes["deadline"] = clock.now().timestamp() + submission.timeout
     limits = limits.model_copy(update=changes) if changes else limits
     if submission.budget is None:
         return limits
-    return limits.within(submission.budget.tightened(submission.ceiling), stamp.now().timestamp())
+    return limits.within(submission.budget.tightened(submission.ceiling), clock.now().timestamp())
 
 
 def _resume(draft: Draft, submission: Submission) -> None:
@@ -296,7 +296,7 @@ def _resume(draft: Draft, submission: Submission) -> None:
     draft.updates |= {
         **draft.before.next_generation(),
         "entrypoint": submission.entrypoint or draft.before.entrypoint,
-        "limits": _limits(draft.swarm, submission, draft.stamp),
+        "limits": _limits(draft.swarm, submission, draft.clock),
         "toolbox": submission.toolbox,
         "notes": submission.notes,
     }
@@ -319,7 +319,7 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         recipients=[create_agent_address(EVERYONE if to_all else target)],
         subject=submission.subject,
         body=submission.body,
-        stamp=draft.stamp,
+        clock=draft.clock,
     )
     draft.send(message, list(draft.swarm.agents) if to_all else [target])
 
@@ -329,7 +329,7 @@ def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> N
     for target in dict.fromkeys(submission.targets):
         name, swarm = parse_agent_address(target)
         assert swarm is not None
-        request_id = draft.stamp.new_id()
+        request_id = draft.clock.new_id()
         message = write_letter(
             submission.msg_type,
             task_id=draft.task_id,
@@ -337,11 +337,11 @@ def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> N
             recipients=[create_agent_address(target)],
             subject=submission.subject,
             body=submission.body,
-            stamp=draft.stamp,
+            clock=draft.clock,
             request_id=request_id,
             routing_info=submission.routing_info,
         )
-        draft.meet(swarm, name)
+        draft.add_peer(swarm, name)
         draft.ask(
             OpenRequest(request_id=request_id, sender="", recipient=target, due=draft.due_in(ANSWER_SECONDS))
         )
@@ -399,7 +399,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
                 recipients=[create_agent_address(waiting.agent)],
                 subject=call.asks.answer_subjects[0],
                 body=results[call.call_id],
-                stamp=draft.stamp,
+                clock=draft.clock,
                 request_id=call.asks.request_id,
                 routing_info=call.asks.routing_info,
             )

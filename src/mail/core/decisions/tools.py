@@ -1,6 +1,6 @@
 """What each MAIL tool does when an agent calls it.
 
-`Verbs.perform` runs the method for a tool; a method returns the text of the tool result, or raises the AgentFault that
+`ToolExecutor.perform` runs the method for a tool; a method returns the text of the tool result, or raises the AgentFault that
 the agent is told.
 """
 
@@ -37,11 +37,11 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.forms import Appeal, Writing
+from mail.core.task.forms import FormResult, UserQuestion
 from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.swarm import AgentCore
-from mail.core.task.task import Breakpoint, OpenAppeal, OpenRequest, PausedCall, TaskStatus, Transition
+from mail.core.task.task import Breakpoint, OpenRequest, OpenUserQuestion, PausedCall, TaskStatus, Transition
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -52,7 +52,7 @@ from mail.errors import (
 )
 
 
-class Verbs:
+class ToolExecutor:
     """The MAIL tools in the hands of one agent during one turn.
 
     Attributes:
@@ -78,7 +78,7 @@ class Verbs:
         """Whether the task has ended, so that what agents send is dropped."""
         return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
-    def perform(self, writing: Writing) -> str:
+    def perform(self, writing: FormResult) -> str:
         """Do what the tool says and return its result. Raises AgentFault."""
         self.forgets = False
         tool, self._writing = writing.tool, writing
@@ -86,7 +86,7 @@ class Verbs:
             raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
         return self._VERBS[type(tool)](self, tool)
 
-    def pause(self, calls: Sequence[AgentToolCall], appeals: Mapping[str, Appeal]) -> None:
+    def pause(self, calls: Sequence[AgentToolCall], appeals: Mapping[str, UserQuestion]) -> None:
         """Pause the task until the user gives the results of these breakpoint tool calls.
 
         Those in `appeals`, by the ids of their calls, write to the user besides.
@@ -109,9 +109,9 @@ class Verbs:
         self.draft.move(Transition.PAUSE)
         self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
 
-    def _ask_owner(self, appeal: Appeal) -> OpenAppeal:
+    def _ask_owner(self, appeal: UserQuestion) -> OpenUserQuestion:
         """Write to the owner, who finds the letter in the timeline."""
-        request_id = self.draft.stamp.new_id()
+        request_id = self.draft.clock.new_id()
         message = write_letter(
             "request",
             task_id=self.draft.task_id,
@@ -119,12 +119,12 @@ class Verbs:
             recipients=[self.draft.owner_address],
             subject=appeal.tool.subject,
             body=appeal.tool.body,
-            stamp=self.draft.stamp,
+            clock=self.draft.clock,
             request_id=request_id,
             routing_info=appeal.routing_info,
         )
         self.draft.send(message, ())
-        return OpenAppeal(
+        return OpenUserQuestion(
             request_id=request_id,
             answer_subjects=appeal.answer_subjects,
             routing_info=appeal.routing_info,
@@ -191,7 +191,7 @@ class Verbs:
             return _DROPPED
         message = self._write(tool)
         for swarm in swarms:
-            self.draft.meet(swarm, EVERYONE)
+            self.draft.add_peer(swarm, EVERYONE)
             ask_everyone(self.draft, message, swarm)
         self.draft.send(message, [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
         return f"broadcast sent to {', '.join(swarms) or 'all known swarms'}"
@@ -272,7 +272,7 @@ class Verbs:
             tool,
             self.name,
             draft.task_id,
-            draft.stamp,
+            draft.clock,
             draft.timestamp,
             request_id,
             self._writing.routing_info,
@@ -282,7 +282,7 @@ class Verbs:
         """Put a message into the mailbox of an agent, or of the swarm that the agent belongs to."""
         name, swarm = parse_agent_address(target)
         if swarm is not None:
-            self.draft.meet(swarm, name)
+            self.draft.add_peer(swarm, name)
         self.draft.send(message, (target if swarm is None else peer_mailbox(swarm),))
 
     def _recipient(self, target: str, *, answers: bool = False) -> str:
@@ -387,7 +387,7 @@ class Verbs:
     }
 
 
-NOTHING = Writing(AwaitMessage())
+NOTHING = FormResult(AwaitMessage())
 
 _DROPPED = "the task is finished; the message was dropped"
 

@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mail.core.decisions.cancel import discard, is_discarded
-from mail.core.decisions.deliver import lapse
+from mail.core.decisions.deliver import expire_requests
 from mail.core.decisions.stall import prevent_stall
-from mail.core.decisions.tools import Verbs
+from mail.core.decisions.tools import ToolExecutor
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import read_call
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
-from mail.core.task.forms import Appeal, Desk, Writing
+from mail.core.task.forms import FormContext, FormResult, UserQuestion
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.swarm import AgentCore, History, SwarmCore
 from mail.core.task.task import Checkpoint, Receipt, Task
@@ -55,7 +55,7 @@ def settle(
     swarm: SwarmCore,
     turn: Turn,
     output: TurnOutput,
-    stamp: Stamp,
+    clock: Clock,
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
 ) -> TaskChange:
@@ -64,8 +64,8 @@ def settle(
     `mail` is what has been sent in the task, for forms that need it; `kept` the checkpoint that is stored, if any.
     """
     if is_discarded(task, turn):
-        return discard(task, swarm, turn, output.usage, output.models, stamp, kept)
-    settlement = Settlement(task, swarm, turn, stamp, mail)
+        return discard(task, swarm, turn, output.usage, output.models, clock, kept)
+    settlement = Settlement(task, swarm, turn, clock, mail)
     settlement.charge(output.usage, output.models)
     match output:
         case AgentFailure(reason, attempts=attempts):
@@ -75,8 +75,8 @@ def settle(
     return settlement.seal()
 
 
-def exhaust(
-    task: Task, swarm: SwarmCore, turn: Turn, used_up: str, events: Sequence[Event], stamp: Stamp
+def on_limit_reached(
+    task: Task, swarm: SwarmCore, turn: Turn, used_up: str, events: Sequence[Event], clock: Clock
 ) -> TaskChange | None:
     """A limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
 
@@ -85,11 +85,11 @@ def exhaust(
     """
     if not task.is_running or task.exhausted is not None:
         return None
-    draft = Draft(task, swarm, stamp)
+    draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     transcript = "\n\n".join(render_message(message) for message in _transcript(events))
     draft.tell(
-        swarm.finisher(task.entrypoint),
+        swarm.closing_agent(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
         f"This task has used up its {used_up}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
@@ -106,17 +106,17 @@ def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
             yield event.message
 
 
-def expire(task: Task, swarm: SwarmCore, turn: Turn | None, stamp: Stamp) -> TaskChange | None:
+def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
     """The task is due: end it, where that is its deadline, or let its requests to other swarms lapse.
 
     None where it is over already, or has got another deadline.
     """
-    now = stamp.now().timestamp()
+    now = clock.now().timestamp()
     if not task.is_running:
         return None
     if not task.is_overdue(now):
-        return lapse(task, swarm, now, stamp)
-    draft = Draft(task, swarm, stamp)
+        return expire_requests(task, swarm, now, clock)
+    draft = Draft(task, swarm, clock)
     if turn is not None:
         draft.end_turn(turn, consume=False)
     draft.fail("The task did not finish within its time limit.", Subject.TASK_TIMEOUT)
@@ -129,7 +129,7 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
     System messages use up turns but no steps. `now` is in seconds since the epoch.
     """
     if task.exhausted is not None:
-        return None if turn.mailbox == swarm.finisher(task.entrypoint) else task.used_up
+        return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else task.used_up
     limits = task.limits
     if task.steps + turn.others >= limits.steps and is_step(turn.entry.message, swarm):
         return f"{limits.steps} steps"
@@ -156,22 +156,22 @@ class Settlement:
     """One turn being settled; `mail.core.decisions.manual` settles turns in another way."""
 
     def __init__(
-        self, task: Task, swarm: SwarmCore, turn: Turn, stamp: Stamp, mail: Sequence[MAILMessage] = ()
+        self, task: Task, swarm: SwarmCore, turn: Turn, clock: Clock, mail: Sequence[MAILMessage] = ()
     ) -> None:
         self.task = task
         self.swarm = swarm
         self.turn = turn
         self.name = turn.mailbox
         self.agent: AgentCore = swarm.agent(self.name)
-        self.draft = Draft(task, swarm, stamp)
+        self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
         self.draft.updates["turns"] = task.turns + 1
         if is_step(turn.entry.message, swarm):
             self.draft.updates["steps"] = task.steps + 1
         self.is_late = turn.task.generation != task.generation
-        self.verbs = Verbs(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        self.verbs = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
-        self._appeals: dict[str, Appeal] = {}
+        self._appeals: dict[str, UserQuestion] = {}
         self._faults = 0
         self._last_reasoning: str | None = None
         self._unannounced = NO_USAGE
@@ -262,7 +262,7 @@ class Settlement:
             return None
         try:
             writing = self._read(call)
-            if isinstance(writing, Appeal) and not self.verbs.is_finished:
+            if isinstance(writing, UserQuestion) and not self.verbs.is_finished:
                 self._appeals[call.tool_call_id] = writing
                 return None
             return f"SUCCESS: {self.verbs.perform(writing)}"
@@ -270,12 +270,12 @@ class Settlement:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
 
-    def _read(self, call: AgentToolCall) -> Writing:
+    def _read(self, call: AgentToolCall) -> FormResult:
         """What the agent does by a call of a MAIL tool, or of a form. Raises ToolCallFault."""
         form = self.swarm.form(self.agent, call.tool_name)
         if form is None or form.form is None:
-            return Writing(read_call(call))
-        return form.form(call.tool_args, Desk(self.name, self.draft.timestamp, self._mail))
+            return FormResult(read_call(call))
+        return form.form(call.tool_args, FormContext(self.name, self.draft.timestamp, self._mail))
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
@@ -367,7 +367,7 @@ class Settlement:
     def _bury(self, reason: str, attempts: int) -> None:
         """What the turn was to read leaves its mailbox, and nothing has come of it."""
         entry = self.turn.entry
-        self.draft.bury(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
+        self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
     def _report_failure(self, reason: str) -> None:
         """Tell whoever can act that this agent has failed; end the task where nobody is left.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.change import Claim, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
@@ -150,7 +150,7 @@ def body_of(task: Task, event: Event) -> bytes:
 
 
 def settle(
-    task: Task, swarm: SwarmCore, claim: Claim, batch: Batch, retry_seconds: Sequence[float], stamp: Stamp
+    task: Task, swarm: SwarmCore, claim: Claim, batch: Batch, retry_seconds: Sequence[float], clock: Clock
 ) -> TaskChange:
     """End a claim on a webhook's mailbox: log what was sent, and rest or give up where something failed.
 
@@ -158,8 +158,8 @@ def settle(
     from there on.
     """
     hook_id = hook_of(claim.mailbox) or ""
-    draft = Draft(task, swarm, stamp)
-    draft.give_back(claim)
+    draft = Draft(task, swarm, clock)
+    draft.end_claim(claim)
     hook = draft.hooks[hook_id]
     attempts = hook.failures + 1
     is_moved = hook.after != claim.task.hooks[hook_id].after
@@ -204,10 +204,10 @@ def _fail(
         retry=rest,
     )
     if rest is not None:
-        retry_at = draft.stamp.now().timestamp() + rest
+        retry_at = draft.clock.now().timestamp() + rest
         return hook.model_copy(update={"failures": attempts, "retry_at": retry_at})
     mailbox = hook_mailbox(hook_id)
-    draft.bury(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
+    draft.dead_letter(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
     return hook.model_copy(update={"after": hook.upto, "failures": 0, "retry_at": 0.0})
 
 

@@ -26,7 +26,7 @@ from mail.core.task.context import CURRENT_TASK
 from mail.core.task.idempotency import Once, Remembered, find, remember
 from mail.core.task.interswarm import Peers
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.core.task.ports import Token, TurnQueue, wake_ups
+from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook
@@ -90,7 +90,7 @@ class Admission(Watching):
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         if submission.task_id is None:
-            submission = submission.model_copy(update={"task_id": self.stamp.new_id()})
+            submission = submission.model_copy(update={"task_id": self.clock.new_id()})
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
@@ -101,7 +101,7 @@ class Admission(Watching):
                 earlier = find(task.submitted, submission.once, self._now())
                 if earlier is not None:
                     return Submitted(key, earlier.generation, earlier.after, earlier.seq)
-            change = admit(task, self.swarm, caller, submission, self.stamp)
+            change = admit(task, self.swarm, caller, submission, self.clock)
             self.quotas.check_depth(task, change)
             if task is None and self.webhooks is not None:
                 if registered is None:
@@ -152,11 +152,11 @@ class Admission(Watching):
         while True:
             task = await self._find(keys, message, caller_id, is_known)
             if task is not None:
-                change = receive(task, self.swarm, message, self.stamp)
+                change = receive(task, self.swarm, message, self.clock)
             elif back or await self.store.load(keys[-1]) is not None:
                 raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
             else:
-                change = begin(self.swarm, keys[-1], message, self.stamp, hop_limit=self.hop_limit)
+                change = begin(self.swarm, keys[-1], message, self.clock, hop_limit=self.hop_limit)
             try:
                 if change is not None:
                     self.quotas.check_depth(task, change)
@@ -188,7 +188,7 @@ class Admission(Watching):
         CURRENT_TASK.set(task_id)
         while True:
             task = await self._load(key)
-            change = cancel(task, self.swarm, caller, reason, self.stamp)
+            change = cancel(task, self.swarm, caller, reason, self.clock)
             if change is None:
                 return task
             try:
@@ -223,8 +223,8 @@ class Admission(Watching):
             for agent, n in snapshot.task.histories.items()
             if agent in self.swarm.agents
         }
-        new_id = self.stamp.new_id()
-        change = fork(snapshot, histories, self.swarm, caller, new_id, self.stamp, run=run, ceiling=ceiling)
+        new_id = self.clock.new_id()
+        change = fork(snapshot, histories, self.swarm, caller, new_id, self.clock, run=run, ceiling=ceiling)
         change = self._traced(change)
         await self._enter(None, change)
         return Forked(change.task, snapshot.task.seq)
@@ -304,7 +304,7 @@ class Admission(Watching):
     async def _publish_ready(self, task: Task) -> None:
         await self._wake(wake_ups(task))
 
-    async def _wake(self, tokens: Sequence[Token]) -> None:
+    async def _wake(self, tokens: Sequence[WakeUp]) -> None:
         """Publish tokens of mail that is stored. Where that fails the mail is late, but nothing has gone wrong."""
         try:
             await self._queue.publish(tokens)

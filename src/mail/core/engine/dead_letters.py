@@ -88,7 +88,7 @@ async def redrive_letters(
         if not chosen:
             return list(outcomes.values())
         letters = await _with_messages(runtime.store, task, chosen)
-        change, redriven = redrive(task, letters, runtime.swarm, caller, runtime.stamp)
+        change, redriven = redrive(task, letters, runtime.swarm, caller, runtime.clock)
         if change is not None:
             try:
                 await runtime.adopt(task, change)
@@ -108,7 +108,7 @@ async def discard_letters(
     task = await _load(runtime.store, key)
     wanted = choose(task, seq)  # not those that come meanwhile, which nobody has seen
     while True:
-        change, gone = discard(task, wanted, runtime.swarm, caller, runtime.stamp)
+        change, gone = discard(task, wanted, runtime.swarm, caller, runtime.clock)
         if change is None:
             return gone
         try:

@@ -6,7 +6,7 @@ import logging
 from mail.core.decisions.deliver import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.interswarm import Peers, peer_of
 from mail.core.task.ports import Store
@@ -32,11 +32,11 @@ class Delivery(TurnWork):
         turn: Turn,
         swarm: SwarmCore,
         store: Store,
-        stamp: Stamp,
+        clock: Clock,
         peers: Peers | None,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        super().__init__(turn, swarm, store, stamp)
+        super().__init__(turn, swarm, store, clock)
         self._peers = peers
         self._tracer = tracer
         self._end: DeliveryEnd | None = None
@@ -52,7 +52,7 @@ class Delivery(TurnWork):
         if not peer_of(self.turn.mailbox):
             known = await self._peers.known()
             self._end = DeliveryEnd.FANNED_OUT
-            return await self._commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._stamp))
+            return await self._commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
         if is_moot(self.turn.task, self.turn):
             return await self._give_back("it has no part in the task")
         try:
@@ -68,7 +68,7 @@ class Delivery(TurnWork):
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
             return await self._give_back(f"{type(error).__name__}; the server's log says more")
         self._end = DeliveryEnd.DELIVERED
-        return await self._commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._stamp))
+        return await self._commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """Give the message back to its sender; None where it is newer than `upto`."""
@@ -78,16 +78,16 @@ class Delivery(TurnWork):
         turn = self.turn
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
-            now = self._stamp.now().timestamp()
+            now = self._clock.now().timestamp()
             message = wrap(turn.task, self._swarm, turn.entry, now, traceparent)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _give_back(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = DeliveryEnd.RETURNED
         return await self._commit(
-            lambda task: undelivered(task, self._swarm, self.turn, reason, self._stamp, attempts=attempts)
+            lambda task: undelivered(task, self._swarm, self.turn, reason, self._clock, attempts=attempts)
         )
 
     async def _put_off(self, reason: str) -> TaskChange | None:
         self._end = DeliveryEnd.DELAYED
-        return await self._commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._stamp))
+        return await self._commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._clock))

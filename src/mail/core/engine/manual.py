@@ -75,7 +75,7 @@ async def _begin(runtime: Runtime, key: TaskKey, step: Step) -> int:
     while True:
         if task is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}; submit a message with this task_id first")
-        change = begin_step(task, runtime.swarm, step, runtime.stamp)
+        change = begin_step(task, runtime.swarm, step, runtime.clock)
         try:
             await runtime.store.commit(change)
         except VersionConflict as conflict:
@@ -91,19 +91,22 @@ async def _take_turn(
     while True:
         turn, known = await _lease(runtime, key, step.target)
         mail = await _other_mail(runtime, turn)
-        along = portion(mail) if mail else ()
-        if len(along) == len(mail) or turn.checkpoint is not None:
+        also_read = portion(mail) if mail else ()
+        if len(also_read) == len(mail) or turn.checkpoint is not None:
             break
         first, *rest = portion([entry for entry in mail if entry.seq != instructions])
         reading = {**_fields(turn), "entry": first, "along": tuple(rest)}
         execution = StepExecution(
             StepTurn(**reading, step=step, instructions=instructions), known, runtime, options
         )
-        await _carry_out(runtime, execution, execution.read())
+        await _execute(runtime, execution, execution.read())
     execution = StepExecution(
-        StepTurn(**_fields(turn), along=along, step=step, instructions=instructions), known, runtime, options
+        StepTurn(**_fields(turn), also_read=also_read, step=step, instructions=instructions),
+        known,
+        runtime,
+        options,
     )
-    await _carry_out(runtime, execution, execution.run(runtime.turn_seconds))
+    await _execute(runtime, execution, execution.run(runtime.turn_seconds))
     if execution.failed is not None:
         raise StepFailed(f"agent {step.target!r} gave no response: {execution.failed}")
     return execution.said
@@ -125,10 +128,10 @@ async def _other_mail(runtime: Runtime, turn: Turn) -> list[InboxEntry]:
     return [entry for entry in mail if entry.mailbox == turn.mailbox and entry.seq != turn.entry.seq]
 
 
-async def _carry_out(
+async def _execute(
     runtime: Runtime, execution: "StepExecution", work: Coroutine[None, None, TaskChange | None]
 ) -> None:
-    report = await runtime.carry_out(execution, work)
+    report = await runtime.execute(execution, work)
     if report.outcome is not TurnReport.Outcome.COMMITTED:
         raise StepFailed(f"the turn of agent {execution.turn.mailbox!r} was taken over by another worker")
 
@@ -153,7 +156,7 @@ class StepExecution(Execution):
             agent = replace(swarm.agent(turn.mailbox), function=options.function)
             swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
         super().__init__(
-            turn, known, swarm, runtime.store, runtime.stamp, runtime.histories, tracer=runtime.tracer
+            turn, known, swarm, runtime.store, runtime.clock, runtime.histories, tracer=runtime.tracer
         )
         self.said: MAILMessage | None = None
         self.failed: str | None = None
@@ -161,7 +164,7 @@ class StepExecution(Execution):
 
     async def read(self) -> TaskChange | None:
         """Read the turn's mail, and do nothing else."""
-        return await self._commit(lambda task: read_ahead(task, self._swarm, self.turn, self._stamp))
+        return await self._commit(lambda task: read_ahead(task, self._swarm, self.turn, self._clock))
 
     def _used_up(self) -> str | None:
         return None
@@ -191,8 +194,8 @@ class StepExecution(Execution):
 
     def _settle_step(self, task: Task, output: TurnOutput, mail: Sequence[MAILMessage]) -> TaskChange:
         failed = isinstance(output, AgentFailure)  # then what it has not read stays unread
-        turn = replace(self.turn, along=()) if failed else self.turn
-        settlement = StepSettlement(task, self._swarm, turn, self._stamp, mail)
+        turn = replace(self.turn, also_read=()) if failed else self.turn
+        settlement = StepSettlement(task, self._swarm, turn, self._clock, mail)
         settlement.charge(output.usage, output.models)
         match output:
             case AgentFailure(reason, attempts=attempts):

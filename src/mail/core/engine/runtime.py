@@ -27,13 +27,13 @@ from mail.core.engine.turn import Execution
 from mail.core.engine.turn_work import TurnReport, TurnWork
 from mail.core.engine.webhooks import WebhookDelivery
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.task.actions import ActionCore
 from mail.core.task.change import Claim, Lease, TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.interswarm import Peers, hook_mailbox, hook_of, peer_of
-from mail.core.task.ports import Idle, Leased, Store, Token, TurnQueue, wake_ups
+from mail.core.task.ports import Idle, Leased, Store, TurnQueue, WakeUp, wake_ups
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import (
@@ -72,7 +72,7 @@ class Runtime(Admission):
         swarm: SwarmCore,
         store: Store,
         queue: TurnQueue,
-        stamp: Stamp,
+        clock: Clock,
         *,
         turn_seconds: float = 840.0,
         peers: Peers | None = None,
@@ -82,7 +82,7 @@ class Runtime(Admission):
         tracer: Tracer = NO_TRACER,
         webhooks: Webhooks | None = None,
     ) -> None:
-        super().__init__(store, stamp)
+        super().__init__(store, clock)
         self.swarm = swarm
         self.turn_seconds = turn_seconds
         self.peers = peers
@@ -93,7 +93,7 @@ class Runtime(Admission):
         self.webhooks = webhooks
         self.histories = HistoryCache()
         self._queue = queue
-        self._name = stamp.new_id()
+        self._name = clock.new_id()
         self._leases = count()
         self._at_work: defaultdict[TaskKey, set[TurnWork]] = defaultdict(set)
         self._beginning = defaultdict(list)
@@ -131,9 +131,9 @@ class Runtime(Admission):
             for observer in self.observers:
                 observer.woken_for_nothing(mailbox)
             return TurnReport(opened)
-        return await self.carry_out(opened, opened.run(limit))
+        return await self.execute(opened, opened.run(limit))
 
-    async def give_up(
+    async def dead_letter_turn(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float, attempts: int = 1
     ) -> TurnReport:
         """End the next turn of a mailbox as failed, without running it: whatever ran it has died again and again.
@@ -144,7 +144,7 @@ class Runtime(Admission):
         opened = await self._open(key, mailbox, seconds + SKEW)
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
-        return await self.carry_out(opened, opened.fail(reason, upto, attempts))
+        return await self.execute(opened, opened.fail(reason, upto, attempts))
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
@@ -154,18 +154,18 @@ class Runtime(Admission):
             )
             if isinstance(held, TurnReport.Outcome):
                 return held
-            return WebhookDelivery(held, self.swarm, self.store, self.stamp, self.webhooks)
+            return WebhookDelivery(held, self.swarm, self.store, self.clock, self.webhooks)
         opened = await self.lease(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
         if peer_of(mailbox) is not None:
-            return Delivery(turn, self.swarm, self.store, self.stamp, self.peers, self.tracer)
+            return Delivery(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
         return Execution(
-            turn, known, self.swarm, self.store, self.stamp, self.histories, self._builtins, self.tracer
+            turn, known, self.swarm, self.store, self.clock, self.histories, self._builtins, self.tracer
         )
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
@@ -176,7 +176,7 @@ class Runtime(Admission):
         turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
 
-    def _unless_at_once(self, token: Token, mailbox: str) -> Token:
+    def _unless_at_once(self, token: WakeUp, mailbox: str) -> WakeUp:
         """The token; one of this mailbox, in which nothing was found although something is counted, has to rest."""
         if token.mailbox != mailbox:
             return token
@@ -200,7 +200,7 @@ class Runtime(Admission):
                 return TurnReport.Outcome.IDLE
         return opened
 
-    async def carry_out(
+    async def execute(
         self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
         """Do the work of an open turn, and wake whom it gave mail."""
@@ -208,7 +208,7 @@ class Runtime(Admission):
         CURRENT_AGENT.set(turn.mailbox)
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
-            return await self._carry_out(execution, work)
+            return await self._execute(execution, work)
         with self.tracer.turn(turn) as span:
             report = await self._observed(execution, work)
             span.note("mail.turn.outcome", report.outcome)
@@ -217,19 +217,19 @@ class Runtime(Admission):
     async def _observed(
         self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
-        clock = asyncio.get_running_loop().time
-        begin = clock()
+        monotonic = asyncio.get_running_loop().time
+        begin = monotonic()
         try:
-            report = await self._carry_out(execution, work)
+            report = await self._execute(execution, work)
         except BaseException as error:
             for observer in self.observers:
                 observer.turn_failed(execution.turn, error)
             raise
         for observer in self.observers:
-            observer.turn_ended(execution.turn, report, clock() - begin)
+            observer.turn_ended(execution.turn, report, monotonic() - begin)
         return report
 
-    async def _carry_out(
+    async def _execute(
         self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
         turn = execution.turn
@@ -262,10 +262,10 @@ class Runtime(Admission):
         await self.store.release(turn)
         task = await self._load(turn.task.key)
         tier = task.head_tier(turn.mailbox)
-        may_run = task.exhausted is None or turn.mailbox == self.swarm.finisher(task.entrypoint)
+        may_run = task.exhausted is None or turn.mailbox == self.swarm.closing_agent(task.entrypoint)
         if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
             rests = task.rests_until(turn.mailbox)
-            token = Token(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)
+            token = WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)
             await self._wake([token])
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
@@ -275,7 +275,7 @@ class Runtime(Admission):
         Where mail waits because there is much of it, its token is not lost, and more of them would only be in
         the way: so each wait has to be twice as long as the last one. Returns how many tokens there were.
         """
-        now = self.stamp.now()
+        now = self.clock.now()
         quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
         ready = await self.store.list_ready(quiet_since=quiet_since)
         tokens = [_again(token, now, quiet_for) for token in ready if self.serves(token.key)]
@@ -293,7 +293,7 @@ class Runtime(Admission):
 
     async def _expire(self, key: TaskKey) -> None:
         task = await self._load(key)
-        while (change := expire(task, self.swarm, None, self.stamp)) is not None:
+        while (change := expire(task, self.swarm, None, self.clock)) is not None:
             try:
                 await self.store.commit(change)
             except VersionConflict as conflict:
@@ -328,7 +328,7 @@ def _discovery(peers: Peers) -> ActionCore:
     return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True)
 
 
-def _again(token: Token, now: datetime, quiet_for: float) -> Token:
+def _again(token: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
     """A token that may have been published before: with a cause of its own for each doubling of its wait."""
     if not quiet_for:
         return token

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from types import MappingProxyType
 
-from mail.core.decisions.turn import AgentFailure, TurnOutput, exhaust, expire, find_used_up, settle
+from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.engine.turn_work import TurnReport, TurnWork
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.actions import ActionCore
 from mail.core.task.change import TaskChange, Turn
@@ -47,12 +47,12 @@ class Execution(TurnWork):
         known: int,
         swarm: SwarmCore,
         store: Store,
-        stamp: Stamp,
+        clock: Clock,
         histories: HistoryCache,
         builtins: Mapping[str, ActionCore] = NO_ACTIONS,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        super().__init__(turn, swarm, store, stamp)
+        super().__init__(turn, swarm, store, clock)
         self._tracer = tracer
         self._known = known
         self._histories = histories
@@ -78,14 +78,14 @@ class Execution(TurnWork):
     async def run(self, seconds: float) -> TaskChange | None:
         """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
         turn = self.turn
-        if turn.task.is_overdue(self._stamp.now().timestamp()):
-            return await self._commit(lambda task: expire(task, self._swarm, turn, self._stamp))
+        if turn.task.is_overdue(self._clock.now().timestamp()):
+            return await self._commit(lambda task: expire(task, self._swarm, turn, self._clock))
         if (used_up := self._used_up()) is not None:
             if turn.task.exhausted is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
             return await self._commit(
-                lambda task: exhaust(task, self._swarm, turn, used_up, events, self._stamp)
+                lambda task: on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
             )
         history = await self._history()
         try:
@@ -116,12 +116,12 @@ class Execution(TurnWork):
         return history
 
     def _used_up(self) -> str | None:
-        return find_used_up(self.turn.task, self._swarm, self.turn, self._stamp.now().timestamp())
+        return find_used_up(self.turn.task, self._swarm, self.turn, self._clock.now().timestamp())
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         mail = await self._mail_for(output)
         return await self._commit(
-            lambda task: settle(task, self._swarm, self.turn, output, self._stamp, mail, self._kept)
+            lambda task: settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept)
         )
 
     async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
@@ -163,8 +163,8 @@ class Execution(TurnWork):
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         turn = self.turn
         choice = self._choice()
-        clock = asyncio.get_running_loop().time
-        begin = clock()
+        monotonic = asyncio.get_running_loop().time
+        begin = monotonic()
         try:
             with self._tracer.agent_call(turn, self._meter):
                 text, calls = await agent.step(self._messages(history), choice)
@@ -175,7 +175,7 @@ class Execution(TurnWork):
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
             return self._failure(_unsaid(error))
         finally:
-            self._agent_seconds = clock() - begin
+            self._agent_seconds = monotonic() - begin
         return Checkpoint(
             text=text,
             calls=tuple(calls),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.task.change import Claim, TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
@@ -55,11 +55,11 @@ class TurnReport:
 class TurnWork(ABC):
     """A turn, or another claim on a mailbox, that its worker has leased."""
 
-    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, stamp: Stamp) -> None:
+    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
         self._swarm = swarm
         self._store = store
-        self._stamp = stamp
+        self._clock = clock
         self._conflicts = 0
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.ports import Store
@@ -34,9 +34,9 @@ class Submitted:
 class Watching:
     """Whoever waits for tasks. Nothing here changes one."""
 
-    def __init__(self, store: Store, stamp: Stamp) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
-        self.stamp = stamp
+        self.clock = clock
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """What became of a message that was submitted to a task, by whichever process; None if it never was."""
@@ -101,7 +101,7 @@ class Watching:
         return task
 
     def _now(self) -> float:
-        return self.stamp.now().timestamp()
+        return self.clock.now().timestamp()
 
 
 def _up_to_answer(events: list[Event], seq: int) -> list[Event]:

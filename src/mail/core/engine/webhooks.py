@@ -16,8 +16,8 @@ from mail.core.decisions.webhooks import (
     settle,
 )
 from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
-from mail.core.protocol.clock import Stamp
-from mail.core.task.change import Hold, TaskChange
+from mail.core.protocol.clock import Clock
+from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.interswarm import hook_of
 from mail.core.task.ports import Store
@@ -42,12 +42,12 @@ class WebhookDelivery(TurnWork):
     again, each under its same id.
     """
 
-    turn: Hold
+    turn: WebhookClaim
 
     def __init__(
-        self, turn: Hold, swarm: SwarmCore, store: Store, stamp: Stamp, webhooks: Webhooks | None
+        self, turn: WebhookClaim, swarm: SwarmCore, store: Store, clock: Clock, webhooks: Webhooks | None
     ) -> None:
-        super().__init__(turn, swarm, store, stamp)
+        super().__init__(turn, swarm, store, clock)
         self._webhooks = webhooks
         self._end: DeliveryEnd | None = None
 
@@ -58,7 +58,7 @@ class WebhookDelivery(TurnWork):
     async def run(self, seconds: float) -> TaskChange | None:
         """Send what waits, within `seconds`; None where nothing does, or it is to be left alone for now."""
         hook = self._waiting()
-        if hook is None or self._stamp.now().timestamp() < hook.retry_at:
+        if hook is None or self._clock.now().timestamp() < hook.retry_at:
             return None
         return await self._settle(await self._send(hook, seconds))
 
@@ -77,7 +77,7 @@ class WebhookDelivery(TurnWork):
         self._end = DeliveryEnd.DELIVERED if batch.failed is None else DeliveryEnd.DELAYED
         schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
         change = await self._commit(
-            lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._stamp)
+            lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._clock)
         )
         if change is not None and change.buried:
             self._end = DeliveryEnd.RETURNED
@@ -85,13 +85,13 @@ class WebhookDelivery(TurnWork):
 
     async def _send(self, hook: Hook, seconds: float) -> Batch:
         """Send as much as there is time for; the first event has all of it."""
-        clock = asyncio.get_running_loop().time
-        end = clock() + seconds
+        monotonic = asyncio.get_running_loop().time
+        end = monotonic() + seconds
         sent: list[int] = []
         status: int | None = None
         async with aclosing(self._wanted(hook)) as wanted:
             async for event in wanted:
-                left = min(REQUEST_SECONDS, end - clock())
+                left = min(REQUEST_SECONDS, end - monotonic())
                 if len(sent) == EVENTS_AT_ONCE or (sent and left < REQUEST_SECONDS):
                     break
                 reply = await self._send_one(hook, event, left)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import StringConstraints
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.errors import BadRequest
 
 AddressType = Literal["admin", "agent", "user", "system"]
@@ -17,7 +17,7 @@ EVERYONE = "all"
 """The address of every local agent; hence no agent may be called so."""
 
 
-class MAILAddress(Record):
+class MAILAddress(Value):
     """One end of a message.
 
     An agent's address is its name, with `@swarm` behind it when it lives elsewhere; a system address
@@ -73,7 +73,7 @@ MAX_PRINCIPAL = 512
 """Characters of a principal that another swarm may name."""
 
 
-class Principal(Record):
+class Principal(Value):
     """An owner of, or a contributor to, a task: written `role:id@swarm` (SPEC, section 2).
 
     A caller's principal is also its *instance*: every task is kept under exactly one.

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 ToolFormat = Literal["completions", "responses"]
 """Which API's shapes an agent speaks: OpenAI Chat Completions or OpenAI Responses."""
@@ -16,7 +16,7 @@ BUILTIN_TOOLS = frozenset({"web_search_call", "code_interpreter_call"})
 """Tools that the provider has already run; the engine only reports them."""
 
 
-class AgentToolCall(Record):
+class AgentToolCall(Value):
     """One tool call of one turn.
 
     `completion` is the assistant message that made the call (Chat Completions), `responses` the output

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 
-class Stamp(Protocol):
+class Clock(Protocol):
     """Time and identity. The engine decides with what it is handed, so that tests can hand in theirs."""
 
     def now(self) -> datetime:
@@ -20,7 +20,7 @@ class Stamp(Protocol):
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
-class SystemStamp:
+class SystemClock:
     """The real clock and random UUIDs: what `bootstrap` hands in."""
 
     def now(self) -> datetime:
@@ -34,4 +34,4 @@ class SystemStamp:
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
-SYSTEM_STAMP = SystemStamp()
+SYSTEM_CLOCK = SystemClock()

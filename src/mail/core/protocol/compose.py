@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mail.core.protocol.address import MAILAddress
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import explain
 from mail.core.protocol.message import (
     MAILBroadcast,
@@ -28,7 +28,7 @@ def write_letter(
     recipients: Sequence[MAILAddress],
     subject: str,
     body: str,
-    stamp: Stamp,
+    clock: Clock,
     request_id: str | None = None,
     sender_swarm: str | None = None,
     routing_info: dict[str, Any] | None = None,
@@ -53,23 +53,23 @@ def write_letter(
     try:
         match kind:
             case "request":
-                payload = MAILRequest(request_id=request_id or stamp.new_id(), recipient=several[0], **common)
+                payload = MAILRequest(request_id=request_id or clock.new_id(), recipient=several[0], **common)
             case "response":
                 payload = MAILResponse(
-                    request_id=request_id or stamp.new_id(), recipient=several[0], **common
+                    request_id=request_id or clock.new_id(), recipient=several[0], **common
                 )
             case "interrupt":
                 payload = MAILInterrupt(
-                    interrupt_id=request_id or stamp.new_id(), recipients=several, **common
+                    interrupt_id=request_id or clock.new_id(), recipients=several, **common
                 )
             case "broadcast" | "broadcast_complete":
                 payload = MAILBroadcast(
-                    broadcast_id=request_id or stamp.new_id(), recipients=several, **common
+                    broadcast_id=request_id or clock.new_id(), recipients=several, **common
                 )
             case _:
                 raise BadRequest(f"there is no message of type {kind!r}")
         return MAILMessage(
-            id=stamp.new_id(), timestamp=stamp.now().isoformat(), msg_type=kind, message=payload
+            id=clock.new_id(), timestamp=clock.now().isoformat(), msg_type=kind, message=payload
         )
     except ValidationError as error:
         raise BadRequest(explain(error)) from error

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from mail.core.protocol.address import PRINCIPAL, Principal
 from mail.core.protocol.message import MessageId, MessageType, ShapedPayload, Text, Timestamp, bind_shape
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 PrincipalText = Annotated[
     str,
@@ -16,7 +16,7 @@ PrincipalText = Annotated[
 """A principal as it is written on the wire."""
 
 
-class MAILInterswarmMessage(Record):
+class MAILInterswarmMessage(Value):
     """A payload on its way from one swarm to another.
 
     `task_owner` stays the same at every hop; each swarm adds itself to `task_contributors`. Over HTTP

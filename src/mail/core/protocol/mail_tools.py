@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
@@ -173,7 +173,7 @@ def write_message(
     tool: MAILTool,
     sender: str,
     task_id: str,
-    stamp: Stamp,
+    clock: Clock,
     timestamp: str,
     request_id: str | None = None,
     routing_info: dict[str, Any] | None = None,
@@ -191,7 +191,7 @@ def write_message(
             kind = "request"
             payload = MAILRequest(
                 **common,
-                request_id=request_id or stamp.new_id(),
+                request_id=request_id or clock.new_id(),
                 recipient=create_agent_address(tool.target),
                 subject=tool.subject,
                 body=tool.body,
@@ -200,7 +200,7 @@ def write_message(
             kind = "response"
             payload = MAILResponse(
                 **common,
-                request_id=request_id or stamp.new_id(),
+                request_id=request_id or clock.new_id(),
                 recipient=create_agent_address(tool.target),
                 subject=tool.subject,
                 body=tool.body,
@@ -209,7 +209,7 @@ def write_message(
             kind = "interrupt"
             payload = MAILInterrupt(
                 **common,
-                interrupt_id=stamp.new_id(),
+                interrupt_id=clock.new_id(),
                 recipients=(create_agent_address(tool.target),),
                 subject=tool.subject,
                 body=tool.body,
@@ -218,7 +218,7 @@ def write_message(
             kind = "broadcast"
             payload = MAILBroadcast(
                 **common,
-                broadcast_id=stamp.new_id(),
+                broadcast_id=clock.new_id(),
                 recipients=(create_agent_address(EVERYONE),),
                 subject=tool.subject,
                 body=tool.body,
@@ -230,11 +230,11 @@ def write_message(
             kind = "broadcast_complete"
             payload = MAILBroadcast(
                 **common,
-                broadcast_id=stamp.new_id(),
+                broadcast_id=clock.new_id(),
                 recipients=(create_agent_address(EVERYONE),),
                 subject=Subject.TASK_COMPLETE.value,
                 body=tool.finish_message,
             )
         case _:
             raise ToolCallFault(f"{tool.tool_name} writes no message")
-    return MAILMessage(id=stamp.new_id(), timestamp=timestamp, msg_type=kind, message=payload)
+    return MAILMessage(id=clock.new_id(), timestamp=timestamp, msg_type=kind, message=payload)

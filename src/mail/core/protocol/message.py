@@ -19,7 +19,7 @@ from pydantic import (
 from mail.core.protocol.address import (
     MAILAddress,
 )
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -53,7 +53,7 @@ Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 
-class _Letter(Record):
+class _Letter(Value):
     """What all payloads share."""
 
     task_id: TaskId
@@ -117,7 +117,7 @@ def _shape_by_type(value: Any, _handler: Any, info: ValidationInfo) -> MAILPaylo
         raise ValueError("can't be read without a valid msg_type")
     if type(value) is kind:
         return value
-    if isinstance(value, Record):
+    if isinstance(value, Value):
         raise ValueError(f"a message of type {info.data['msg_type']} carries a {kind.__name__}")
     return kind.model_validate(value)
 
@@ -140,7 +140,7 @@ def bind_shape(field: str) -> Callable[[dict[str, Any]], None]:
     return extend
 
 
-class MAILMessage(Record):
+class MAILMessage(Value):
     """The envelope. `msg_type` decides the shape of `message`."""
 
     model_config = ConfigDict(json_schema_extra=bind_shape("message"))

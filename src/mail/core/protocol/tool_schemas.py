@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.clock import SYSTEM_STAMP, Stamp
+from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.json_schema import inlined
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
@@ -220,7 +220,7 @@ def convert_call_to_mail_message(
     sender: str,
     task_id: str,
     *,
-    stamp: Stamp = SYSTEM_STAMP,
+    clock: Clock = SYSTEM_CLOCK,
     request_id: str | None = None,
 ) -> MAILMessage:
     """The message that a tool call of the agent `sender` writes.
@@ -228,4 +228,4 @@ def convert_call_to_mail_message(
     `request_id` is that of the request which a response answers; without one the message gets its own.
     Raises ToolCallFault for a tool that writes no message, or for bad arguments.
     """
-    return write_message(read_call(call), sender, task_id, stamp, stamp.now().isoformat(), request_id)
+    return write_message(read_call(call), sender, task_id, clock, clock.now().isoformat(), request_id)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 
-class Record(BaseModel):
+class Value(BaseModel):
     """A frozen value. It is validated where it enters the system and trusted from then on.
 
     Fields can be read as attributes or, as programs written for MAIL's typed dictionaries do, by

@@ -63,7 +63,7 @@ class Claim(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WebhookClaim:
     """A claim on a mailbox that holds no messages: a webhook's, whose mail is the timeline of the task."""
 
     task: Task
@@ -88,7 +88,7 @@ class Turn:
     history: History
     checkpoint: Checkpoint | None
     others: int = 0
-    along: tuple[InboxEntry, ...] = ()
+    also_read: tuple[InboxEntry, ...] = ()
 
     @property
     def prompts(self) -> History:
@@ -121,7 +121,7 @@ class TaskChange:
     expected_version: int
     turn: Claim | None = None
     consumed: InboxEntry | None = None
-    along: tuple[InboxEntry, ...] = ()
+    also_read: tuple[InboxEntry, ...] = ()
     deliveries: tuple[InboxEntry, ...] = ()
     histories: tuple[HistoryRecord, ...] = ()
     events: tuple[Event, ...] = ()

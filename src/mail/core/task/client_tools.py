@@ -14,14 +14,14 @@ from pydantic import Field
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, ToolFormat
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import tool_declaration
-from mail.core.protocol.values import Record
-from mail.errors import BadToolbox
+from mail.core.protocol.values import Value
+from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 """What every provider takes as the name of a tool."""
 
 
-class CallerTool(Record):
+class ClientTool(Value):
     """A tool that the caller runs.
 
     Attributes:
@@ -35,7 +35,7 @@ class CallerTool(Record):
     strict: bool | None = None
 
 
-class Toolbox(Record):
+class ClientTools(Value):
     """What a caller lends for one generation.
 
     Attributes:
@@ -43,7 +43,7 @@ class Toolbox(Record):
         parallel: whether one turn may call several of them.
     """
 
-    tools: tuple[CallerTool, ...] = ()
+    tools: tuple[ClientTool, ...] = ()
     required: tuple[str, ...] = ()
     parallel: bool = True
 
@@ -61,10 +61,12 @@ class Toolbox(Record):
         """Raise BadToolbox for two tools of one name, or for a name that is `taken` by a tool of the swarm or of MAIL."""
         names = [tool.name for tool in self.tools]
         if double := sorted({name for name in names if names.count(name) > 1}):
-            raise BadToolbox(f"there are several tools with the name {', '.join(double)}")
+            raise BadClientTools(f"there are several tools with the name {', '.join(double)}")
         reserved = {*MAIL_TOOLS, *BUILTIN_TOOLS, TEXT_OUTPUT, *taken}
         if clash := [name for name in names if name in reserved]:
-            raise BadToolbox(f"the swarm has tools of its own with the name {', '.join(clash)}; rename yours")
+            raise BadClientTools(
+                f"the swarm has tools of its own with the name {', '.join(clash)}; rename yours"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Offer:
         is_demand: whether one of them must be called, and nothing else may be.
     """
 
-    tools: tuple[CallerTool, ...] = ()
+    tools: tuple[ClientTool, ...] = ()
     is_demand: bool = False
 
 

@@ -16,7 +16,7 @@ from mail.core.protocol.address import (
     format_agent_address,
     parse_agent_address,
 )
-from mail.core.protocol.clock import Stamp
+from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILMessage,
@@ -55,11 +55,11 @@ class Draft:
         hooks: the task's webhooks, likewise; what this decision adds for them to send is counted in the end.
     """
 
-    def __init__(self, task: Task, swarm: SwarmCore, stamp: Stamp, *, is_new: bool = False) -> None:
+    def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
         self.before = task
         self.swarm = swarm
-        self.stamp = stamp
-        self.timestamp = stamp.now().isoformat()
+        self.clock = clock
+        self.timestamp = clock.now().isoformat()
         self.status = task.status
         self.updates: dict[str, Any] = {}
         self.requests = task.requests
@@ -106,11 +106,11 @@ class Draft:
         """This commit ends `turn`; its message leaves the mailbox where it has been processed."""
         self._turn = turn
         if consume:
-            self._consumed, self._along = turn.entry, turn.along
-            for entry in (turn.entry, *turn.along):
+            self._consumed, self._along = turn.entry, turn.also_read
+            for entry in (turn.entry, *turn.also_read):
                 self._count(entry, -1)
             if self.before.questions:
-                read = {(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.along)}
+                read = {(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)}
                 left = tuple(
                     question
                     for question in self.before.questions
@@ -120,7 +120,7 @@ class Draft:
                 if len(left) < len(self.before.questions):
                     self.updates["unheard"] = False
 
-    def give_back(self, claim: Claim) -> None:
+    def end_claim(self, claim: Claim) -> None:
         """This commit ends a claim that consumes no message."""
         self._turn = claim
 
@@ -136,7 +136,7 @@ class Draft:
         """Send an agent a message from the system; `extra` is told in its event alone."""
         payload = MAILResponse(
             task_id=self.task_id,
-            request_id=self.stamp.new_id(),
+            request_id=self.clock.new_id(),
             sender=create_system_address(self.swarm.name),
             recipient=create_agent_address(agent),
             subject=subject.value,
@@ -151,7 +151,7 @@ class Draft:
             (agent,),
         )
 
-    def bury(
+    def dead_letter(
         self,
         mailbox: str,
         reason: str,
@@ -201,13 +201,13 @@ class Draft:
 
     def due_in(self, seconds: float) -> float:
         """The time so many seconds from now, in seconds since the epoch."""
-        return self.stamp.now().timestamp() + seconds
+        return self.clock.now().timestamp() + seconds
 
     def settle_request(self, request: OpenRequest) -> None:
         """A request waits no longer."""
         self.requests = tuple(other for other in self.requests if other is not request)
 
-    def meet(self, swarm: str, agent: str, *, knows: bool = False) -> None:
+    def add_peer(self, swarm: str, agent: str, *, knows: bool = False) -> None:
         """Another swarm gets a part in the task, by this agent of it; the first one stays its contact."""
         contact = self.contacts.get(swarm) or Contact(agent=agent)
         if knows and not contact.knows:
@@ -276,7 +276,7 @@ class Draft:
         for request in waiting:
             self.settle_request(request)
         for agent, request_id in ends or [(self._contact(swarm), None)]:
-            self._write_abroad(swarm, message.sender, agent, subject, message.message.body, request_id)
+            self.send_to_peer(swarm, message.sender, agent, subject, message.message.body, request_id)
 
     def tell_contacts(self, message: MAILMessage, *, but: str | None = None) -> None:
         """The task is over: tell the other swarms that have it, or will, save the one that said so."""
@@ -284,7 +284,7 @@ class Draft:
             mailbox = peer_mailbox(swarm)
             if swarm == but or not (contact.knows or mailbox in self._pending or self.wakes(mailbox)):
                 continue
-            told = self._write_abroad(
+            told = self.send_to_peer(
                 swarm,
                 message.sender,
                 self._contact(swarm),
@@ -323,17 +323,17 @@ class Draft:
             self.settle_request(request)
         request_id = asked[0].request_id if asked else None
         sender = create_system_address(self.swarm.name)
-        self._write_abroad(swarm, sender, target, subject, body, request_id)
+        self.send_to_peer(swarm, sender, target, subject, body, request_id)
 
     def _contact(self, swarm: str) -> str:
         return format_agent_address(self.contacts[swarm].agent, swarm)
 
-    def _write_abroad(
+    def send_to_peer(
         self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None
     ) -> MAILMessage:
         payload = MAILResponse(
             task_id=self.task_id,
-            request_id=request_id or self.stamp.new_id(),
+            request_id=request_id or self.clock.new_id(),
             sender=sender,
             recipient=create_agent_address(agent),
             subject=subject.value,
@@ -350,7 +350,7 @@ class Draft:
 
     def envelope(self, kind: MessageType, payload: MAILPayload) -> MAILMessage:
         """A message that is sent now."""
-        return MAILMessage(id=self.stamp.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload)
+        return MAILMessage(id=self.clock.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload)
 
     def seal(self) -> TaskChange:
         """The change, complete."""
@@ -387,7 +387,7 @@ class Draft:
             expected_version=version,
             turn=self._turn,
             consumed=self._consumed,
-            along=self._along,
+            also_read=self._along,
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
             events=tuple(self._events),
@@ -404,7 +404,7 @@ class Draft:
         """Somebody has written to the task who has not been read: begin the generation that answers them."""
         self.move(Transition.RESUME)
         self.updates |= self.before.next_generation() | {"unheard": True}
-        if self.before.is_overdue(self.stamp.now().timestamp()):
+        if self.before.is_overdue(self.clock.now().timestamp()):
             self.updates["limits"] = self.before.limits.without_time()
 
     def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
@@ -438,7 +438,7 @@ class Draft:
     ) -> MAILMessage:
         payload = MAILBroadcast(
             task_id=self.task_id,
-            broadcast_id=self.stamp.new_id(),
+            broadcast_id=self.clock.new_id(),
             sender=sender,
             recipients=(create_agent_address(recipient),),
             subject=subject.value,

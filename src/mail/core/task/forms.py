@@ -13,7 +13,7 @@ from mail.core.protocol.message import MAILMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class FormResult:
     """A form that is filled in: what the agent does with it.
 
     Attributes:
@@ -29,7 +29,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Appeal(Writing):
+class UserQuestion(FormResult):
     """A letter to the task's owner, which pauses the task as a breakpoint does.
 
     The owner goes on with it as from any breakpoint, or by a message whose subject is one of `answer_subjects`,
@@ -41,7 +41,7 @@ class Appeal(Writing):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class FormContext:
     """Where a form is filled in.
 
     Attributes:
@@ -55,5 +55,5 @@ class Desk:
     mail: Sequence[MAILMessage] = ()
 
 
-Form = Callable[[dict[str, Any], Desk], Writing]
+Form = Callable[[dict[str, Any], FormContext], FormResult]
 """Takes the arguments of a call. Pure; what is wrong with the arguments it raises as ToolCallFault."""

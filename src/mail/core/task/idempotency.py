@@ -1,6 +1,6 @@
 """Submitting once: a caller's key by which a submission is known when it is sent again."""
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.errors import IdempotencyConflict
 
 REMEMBERED_SECONDS = 86_400.0
@@ -10,7 +10,7 @@ MAX_REMEMBERED = 64
 """Keys that one task remembers, so that its record stays small; the oldest go first."""
 
 
-class Once(Record):
+class Once(Value):
     """What makes a submission the same as an earlier one.
 
     Attributes:

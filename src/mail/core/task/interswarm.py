@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 _MARK = "@"
 
@@ -46,7 +46,7 @@ def goes_out(mailbox: str) -> bool:
     return mailbox.startswith((_MARK, _HOOK_MARK))
 
 
-class PeerRecord(Record):
+class PeerRecord(Value):
     """A swarm that this server knows.
 
     Attributes:
@@ -73,7 +73,7 @@ class PeerRecord(Record):
     registered: str = ""
 
 
-class PeerHealth(Record):
+class PeerHealth(Value):
     """How a peer was when somebody looked last.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 TURNS_PER_STEP = 20
 """Turns that system messages cause are no steps; this many turns for each allowed step end such a loop."""
@@ -36,7 +36,7 @@ LAST_TURN_SECONDS = 120.0
 MIN_COST = 1e-6
 
 
-class Budget(Record):
+class Budget(Value):
     """What one generation of a task may use up; None where there is no limit. It is checked before each turn.
 
     Attributes:
@@ -74,7 +74,7 @@ class Budget(Record):
 NO_BUDGET = Budget()
 
 
-class Limits(Record):
+class Limits(Value):
     """The limits of one generation of a task.
 
     Attributes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, Hold, InboxEntry, Lease, Snapshot, TaskChange, Turn
+from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
@@ -13,7 +13,7 @@ from mail.core.task.webhooks import WebhookRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class WakeUp:
     """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth.
 
     Attributes:
@@ -33,11 +33,11 @@ class Token:
     not_before: float = field(default=0.0, compare=False)
 
 
-def wake_ups(task: Task) -> list[Token]:
+def wake_ups(task: Task) -> list[WakeUp]:
     """A token for every mailbox of a task with mail that is to be worked on."""
     cause = str(task.version)
     return [
-        Token(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
+        WakeUp(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
         for mailbox, tier in task.ready()
     ]
 
@@ -45,7 +45,7 @@ def wake_ups(task: Task) -> list[Token]:
 class TurnQueue(Protocol):
     """Wakes workers up."""
 
-    async def publish(self, tokens: Sequence[Token]) -> None:
+    async def publish(self, tokens: Sequence[WakeUp]) -> None:
         """Hand out the tokens: urgent tiers first, first in first out inside a tier."""
         ...
 
@@ -91,7 +91,9 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, *, now: float) -> Hold | Leased | Idle:
+    async def claim(
+        self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
+    ) -> WebhookClaim | Leased | Idle:
         """Lease a mailbox that goes out (`mail.core.task.interswarm.goes_out`), without looking for messages in it.
 
         Idle only where there is no such task, or nothing for it to do.
@@ -166,7 +168,7 @@ class Store(Protocol):
         """
         ...
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[Token]:
+    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
         """A token for every mailbox with mail to be worked on, of all tasks: what a restart or a sweep publishes.
 
         With `quiet_since`, a time as in `Task.updated`, only of the tasks that have not changed since.

@@ -117,7 +117,7 @@ class SwarmCore:
         """The agent with this name; where a newer version of the swarm has lost it, one that always fails."""
         return self.agents.get(name) or AgentCore(function=_gone)
 
-    def finisher(self, entrypoint: str) -> str:
+    def closing_agent(self, entrypoint: str) -> str:
         """Who must finish a task that came in at `entrypoint`: that agent if it can, else the first that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
         return entrypoint if entrypoint in supervisors else supervisors[0]

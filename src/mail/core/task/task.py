@@ -19,8 +19,8 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.message import Tier
-from mail.core.protocol.values import Record
-from mail.core.task.client_tools import NO_OFFER, Offer, Toolbox
+from mail.core.protocol.values import Value
+from mail.core.task.client_tools import NO_OFFER, ClientTools, Offer
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import goes_out, hook_mailbox, hook_of, peer_of
 from mail.core.task.limits import Limits
@@ -69,7 +69,7 @@ class TaskKey(NamedTuple):
     task_id: str
 
 
-class OpenRequest(Record):
+class OpenRequest(Value):
     """A request that has not been answered yet.
 
     Its ends are names of agents, `agent@swarm` for those elsewhere. The sender may be the task's owner, who has
@@ -99,14 +99,14 @@ class OpenRequest(Record):
         return parse_agent_address(self.sender)[1]
 
 
-class Answer(Record):
+class Answer(Value):
     """What an agent of another swarm has answered to a person who has asked several of them."""
 
     sender: str
     body: str
 
 
-class Contact(Record):
+class Contact(Value):
     """What a task knows of another swarm that has a part in it.
 
     Attributes:
@@ -128,15 +128,15 @@ class Contact(Record):
     over: bool = False
 
 
-class Question(Record):
+class Question(Value):
     """A message of a person, or of the swarm that asks, which has joined a running task and is not read yet."""
 
     mailbox: str
     seq: int
 
 
-class OpenAppeal(Record):
-    """A request to the task's owner that waits for an answer (`mail.core.task.forms.Appeal`)."""
+class OpenUserQuestion(Value):
+    """A request to the task's owner that waits for an answer (`mail.core.task.forms.UserQuestion`)."""
 
     request_id: str
     answer_subjects: tuple[str, ...]
@@ -151,16 +151,16 @@ def _normal(subject: str) -> str:
     return " ".join(subject.split()).casefold()
 
 
-class PausedCall(Record):
+class PausedCall(Value):
     """A breakpoint tool call that waits for its result; `asks`: the letter that it has written, if it is an appeal."""
 
     call_id: str
     name: str
     arguments: dict[str, Any]
-    asks: OpenAppeal | None = None
+    asks: OpenUserQuestion | None = None
 
 
-class Breakpoint(Record):
+class Breakpoint(Value):
     """Why a task is paused: `agent` waits for the user to give the results of `calls`."""
 
     agent: str
@@ -168,7 +168,7 @@ class Breakpoint(Record):
     calls: tuple[PausedCall, ...]
 
 
-class Cancellation(Record):
+class Cancellation(Value):
     """When a task was cancelled last.
 
     Attributes:
@@ -183,7 +183,7 @@ class Cancellation(Record):
     seq: int
 
 
-class Prepaid(Record):
+class Prepaid(Value):
     """What models were paid for a turn that was discarded, as far as its checkpoint says so, too.
 
     Whoever takes the turn up again goes on from the checkpoint, and from its sums. `seq` is that of its message.
@@ -194,7 +194,7 @@ class Prepaid(Record):
     models: dict[str, Usage]
 
 
-class Receipt(Record):
+class Receipt(Value):
     """How far one action of a turn has come; the store holds it before the action starts and after it ends."""
 
     class State(StrEnum):
@@ -211,7 +211,7 @@ class Receipt(Record):
 _REPLY = {"completion", "responses"}
 
 
-class Checkpoint(Record):
+class Checkpoint(Value):
     """An unfinished turn: what its agent has put out, and a receipt per call that is an action (else None).
 
     `usage` is what its models were paid so far, and `models` which of them, so that a turn which is taken up again
@@ -260,7 +260,7 @@ NO_MAIL = (0,) * len(Tier)
 _TIERS = tuple(Tier)
 
 
-class Task(Record):
+class Task(Value):
     """The state of a task: small, and the same size however long the task runs.
 
     Attributes:
@@ -329,7 +329,7 @@ class Task(Record):
     answers: tuple[Answer, ...] = ()
     usage: dict[str, Usage] = Field(default_factory=dict)
     spent: Usage = NO_USAGE
-    toolbox: Toolbox | None = None
+    toolbox: ClientTools | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
     cancellation: Cancellation | None = None
@@ -379,7 +379,7 @@ class Task(Record):
             "spent": self.spent + usage,
         }
 
-    def lends(self, agent: str) -> Toolbox | None:
+    def lends(self, agent: str) -> ClientTools | None:
         """The caller's tools, for the agent that reads the caller's words; None for others."""
         return self.toolbox if agent == self.entrypoint else None
 

@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Self
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 
 
-class Usage(Record):
+class Usage(Value):
     """What some calls of models came to.
 
     Attributes:

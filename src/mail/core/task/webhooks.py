@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from mail.core.protocol.values import Record
+from mail.core.protocol.values import Value
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import hook_of
 
@@ -32,7 +32,7 @@ NEVER_SENT = frozenset({EventKind.WEBHOOK_DELIVERED, EventKind.WEBHOOK_ERROR})
 """The kinds that log what webhooks were sent: to send those as well would have no end."""
 
 
-class Webhook(Record):
+class Webhook(Value):
     """A URL that events are to be sent to.
 
     Attributes:
@@ -65,7 +65,7 @@ def in_order(records: Iterable[WebhookRecord]) -> list[WebhookRecord]:
     return sorted(records, key=lambda record: (record.created, record.id))
 
 
-class Hook(Record):
+class Hook(Value):
     """A webhook of a task.
 
     Attributes:

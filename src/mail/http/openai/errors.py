@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 
 from mail.errors import (
     BadBreakpointResult,
+    BadClientTools,
     BadRequest,
-    BadToolbox,
     MAILError,
     TaskMovedOn,
     UnknownEntrypoint,
@@ -28,7 +28,7 @@ _TYPES = {
 
 _PARAMS: dict[type[MAILError], str] = {
     BadBreakpointResult: "input",
-    BadToolbox: "tools",
+    BadClientTools: "tools",
     TaskMovedOn: "previous_response_id",
     UnknownEntrypoint: "entrypoint",
 }

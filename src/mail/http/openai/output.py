@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from mail.core.task.client_tools import CallerTool, Toolbox
+from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import Event, EventKind
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.http.openai.submission import ResponseId
@@ -24,7 +24,7 @@ class Echo(NamedTuple):
         swarm: the model, where the request names none.
     """
 
-    toolbox: Toolbox | None
+    toolbox: ClientTools | None
     notes: JSONObject
     swarm: str
 
@@ -45,7 +45,7 @@ class Echo(NamedTuple):
         }
 
 
-def _declare(tool: CallerTool) -> JSONObject:
+def _declare(tool: ClientTool) -> JSONObject:
     return {"type": "function", **tool.model_dump()}
 
 

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from mail.core.task.client_tools import TOOL_NAME, CallerTool, Toolbox
+from mail.core.task.client_tools import TOOL_NAME, ClientTool, ClientTools
 from mail.http.openai.errors import RefusedRequest
 from mail.http.schemas import Given
 
@@ -126,12 +126,12 @@ class FunctionTool(NamedFunction):
             raise ValueError("must be a JSON Schema of type 'object'")
         return value
 
-    def caller_tool(self) -> CallerTool:
+    def caller_tool(self) -> ClientTool:
         """The tool as the engine takes it."""
         given: dict[str, Any] = {"name": self.name, "description": self.description, "strict": self.strict}
         if self.parameters:
             given["parameters"] = {"properties": {}, **self.parameters}
-        return CallerTool(**{name: value for name, value in given.items() if value is not None})
+        return ClientTool(**{name: value for name, value in given.items() if value is not None})
 
 
 class AllowedTools(Given):
@@ -192,7 +192,7 @@ class PostResponses(Given):
             return {**value["kwargs"], **{name: given for name, given in value.items() if given is not None}}
         return value
 
-    def toolbox(self) -> Toolbox | None:
+    def toolbox(self) -> ClientTools | None:
         """What the caller lends; None where that is nothing. Raises RefusedRequest."""
         tools = tuple(tool.caller_tool() for tool in self.tools or ())
         match self.tool_choice:
@@ -210,7 +210,9 @@ class PostResponses(Given):
                 required = allowed if mode == "required" else []
         if not tools:
             return None
-        return Toolbox(tools=tools, required=tuple(required), parallel=self.parallel_tool_calls is not False)
+        return ClientTools(
+            tools=tools, required=tuple(required), parallel=self.parallel_tool_calls is not False
+        )
 
     def _known(self, names: list[str]) -> list[str]:
         """The names that a tool choice holds. Raises RefusedRequest for none, and for those of no tool."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import to_json
 
 from mail.core.decisions.submit import ResumeFrom, Submission, check_continues, title_of
-from mail.core.task.client_tools import Toolbox
+from mail.core.task.client_tools import ClientTools
 from mail.core.task.task import Task
 from mail.http.openai.errors import RefusedRequest
 from mail.http.openai.request import (
@@ -117,7 +117,7 @@ def _notes(asked: PostResponses) -> dict[str, Any]:
     return asked.model_dump(include=set(ECHOED), exclude_none=True)
 
 
-def _check_size(toolbox: Toolbox | None, notes: dict[str, Any]) -> None:
+def _check_size(toolbox: ClientTools | None, notes: dict[str, Any]) -> None:
     size = len(to_json((toolbox, notes)))
     if size > MOST_BYTES:
         raise RefusedRequest(

@@ -16,7 +16,7 @@ from mail.http.routes.message import PREFER
 from mail.http.schemas import CancelledTask, PostCancel
 from mail.http.service import Service, service_of
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds for which a request waits for a task to have stopped, where its caller says nothing else."""
 
 LOOK_SECONDS = 0.25
@@ -52,7 +52,7 @@ async def cancel_task(
     principal = caller.principal(service.runtime.swarm.name)
     task = await service.runtime.cancel(principal, body.task_id, body.reason)
     patience = read_preference(request.headers.getlist("prefer")).patience
-    limits = (PATIENCE if patience is None else patience, service.patience(request))
+    limits = (TIMEOUT if patience is None else patience, service.patience(request))
     seconds = min(limit for limit in limits if limit is not None)
     left = await _await_stop(service, task, seconds)
     return JSON(_describe(task, left), status_code=200 if left.is_stopped else 202)

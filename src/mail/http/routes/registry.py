@@ -81,7 +81,7 @@ def _own(service: Service, request: Request) -> dict[str, Any]:
         "swarm_name": swarm.name,
         "base_url": base_url or str(request.base_url).rstrip("/"),
         "version": swarm.version,
-        "last_seen": service.runtime.stamp.now().isoformat(),
+        "last_seen": service.runtime.clock.now().isoformat(),
         "is_active": True,
         "latency": 0.0,
         "swarm_description": swarm.description,

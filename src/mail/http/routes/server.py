@@ -36,7 +36,7 @@ async def get_root(request: Request) -> JSON:
                 "keywords": swarm.keywords,
                 "public": swarm.public,
             },
-            "uptime": service.runtime.stamp.now().timestamp() - service.started,
+            "uptime": service.runtime.clock.now().timestamp() - service.started,
         }
     )
 
@@ -93,5 +93,5 @@ async def get_status(request: Request, caller: AdminOrUser) -> JSON:
 
 
 def _health(service: Service, status: str) -> JSON:
-    now = service.runtime.stamp.now().isoformat()
+    now = service.runtime.clock.now().isoformat()
     return JSON({"status": status, "swarm_name": service.runtime.swarm.name, "timestamp": now})

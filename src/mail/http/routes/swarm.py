@@ -10,7 +10,7 @@ from mail.http.bodies import JSON, JSONBody
 from mail.http.openapi import PROTECTED, problems
 from mail.http.schemas import PostSwarmsLoad, SwarmDump, SwarmLoaded
 from mail.http.service import service_of
-from mail.swarms_json.live import ServedSwarm
+from mail.swarms_json.live import LiveSwarm
 
 router = APIRouter(tags=["swarms"])
 _load_body = JSONBody(PostSwarmsLoad)
@@ -48,7 +48,7 @@ async def load_swarm(
     return JSON({"status": "success", "swarm_name": entry.name})
 
 
-def _served(request: Request) -> ServedSwarm:
+def _served(request: Request) -> LiveSwarm:
     served = service_of(request).served
     if served is None:
         raise SwarmFixed

@@ -109,7 +109,7 @@ async def get_thread(
 async def _read(request: Request, tasks: list[Task], ack_within: float) -> Reader:
     runtime = service_of(request).runtime
     mail = await read_mail(runtime.store, tasks)
-    return Reader(tasks, mail, now=runtime.stamp.now(), ack_within=timedelta(seconds=ack_within))
+    return Reader(tasks, mail, now=runtime.clock.now(), ack_within=timedelta(seconds=ack_within))
 
 
 async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[Task]:

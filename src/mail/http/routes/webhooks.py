@@ -48,7 +48,7 @@ async def get_webhooks(
         records = await service.records.webhooks(str(caller.principal(service.runtime.swarm.name)))
         return JSON({"webhooks": [describe_record(record) for record in records]})
     task = await load_task(service, caller, task_id)
-    now = service.runtime.stamp.now().timestamp()
+    now = service.runtime.clock.now().timestamp()
     return JSON(
         {
             "webhooks": [
@@ -80,7 +80,7 @@ async def post_webhook(
     if runtime.webhooks is None:
         raise BadRequest(NO_WEBHOOKS)
     await runtime.webhooks.check(webhook)
-    record = WebhookRecord(**webhook.model_dump(), created=runtime.stamp.now().isoformat())
+    record = WebhookRecord(**webhook.model_dump(), created=runtime.clock.now().isoformat())
     owner = str(caller.principal(runtime.swarm.name))
     if not await service.records.set_webhook(owner, record, limit=MAX_HOOKS):
         raise BadRequest(f"you have {MAX_HOOKS} webhooks, as many as may be; delete one first")

@@ -31,7 +31,7 @@ from mail.agentmail import (
     build,
 )
 from mail.agentmail.subject import bead_of, write_subject
-from mail.core.task.forms import Desk, Writing
+from mail.core.task.forms import FormContext, FormResult
 from mail.errors import ToolCallFault
 from mail.stdlib.agentmail.letters import (
     AboutBead,
@@ -59,7 +59,7 @@ class AcceptBead(AboutBead):
 
     title: str = Described("What the work is, in a line.")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         message = BeadAccepted(bead_id=self.bead_id, title=self.title, started_at=desk.timestamp)
         return respond(self.target, message, settles=False)
 
@@ -72,7 +72,7 @@ class ReportProgress(AboutBead):
     context_usage: int = Described("How much of your context window is used, in percent.", default=0, ge=0)
     files_touched: tuple[str, ...] = Described("The files that you have changed so far.", default=())
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         return respond(self.target, self.fill(Progress), settles=False)
 
 
@@ -91,7 +91,7 @@ class AskForHelp(AboutBead):
     files_touched: tuple[str, ...] = Described("The files that you have changed so far.", default=())
     question: str = Described("The question that needs an answer.")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         message = self.fill(HelpRequest)
         if self.target == OWNER:
             return appeal(message, MessageType.HELP_RESPONSE)
@@ -104,7 +104,7 @@ class AnswerHelp(Targeted):
     bead_id: str = Described("The bead that it is about, if this agent has asked about several.", default="")
     guidance: str = Described("What to do.")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         asked = [
             message
             for message in read(desk).pending()
@@ -138,14 +138,14 @@ class _Finished(AboutBead):
 class OfferWork(_Finished):
     """Hand over your complete work for review. The reviewer answers it."""
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         return request(self.target, self.fill(OfferingReady), settles=True)
 
 
 class ReportDone(_Finished):
     """Report your complete work, where nobody reviews it."""
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         return respond(self.target, self.fill(Done))
 
 
@@ -161,7 +161,7 @@ class ReportFailure(AboutBead):
     files: tuple[str, ...] = Described("The files that you have changed.", default=())
     recommendation: str = Described("What has to happen for the work to be possible.")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         return respond(self.target, self.fill(Failed))
 
 
@@ -176,7 +176,7 @@ class LeaveCheckpoint(AboutBead):
     context_usage: int = Described("How much of your context window is used, in percent.", default=0, ge=0)
     next_steps: str = Described("What your successor should do.")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         return respond(self.target, self.fill(Checkpoint))
 
 
@@ -189,7 +189,7 @@ class RequestWorker(AboutBead):
     brief: str = Described("What the worker has to know of the work.", default="")
     orchestrator: str = Described("To whom the worker reports; you, if left out.", default="")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         message = SpawnRequest(bead_id=self.bead_id, orchestrator=self.orchestrator or desk.agent)
         enclosed = {BRIEF: self.brief} if self.brief else {}
         if self.resume:
@@ -207,12 +207,12 @@ class AcknowledgeRequest(AboutBead):
     status: Word[SpawnStatus] = Described("spawned or failed.")
     session: str = Described("The name of the worker or of its session.", default="")
 
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         message = self.fill(SpawnAck)
         return respond(self.target, message, settles=self.status is not SpawnStatus.SPAWNED)
 
 
-def read(desk: Desk) -> Tracker:
+def read(desk: FormContext) -> Tracker:
     """What the mail of the task says about its beads."""
     tracker = Tracker()
     tracker.extend(desk.mail)

@@ -23,7 +23,7 @@ from mail.api.actions import MAILAction
 from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.actions import ActionCore
-from mail.core.task.forms import Appeal, Desk, Writing
+from mail.core.task.forms import FormContext, FormResult, UserQuestion
 from mail.errors import ToolCallFault
 
 Vocabulary = TypeVar("Vocabulary", bound=StrEnum)
@@ -63,7 +63,7 @@ class Targeted(BaseModel, ABC):
     target: str = Described("The agent to write to.", min_length=1)
 
     @abstractmethod
-    def write(self, desk: Desk) -> Writing:
+    def write(self, desk: FormContext) -> FormResult:
         """The message. Raises ToolCallFault, MalformedMessage."""
 
 
@@ -82,7 +82,7 @@ class AboutBead(Targeted):
 def form_action(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
     """The action by which agents fill in `model`."""
 
-    def write(arguments: dict[str, Any], desk: Desk) -> Writing:
+    def write(arguments: dict[str, Any], desk: FormContext) -> FormResult:
         try:
             return model.model_validate(arguments).write(desk)
         except ValidationError as error:
@@ -113,26 +113,26 @@ def request(
     *,
     settles: bool | None = None,
     enclosed: Mapping[str, str] | None = None,
-) -> Writing:
+) -> FormResult:
     """Send a message as a request; `enclosed` texts go with it, each below its header."""
     subject, body, routing_info = _word(message, "")
     for header, text in (enclosed or {}).items():
         body += f"\n\n## {header}\n{_quoted(text)}"
-    return Writing(SendRequest(target=target, subject=subject, body=body), routing_info, settles)
+    return FormResult(SendRequest(target=target, subject=subject, body=body), routing_info, settles)
 
 
 def respond(
     target: str, message: TypedMessage, *, settles: bool | None = None, thread_id: str = ""
-) -> Writing:
+) -> FormResult:
     """Send a message as a response."""
     subject, body, routing_info = _word(message, thread_id)
-    return Writing(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
+    return FormResult(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
 
 
-def appeal(message: TypedMessage, answer: MessageType) -> Appeal:
+def appeal(message: TypedMessage, answer: MessageType) -> UserQuestion:
     """Send a message to the owner of the task, who answers by a message of type `answer`."""
     subject, body, routing_info = _word(message, "")
-    return Appeal(
+    return UserQuestion(
         SendRequest(target="user", subject=subject, body=body),
         routing_info,
         answer_subjects=possible_subjects(answer, message.bead_id),

@@ -1,4 +1,4 @@
-"""A deterministic `mail.core.protocol.clock.Stamp`."""
+"""A deterministic `mail.core.protocol.clock.Clock`."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 EPOCH = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
 
-class FakeStamp:
+class FakeClock:
     """Ids count up; time stands still until `advance`.
 
     `run` keeps the ids of two stamps apart, such as those before and after a restart.
