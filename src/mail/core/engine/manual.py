@@ -95,7 +95,7 @@ async def _take_turn(
         if len(also_read) == len(mail) or turn.checkpoint is not None:
             break
         first, *rest = portion([entry for entry in mail if entry.seq != instructions])
-        reading = {**_fields(turn), "entry": first, "along": tuple(rest)}
+        reading = {**_fields(turn), "entry": first, "also_read": tuple(rest)}
         execution = StepExecution(
             StepTurn(**reading, step=step, instructions=instructions), known, runtime, options
         )
@@ -137,7 +137,7 @@ async def _execute(
 
 
 def _fields(turn: Turn) -> dict[str, Any]:
-    return {each.name: getattr(turn, each.name) for each in fields(turn) if each.name != "along"}
+    return {each.name: getattr(turn, each.name) for each in fields(turn) if each.name != "also_read"}
 
 
 class StepExecution(Execution):
