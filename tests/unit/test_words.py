@@ -1,0 +1,57 @@
+"""The vocabulary of the code: names are the field's standard terms (docs/contributing.md, Words)."""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src"
+
+STORED_NAMES = "mail/core/task/stored.py"
+"""The one place that knows how tasks of earlier versions are stored."""
+
+WORDS = """
+    Announcements Appeal Bell CROWD Contact Desk Doing Engine FAREWELL_SECONDS Hold HotTask Lane MomentNotKept
+    NO_PINGS_OF_ITS_OWN News Offer PATIENCE PeerBook Record RollCall ServedSwarm Stamp Toolbox TurnDesk Verbs Watched
+    Writing _write_abroad along asker bury carry_out contacts exhaust finisher give_back give_up lapse lends letters
+    meet moments observing parts places roll_call stamp toolbox troubles unheard
+""".split()
+"""Names that this project used to have for things that have a standard one."""
+
+PHRASES = ("whoever", "anew", "of old", "is told", "are told", "goes on", "whose key", "is no such")
+"""Words that a native technical writer would not use in a reference."""
+
+
+def names(text: str) -> Iterator[tuple[int, str]]:
+    """Every identifier in Python code, and every word between backticks, with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string
+        elif token.type in (tokenize.STRING, tokenize.COMMENT):
+            for quoted in re.findall(r"`[^`\n]+`", token.string):
+                for word in re.findall(r"\w+", quoted):
+                    yield token.start[0], word
+
+
+def test_names_are_standard_terms() -> None:
+    found = [
+        f"{path.relative_to(SRC)}:{line}: {name}"
+        for path in sorted(SRC.rglob("*.py"))
+        if path.relative_to(SRC).as_posix() != STORED_NAMES
+        for line, name in names(path.read_text(encoding="utf-8"))
+        if name in WORDS
+    ]
+    assert found == []
+
+
+def test_prose_is_plain_english() -> None:
+    pattern = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(SRC)}:{number}: {line.strip()}"
+        for path in sorted(SRC.rglob("*"))
+        if path.suffix in (".py", ".js", ".html") and path.is_file()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+    assert found == []
