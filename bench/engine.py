@@ -81,7 +81,7 @@ async def _one_task(runtime: Runtime, store: Store) -> int:
     assert answer.message.body == swarms.ANSWER
     task: Task | None = await store.load(submitted.key)
     assert task is not None
-    return task.turns
+    return task.generation.turns
 
 
 def scenarios() -> list[Scenario]:

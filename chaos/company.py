@@ -27,9 +27,8 @@ from support.agents import (
 
 from chaos.invariants import Run
 from chaos.process import PROCESS
-from mail.core.task.actions import ActionCore
 from mail.core.task.context import CURRENT_CALL, CURRENT_TASK
-from mail.core.task.swarm import AgentCore, AgentFunction, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, History, SwarmCore, ToolChoice
 from mail.examples.math_dummy.actions import calculate_expression
 from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
 from mail.examples.rule_based.calls import say

@@ -13,8 +13,8 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.change import InboxEntry, Lease, TaskChange
 from mail.core.task.events import TERMINAL, Event, EventKind
-from mail.core.task.interswarm import hook_of, peer_of
 from mail.core.task.limits import DEAD_LETTERS
+from mail.core.task.mailboxes import hook_of, peer_of
 from mail.core.task.ports import Store
 from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
 
@@ -96,7 +96,7 @@ async def read(store: Store, key: TaskKey, *, now: float) -> tuple[Task, dict[st
         "inbox": await store.read_inbox(key),
         "events": await store.read_events(key),
         "histories": {name: await store.read_history(key, name) for name in task.histories},
-        "responses": [await store.read_response(key, n) for n in range(1, task.generation + 1)],
+        "responses": [await store.read_response(key, n) for n in range(1, task.generation.number + 1)],
         "leases": await store.read_leases(key, now=now),
     }
 
@@ -237,7 +237,7 @@ def dead_letters(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violat
     left: list[int] = []
     for change in commits:
         read = {(entry.mailbox, entry.seq) for entry in _consumed(change)}
-        buried = {(event.extra["mailbox"], event.extra["message_seq"]) for event in change.buried}
+        buried = {(event.extra["mailbox"], event.extra["message_seq"]) for event in change.dead_letters}
         for mailbox, seq in sorted(read - buried):
             if any(
                 event.kind is EventKind.AGENT_ERROR and " failed: " in event.text for event in change.events
@@ -262,8 +262,8 @@ def dead_letters(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violat
                     yield found.wrong(1, f"dead letter {seq} was dealt with twice, or never was one")
                 else:
                     left.remove(seq)
-        if change.task.dead != tuple(left[-DEAD_LETTERS:]):
-            yield found.wrong(1, f"the dead letters are {left}, and {change.task.dead} are listed")
+        if change.task.dead_letters != tuple(left[-DEAD_LETTERS:]):
+            yield found.wrong(1, f"the dead letters are {left}, and {change.task.dead_letters} are listed")
 
 
 def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]:
@@ -273,10 +273,10 @@ def webhooks(found: Found, commits: Iterable[TaskChange]) -> Iterator[Violation]
     """
     since: dict[str, int] = {}
     for change in commits:
-        for hook_id in change.task.hooks:
+        for hook_id in change.task.webhooks:
             since.setdefault(hook_id, change.task.seq - len(change.events))
     redriven = {event.extra.get("dead_letter") for event in found.events}
-    for hook_id, hook in found.task.hooks.items():
+    for hook_id, hook in found.task.webhooks.items():
         wanted = {
             event.seq: event.kind
             for event in found.events
@@ -383,11 +383,11 @@ def isolated(found: Found) -> Iterator[Violation]:
 
 def endings(found: Found) -> Iterator[Violation]:
     """2. Every generation that has ended has one answer, and the timeline tells it."""
-    ended = found.task.generation - found.task.is_running
+    ended = found.task.generation.number - found.task.is_running
     there = [response is not None for response in found.responses]
-    if there != [n < ended for n in range(found.task.generation)]:
+    if there != [n < ended for n in range(found.task.generation.number)]:
         yield found.wrong(
-            2, f"generation {found.task.generation} is {found.task.status}, and answers are {there}"
+            2, f"generation {found.task.generation.number} is {found.task.status}, and answers are {there}"
         )
     told = [event.text for event in found.events if event.kind in TERMINAL]
     answers = [response.message.body for response in found.responses if response is not None]
@@ -395,14 +395,14 @@ def endings(found: Found) -> Iterator[Violation]:
         yield found.wrong(2, f"the answers are {answers}, and the timeline tells {told}")
     stopped = (
         {TaskStatus.PAUSED}
-        if found.task.breakpoint is None
+        if found.task.generation.breakpoint is None
         else {*TaskStatus} - {TaskStatus.PAUSED, TaskStatus.CANCELLED}
     )
     if (
         found.task.status in stopped and not found.abandoned
     ):  # a fork of a running moment stands still like that
         yield found.wrong(
-            2, f"the task is {found.task.status}, and its breakpoint is {found.task.breakpoint}"
+            2, f"the task is {found.task.status}, and its breakpoint is {found.task.generation.breakpoint}"
         )
 
 
@@ -413,7 +413,7 @@ def ended(found: Found) -> Iterator[Violation]:
         yield found.wrong(5, f"leases are still held: {sorted(found.leases)}")
     if peers := sorted(mailbox for mailbox in task.pending if peer_of(mailbox) is not None):
         yield found.wrong("end", f"mail still waits for {peers}")
-    if hooks := sorted(hook.shown for hook in task.hooks.values() if hook.is_waiting):
+    if hooks := sorted(hook.shown for hook in task.webhooks.values() if hook.is_waiting):
         yield found.wrong("end", f"events still wait for {hooks}")
     match task.status:
         case TaskStatus.RUNNING:

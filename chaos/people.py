@@ -22,9 +22,9 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.task.events import Event
-from mail.core.task.idempotency import Once
-from mail.core.task.interswarm import hook_of
+from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.limits import Budget
+from mail.core.task.mailboxes import hook_of
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.webhooks import DEFAULT_EVENTS, Webhook
 from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellable, StoreUnavailable
@@ -150,7 +150,7 @@ class Errand:
         if len(set(said)) != 1:
             self.complaints.append(f"one order came to {said}")
         task = await self._ask(lambda runtime: runtime.store.load(self.key))
-        if task is None or task.generation != 1:
+        if task is None or task.generation.number != 1:
             self.complaints.append("one order was carried out more than once")
 
     async def _meet(self) -> None:
@@ -229,9 +229,9 @@ class Errand:
         for _ in range(8):
             await asyncio.sleep(self._chance.uniform(0, 30))
             task = await self._load()
-            if task.dead and self._chance.random() < 0.8:
+            if task.dead_letters and self._chance.random() < 0.8:
                 await self._redrive()
-            elif task.dead:
+            elif task.dead_letters:
                 await self._ask(lambda runtime: discard_letters(runtime, self._caller, self.key))
             elif not task.is_delivering:
                 break
@@ -252,7 +252,7 @@ class Errand:
             self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
         else:
             await asyncio.gather(self._redrive(), self._redrive())
-            if not delegates and (await self._load()).generation != 2:
+            if not delegates and (await self._load()).generation.number != 2:
                 self.complaints.append(
                     "a dead letter of a failed task was redriven, and the task does not go on"
                 )
@@ -266,7 +266,7 @@ class Errand:
 
     async def _buried(self) -> list[Event]:
         """The dead letters of agents; a webhook that all of a caller's tasks have may have made others."""
-        dead = (await self._load()).dead
+        dead = (await self._load()).dead_letters
         events = await self._ask(lambda runtime: runtime.store.read_events(self.key))
         return [event for event in events if event.seq in dead and hook_of(event.extra["mailbox"]) is None]
 
@@ -275,7 +275,7 @@ class Errand:
         if self._chance.random() < 0.5:
             await self._ask(lambda runtime: redrive_letters(runtime, self._caller, self.key))
             return
-        for seq in (await self._load()).dead:
+        for seq in (await self._load()).dead_letters:
             with suppress(DeadLetterNotFound):
                 await self._ask(
                     lambda runtime, seq=seq: redrive_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
@@ -309,10 +309,10 @@ class Errand:
         if task.is_running:
             twin._begin_to_watch()
             answer = await twin._answer(Submitted(task.key, 1, 0, 0))
-            if (await twin._load()).breakpoint is not None:
+            if (await twin._load()).generation.breakpoint is not None:
                 answer = await twin._approve_of(mark)
             twin._expect_answer(verb, mark, answer)
-        elif task.breakpoint is not None:
+        elif task.generation.breakpoint is not None:
             twin._expect_answer(verb, mark, await twin._approve_of(mark))
         else:
             other = f"{mark}/{n}"
@@ -375,8 +375,10 @@ class Errand:
 
     async def _submit(self, body: str, *, key: str = "", **fields: Any) -> Submitted:
         """Say it, and again until it is heard; now and then twice although it was."""
-        once = Once(key=key or f"{self.task_id} {next(self._marks)}", digest=body, until=LONG_AFTER)
-        submission = Submission(body=body, task_id=self.task_id, once=once, **fields)
+        idempotency_key = IdempotencyKey(
+            key=key or f"{self.task_id} {next(self._marks)}", digest=body, until=LONG_AFTER
+        )
+        submission = Submission(body=body, task_id=self.task_id, idempotency_key=idempotency_key, **fields)
         times = 1 + self._house.weather.strikes("duplicate", self._chance, 0.2)
         results = await asyncio.gather(
             *(self._ask(lambda runtime: runtime.submit(self._caller, submission)) for _ in range(times))

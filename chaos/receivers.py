@@ -15,7 +15,7 @@ from chaos.invariants import Arrival
 from chaos.process import Process
 from mail.core.decisions.webhooks import GONE, Reply
 from mail.core.task.events import EventKind
-from mail.core.task.webhooks import Hook, Webhook
+from mail.core.task.webhooks import TaskWebhook, Webhook
 
 RETRY_SECONDS = (1, 2, 4)
 """How long a webhook rests after each failure: short, so that some are given up."""
@@ -42,7 +42,7 @@ class Receivers:
     def __init__(self) -> None:
         self.got: defaultdict[str, defaultdict[str, list[Arrival]]] = defaultdict(lambda: defaultdict(list))
 
-    def take(self, hook: Hook, event_id: str, body: bytes) -> None:
+    def take(self, hook: TaskWebhook, event_id: str, body: bytes) -> None:
         """Something has arrived."""
         event = json.loads(body)
         webhook = Webhook(url=hook.url, events=hook.events)
@@ -69,7 +69,7 @@ class Sender:
         webhook = REGISTERED.get(caller.partition(":")[2].partition("@")[0])
         return () if webhook is None else (webhook,)
 
-    async def send(self, hook: Hook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event; it may fail before it has arrived, or after that."""
         strikes, chance = self._weather.strikes, self._chance
         self._process.point("before send")
@@ -86,5 +86,5 @@ class Sender:
             return Reply(None, "no answer")
         return Reply(GONE, "gone") if strikes("throttle", chance, 0.01) else Reply(204)
 
-    def _is_down(self, hook: Hook) -> bool:
+    def _is_down(self, hook: TaskWebhook) -> bool:
         return (asyncio.get_running_loop().time() + zlib.crc32(hook.url.encode())) % PERIOD < DOWN

@@ -108,8 +108,8 @@ class TaskMetrics(Observer):
         status = ended_as(change)
         if status is not None:
             _write({"TasksEnded": 1}, status=status.value)
-        if change.buried:
-            _write({"DeadLetters": len(change.buried)})
+        if change.dead_letters:
+            _write({"DeadLetters": len(change.dead_letters)})
 
 
 def _write(

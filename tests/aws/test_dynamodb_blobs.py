@@ -1,6 +1,7 @@
 """Texts too large for the table are in the bucket; without one, they are refused before anything is stored."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,8 +78,8 @@ class TestInTheBucket:
         copies = [
             type(entry)(name, entry.tier, entry.seq, entry.message) for name in ("alpha", "beta", "gamma")
         ]
-        pending = {entry.mailbox: (0, 0, 0, 1, 0) for entry in copies}
-        task = change.task.model_copy(update={"pending": pending})
+        pending: dict[str, tuple[int, ...]] = {entry.mailbox: (0, 0, 0, 1, 0) for entry in copies}
+        task = replace(change.task, pending=pending)
         await store.commit(type(change)(task, 1, deliveries=tuple(copies), events=change.events))
         assert len(bucket.names()) == 1
         for name in ("alpha", "beta", "gamma"):

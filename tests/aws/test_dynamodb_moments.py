@@ -35,7 +35,7 @@ def with_histories(change: TaskChange, *contents: str) -> TaskChange:
     """A new task that brings one large entry for each of its agents."""
     records = tuple(HistoryRecord(f"agent-{n}", 1, [{"content": text}]) for n, text in enumerate(contents))
     histories = {record.agent: 1 for record in records}
-    return replace(change, task=change.task.model_copy(update={"histories": histories}), histories=records)
+    return replace(change, task=replace(change.task, histories=histories), histories=records)
 
 
 def crowd(make: Maker, size: int, text: str = "old") -> TaskChange:

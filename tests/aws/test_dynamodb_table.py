@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -258,7 +259,7 @@ class TestWrites:
     ) -> None:
         begun = make.begin(KEY)
         await table.store.commit(begun)
-        quiet = TaskChange(begun.task.model_copy(update={"version": 2, "title": "quiet"}), 1)
+        quiet = TaskChange(replace(begun.task, version=2, title="quiet"), 1)
         await table.store.commit(quiet)
         assert await table.store.load(KEY) == quiet.task
         assert await table.store.read_events(KEY) == list(begun.events)

@@ -12,7 +12,7 @@ from support.sqs_adapter import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.queue import BATCH, LONGEST_DELAY, SQSQueue
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError

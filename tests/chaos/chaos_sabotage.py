@@ -112,7 +112,7 @@ def empty_promises() -> Iterator[None]:
     async def promise(self: Runtime, caller: Any, task_id: str, reason: str = "") -> Task:
         task = await self.store.load(TaskKey(str(caller), task_id))
         assert task is not None
-        return task.model_copy(update={"status": TaskStatus.CANCELLED})
+        return replace(task, status=TaskStatus.CANCELLED)
 
     with patch.object(Runtime, "cancel", promise):
         yield

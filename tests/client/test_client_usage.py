@@ -1,6 +1,7 @@
 """`MAILClient.get_usage`: all of it, however many answers it comes in."""
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,7 +38,7 @@ async def test_of_a_server(server: HTTPServer, monkeypatch: pytest.MonkeyPatch) 
         whole = await client.get_usage(per_task=True)
         assert (whole["tasks"], whole["cursor"]) == (5, None)
         assert whole["total"] == {
-            **ONE.model_dump(),
+            **asdict(ONE),
             "calls": 5,
             "input_tokens": 50,
             "output_tokens": 5,
@@ -56,9 +57,9 @@ async def test_of_a_server(server: HTTPServer, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_pages_are_added_up() -> None:
     def page(cursor: str | None, agent: str) -> dict[str, Any]:
-        usage = {agent: ONE.model_dump(), "both": ONE.model_dump()}
+        usage = {agent: asdict(ONE), "both": asdict(ONE)}
         return {
-            "tasks": 2, "total": (ONE + ONE).model_dump(), "agents": usage, "models": {}, "callers": {},
+            "tasks": 2, "total": asdict(ONE + ONE), "agents": usage, "models": {}, "callers": {},
             "since": None, "until": None, "cursor": cursor, "per_task": None,
         }  # fmt: skip
 

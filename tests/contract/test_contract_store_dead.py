@@ -12,7 +12,7 @@ from mail.errors import BadRequest
 
 
 def with_dead(change: TaskChange, *seqs: int) -> TaskChange:
-    return replace(change, task=change.task.model_copy(update={"dead": seqs}))
+    return replace(change, task=replace(change.task, dead_letters=seqs))
 
 
 async def begin(store: Store, make: Maker, instance: str, task_id: str, *dead: int) -> Task:
@@ -46,7 +46,7 @@ async def test_what_is_listed_is_the_task_itself(store: Store, make: Maker) -> N
     task = await begin(store, make, ANN, "one", 2, 3)
     (found,) = (await store.list_dead(ANN)).tasks
     assert found == task
-    assert found.dead == (2, 3)
+    assert found.dead_letters == (2, 3)
 
 
 async def test_a_task_may_begin_with_one(store: Store, make: Maker) -> None:

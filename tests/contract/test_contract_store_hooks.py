@@ -8,7 +8,7 @@ from support.contract import open_turn
 from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import hook_mailbox
+from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.ports import Idle, Leased, ServerRecords, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import Webhook, WebhookRecord
@@ -59,7 +59,7 @@ async def test_it_is_ready_when_the_task_has_stopped(store: Store, make: Maker) 
     await store.commit(stopped)
     assert {token.mailbox for token in await store.list_ready()} == {MAILBOX, OF_ENDS}
     hold = await claim(store, make)
-    last = hold.task.hooks[EVERY.id].upto
+    last = hold.task.webhooks[EVERY.id].upto
     await store.commit(delivered(make, hold, 1, last))
     assert {token.mailbox for token in await store.list_ready()} == {OF_ENDS}
 
@@ -82,14 +82,14 @@ async def test_others_commit_meanwhile(store: Store, make: Maker) -> None:
     await store.commit(begun)
     hold = await claim(store, make)
     turn = await open_turn(store, KEY, "alpha", make)
-    assert turn.others == 0
+    assert turn.running_turns == 0
     other = make.change(turn.task, turn=turn)
     await store.commit(other)
     with pytest.raises(VersionConflict):
         await store.commit(delivered(make, hold, 1))
     change = settle(other.task, SWARM, hold, Batch((1,), 200), RETRY_SECONDS, make.clock)
     await store.commit(change)
-    hook = change.task.hooks[EVERY.id]
+    hook = change.task.webhooks[EVERY.id]
     assert (hook.after, hook.upto) == (1, other.task.seq)
     assert MAILBOX in {token.mailbox for token in await store.list_ready()}
 

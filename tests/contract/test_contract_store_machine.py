@@ -32,7 +32,8 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, WakeUp
-from mail.core.task.task import LIFECYCLE, Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
 KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
@@ -70,7 +71,7 @@ class Model:
             self.histories.setdefault(record.agent, []).append(record.entries)
         self.moments.append((change.task, list(self.inbox)))
         if change.response is not None:
-            self.responses[change.task.generation] = change.response
+            self.responses[change.task.generation.number] = change.response
         if change.turn is not None:
             del self.leases[change.turn.mailbox]
 
@@ -282,7 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
             for agent in AGENTS:
                 expected = [entry for record in model.histories.get(agent, []) for entry in record]
                 assert await store.read_history(key, agent) == expected
-            for generation in range(model.task.generation + 2):
+            for generation in range(model.task.generation.number + 2):
                 assert await store.read_response(key, generation) == model.responses.get(generation)
         for key in set(KEYS) - set(self.models):
             assert await store.load(key) is None

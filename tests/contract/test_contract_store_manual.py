@@ -88,7 +88,7 @@ async def test_it_is_still_gone_after_reopening(durable: StoreAdapter, make: Mak
 
 async def test_mail_of_manual_tasks_is_not_ready(store: Store, make: Maker) -> None:
     begun = make.begin(KEY, *MAIL)
-    manual = replace(begun, task=begun.task.model_copy(update={"manual": True}))
+    manual = replace(begun, task=replace(begun.task, manual=True))
     await store.commit(manual)
     assert await store.list_ready() == []
     assert await store.open_turn(KEY, "gamma", make.lease(), now=NOW, history_after=0) == Idle(manual.task)

@@ -188,7 +188,7 @@ class TestFork:
             (end,) = [event for event in await runtime.store.read_events(task.key) if event.is_terminal]
             assert end.kind is EventKind.TASK_COMPLETE
             assert end.text.endswith("answers")
-            response = await runtime.store.read_response(task.key, task.generation)
+            response = await runtime.store.read_response(task.key, task.generation.number)
             assert response is not None
             assert response.message.body == end.text
         assert await everything(runtime.store, KEY) == before
@@ -222,7 +222,7 @@ def crowd(make: Maker, agents: int, entries: History, letters: int = 1) -> TaskC
     change = make.begin(KEY, *(Mail("alpha", Tier.AGENT, str(n)) for n in range(max(agents, letters))))
     records = tuple(HistoryRecord(f"agent-{n}", 1, [*entries, {"n": n}]) for n in range(agents))
     counts = {record.agent: 1 for record in records}
-    return replace(change, task=change.task.model_copy(update={"histories": counts}), histories=records)
+    return replace(change, task=replace(change.task, histories=counts), histories=records)
 
 
 class TestHistoriesOfANewTask:

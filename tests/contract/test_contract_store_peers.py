@@ -7,9 +7,10 @@ from support.changes import ANN, NOW, Mail, Maker
 from support.contract import open_turn
 
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import Idle, Store
-from mail.core.task.task import Contact, OpenRequest, TaskKey, Transition
+from mail.core.task.task import TaskKey, Transition
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")
@@ -48,34 +49,34 @@ async def test_it_is_ready_beside_agents(store: Store, make: Maker, mailbox: str
 async def test_a_request_that_lapses_makes_its_task_due(store: Store, make: Maker) -> None:
     begun = make.begin(KEY, Mail("alpha"))
     await store.commit(begun)
-    request = OpenRequest(request_id="r", sender="alpha", recipient="boss@other", due=NOW + 5)
+    request = OpenRequest(request_id="r", sender="alpha", recipient="boss@other", answer_deadline=NOW + 5)
     change = make.change(begun.task)
-    await store.commit(replace(change, task=change.task.model_copy(update={"requests": (request,)})))
+    await store.commit(replace(change, task=replace(change.task, requests=(request,))))
     assert await store.list_overdue(NOW + 4) == []
     assert await store.list_overdue(NOW + 6) == [KEY]
     task = await store.load(KEY)
     assert task is not None
-    await store.commit(make.change(task.model_copy(update={"requests": ()})))
+    await store.commit(make.change(replace(task, requests=())))
     assert await store.list_overdue(NOW + 6) == []
 
 
 async def test_deliveries_under_way_are_no_turns_of_agents(store: Store, make: Maker) -> None:
     await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail(PEER)))
     await open_turn(store, KEY, PEER, make)
-    assert (await open_turn(store, KEY, "alpha", make)).others == 0
-    assert (await open_turn(store, KEY, "beta", make)).others == 1
+    assert (await open_turn(store, KEY, "alpha", make)).running_turns == 0
+    assert (await open_turn(store, KEY, "beta", make)).running_turns == 1
 
 
 async def test_when_it_is_to_be_tried_again(store: Store, make: Maker) -> None:
     begun = make.begin(KEY, Mail(PEER))
     await store.commit(begun)
     turn = await open_turn(store, KEY, PEER, make)
-    contacts = {"other": Contact(agent="boss", failures=2, retry_at=NOW + 30)}
+    contacts = {"other": Peer(agent="boss", failures=2, retry_at=NOW + 30)}
     change = make.change(turn.task, turn=turn, consume=False)
-    put_off = change.task.model_copy(update={"contacts": contacts})
+    put_off = replace(change.task, peers=contacts)
     await store.commit(replace(change, task=put_off))
     (token,) = await store.list_ready()
     assert (token.mailbox, token.not_before) == (PEER, NOW + 30)
     task = await store.load(KEY)
     assert task is not None
-    assert task.contacts == contacts
+    assert task.peers == contacts

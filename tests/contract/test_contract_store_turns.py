@@ -1,6 +1,7 @@
 """Store: who may run the next turn of a mailbox, what it gets, and how far it had come."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from support.adapters import StoreAdapter
@@ -10,7 +11,8 @@ from support.contract import everything, open_turn
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.ports import Idle, Leased, Store
-from mail.core.task.task import Receipt, TaskKey, Transition
+from mail.core.task.task import TaskKey, Transition
+from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
 
 KEY = TaskKey(ANN, "task-1")
@@ -269,8 +271,8 @@ class TestOrder:
             type(entry)(mailbox, entry.tier, entry.seq, entry.message)
             for mailbox in ("alpha", "beta", "gamma")
         )
-        task = change.task.model_copy(
-            update={"pending": {**change.task.pending, "beta": (0, 0, 0, 1, 0), "gamma": (0, 0, 0, 1, 0)}}
+        task = replace(
+            change.task, pending={**change.task.pending, "beta": (0, 0, 0, 1, 0), "gamma": (0, 0, 0, 1, 0)}
         )
         await store.commit(type(change)(task, 1, deliveries=copies, events=change.events))
         turn = await open_turn(store, KEY, "beta", make)

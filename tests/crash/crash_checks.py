@@ -78,7 +78,7 @@ async def read(store: Store, key: TaskKey, agents: list[str]) -> Snapshot | None
         inbox=await store.read_inbox(key),
         events=await store.read_events(key),
         histories={name: await store.read_history(key, name) for name in agents},
-        responses=[await store.read_response(key, n) for n in range(1, task.generation + 1)],
+        responses=[await store.read_response(key, n) for n in range(1, task.generation.number + 1)],
     )
 
 
@@ -95,8 +95,8 @@ def at_rest(found: Snapshot, logs: Logs, owner: str) -> Iterator[str]:
         yield f"pending says {task.pending}, the inboxes hold {counts}"
     if task.is_running and not found.inbox:
         yield "5. the task runs and has no mail"
-    if (task.breakpoint is not None) != (task.status is TaskStatus.PAUSED):
-        yield f"the task is {task.status} and its breakpoint is {task.breakpoint}"
+    if (task.generation.breakpoint is not None) != (task.status is TaskStatus.PAUSED):
+        yield f"the task is {task.status} and its breakpoint is {task.generation.breakpoint}"
     yield from _endings(found)
     yield from _deliveries(found)
     yield from _dead(found)
@@ -109,11 +109,11 @@ def at_rest(found: Snapshot, logs: Logs, owner: str) -> Iterator[str]:
 
 def _endings(found: Snapshot) -> Iterator[str]:
     terminal = [event for event in found.events if event.kind in TERMINAL]
-    ended = found.task.generation - found.task.is_running
+    ended = found.task.generation.number - found.task.is_running
     if [response is not None for response in found.responses] != [
-        n < ended for n in range(found.task.generation)
+        n < ended for n in range(found.task.generation.number)
     ]:
-        yield f"generation {found.task.generation}, {found.task.status}: responses {found.responses}"
+        yield f"generation {found.task.generation.number}, {found.task.status}: responses {found.responses}"
     if [event.text for event in terminal] != [
         response.message.body for response in found.responses if response is not None
     ]:
@@ -154,8 +154,8 @@ def _dead(found: Snapshot) -> Iterator[str]:
             dead.remove(event.extra["dead_letter"])
         elif event.kind is EventKind.DEAD_LETTER_DISCARDED:
             dead -= set(event.extra["dead_letters"])
-    if tuple(sorted(dead)) != found.task.dead:
-        yield f"1. the dead letters are {sorted(dead)}, and the task lists {found.task.dead}"
+    if tuple(sorted(dead)) != found.task.dead_letters:
+        yield f"1. the dead letters are {sorted(dead)}, and the task lists {found.task.dead_letters}"
 
 
 def _turns(found: Snapshot) -> Iterator[str]:
@@ -165,7 +165,11 @@ def _turns(found: Snapshot) -> Iterator[str]:
     )
     if max(reported.values(), default=0) > 1:
         yield f"2. a call was reported twice: {reported}"
-    waiting = {each.call_id for each in found.task.breakpoint.calls} if found.task.breakpoint else set()
+    waiting = (
+        {each.call_id for each in found.task.generation.breakpoint.calls}
+        if found.task.generation.breakpoint
+        else set()
+    )
     made: set[str] = set()
     for name, history in found.histories.items():
         text = [json.dumps(entry) for entry in history]

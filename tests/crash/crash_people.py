@@ -46,7 +46,7 @@ class People:
         for number, submission in enumerate(STEPS, start=1):
             WHERE.set(f"ann {number}")
             task = await self._store.load(key)
-            is_there = task is not None and task.generation >= number
+            is_there = task is not None and task.generation.number >= number
             await self._send(ANN, submission, f"ann {number}", is_there=is_there)
             await self._watch_until_answered(number)
 

@@ -24,11 +24,11 @@ from mail.adapters.local.queue import LocalQueue, LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.turn_work import TurnReport
 from mail.core.protocol.address import Principal
-from mail.core.task.actions import ActionCore
 from mail.core.task.change import Lease, Turn
 from mail.core.task.ports import Idle, Leased
-from mail.core.task.swarm import AgentCore, History, SwarmCore, ToolChoice
-from mail.core.task.task import Checkpoint, TaskKey
+from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import Checkpoint
 
 
 class _ErrorLog(logging.Handler):

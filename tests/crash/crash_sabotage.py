@@ -21,7 +21,8 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.engine.runtime import Runtime
 from mail.core.task.change import Lease, TaskChange, Turn
-from mail.core.task.task import Checkpoint, TaskKey
+from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import StoreError, VersionConflict
 
 

@@ -28,7 +28,8 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
-from mail.core.task.task import Task, TaskKey
+from mail.core.task.stored import read_task
+from mail.core.task.task import TaskKey
 
 
 class AheadClock:
@@ -196,7 +197,7 @@ class PostgresWorld:
             tasks = connection.execute("SELECT id, state FROM mail.tasks").fetchall()
             mail = Counter(number for (number,) in connection.execute("SELECT task FROM mail.inbox"))
         for number, state in tasks:
-            counted = sum(map(sum, Task.model_validate_json(state).pending.values()))
+            counted = sum(map(sum, read_task(state).pending.values()))
             if mail.pop(number, 0) != counted:
                 yield f"the messages in the mailboxes are not the {counted} that are counted: {state}"
         if mail:

@@ -10,7 +10,7 @@ from deploy_tools import ROOT
 
 from mail.adapters.aws.queue import SQSQueue
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.task.interswarm import peer_of
+from mail.core.task.mailboxes import peer_of
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
 HTTP = {

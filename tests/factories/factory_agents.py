@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall, ToolFormat
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentCore, History, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore
 from mail.factories import (
     LiteLLMActionAgentFunction,
     LiteLLMAgentFunction,

@@ -76,7 +76,7 @@ class TestMailFromThere:
             }
         stage.work_off()
         task = stage.load("asked-by-beta", BETA)
-        assert task.turns >= 1
+        assert task.generation.turns >= 1
         (delivery,) = stage.deliveries()
         assert json.loads(delivery["body"]) == {
             "instance": BETA,

@@ -202,7 +202,7 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
             time.sleep(0.5)
         assert len(running.inits) == 2
     task = stage.load("blocked")
-    assert (task.status, task.turns) == (TaskStatus.COMPLETED, 1)
+    assert (task.status, task.generation.turns) == (TaskStatus.COMPLETED, 1)
     stage.delete(record)
     stage.work_off()
 
@@ -318,7 +318,7 @@ def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     assert letter["seq"] in [each["seq"] for each in redriven]
     assert stage.work_off() >= 1
     task = stage.load("dead-twice")
-    assert (task.status, task.dead) == (TaskStatus.COMPLETED, ())
+    assert (task.status, task.dead_letters) == (TaskStatus.COMPLETED, ())
 
 
 def test_it_says_how_often_a_token_was_tried() -> None:

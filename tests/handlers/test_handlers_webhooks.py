@@ -61,7 +61,7 @@ def test_it_is_sent_with_the_secret_of_ssm(stage: Stage, path: str, receiver: We
     (one,) = receiver.got
     assert one.is_signed_with(SECRET)
     assert (one.event, one.json["task_id"], one.json["seq"]) == ("new_message", "hooked", 1)
-    (hook,) = stage.load("hooked").hooks.values()
+    (hook,) = stage.load("hooked").webhooks.values()
     assert (hook.after, hook.upto) == (1, 1)
 
 
@@ -80,7 +80,7 @@ def test_what_fails_has_a_token_for_later(stage: Stage, path: str) -> None:
         stage.delete(again[0])
         first, second = receiver.got
         assert first.id == second.id
-    (hook,) = stage.load("later").hooks.values()
+    (hook,) = stage.load("later").webhooks.values()
     assert (hook.failures, hook.is_waiting) == (0, False)
 
 
@@ -90,7 +90,7 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
     (record,) = stage.deliveries()
     assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
     stage.delete(record)
-    (hook,) = stage.load("dead hook").hooks.values()
+    (hook,) = stage.load("dead hook").webhooks.values()
     assert (hook.failures, hook.is_waiting) == (1, True)
     assert receiver.got == []
 
@@ -112,6 +112,6 @@ def test_callers_register_them(stage: Stage, path: str, receiver: WebhookReceive
         assert stage.invoke("message", message(stage, "registered"))["statusCode"] == 202
         for record in stage.deliveries():
             stage.delete(record)
-        assert set(stage.load("registered").hooks) == {webhook["id"]}
+        assert set(stage.load("registered").webhooks) == {webhook["id"]}
         assert running.invoke(asks("DELETE", f"/webhooks/{webhook['id']}"))["statusCode"] == 200
         assert json.loads(running.invoke(asks("GET"))["body"]) == {"webhooks": []}

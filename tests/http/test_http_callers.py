@@ -32,7 +32,7 @@ async def server(caplog: pytest.LogCaptureFixture) -> AsyncIterator[HTTPServer]:
         await rig.workers.stop(grace=0)
         await beta.submit(ANN_OF_BETA, Submission(body="secret", task_id="t"))
         await beta.run_turn(KEY, "supervisor")
-        assert (await task_of_beta(server)).dead
+        assert (await task_of_beta(server)).dead_letters
         yield server
 
 

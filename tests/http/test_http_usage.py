@@ -1,6 +1,7 @@
 """`GET /usage`: what tasks have cost, by agent, model and caller."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from support.clock import EPOCH, FakeClock
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
+from mail.core.task.stored import write_task
 from mail.core.task.usage import NO_USAGE, Usage, report_usage
 from mail.http.routes import usage as usage_routes
 
@@ -57,11 +59,11 @@ async def get(server: HTTPServer, role: str = "user", status: int = 200, **query
 
 
 def spent(usages: dict[str, Any]) -> dict[str, Usage]:
-    return {name: Usage.model_validate(usage) for name, usage in usages.items()}
+    return {name: Usage(**usage) for name, usage in usages.items()}
 
 
 def total(answer: dict[str, Any]) -> Usage:
-    return Usage.model_validate(answer["total"])
+    return Usage(**answer["total"])
 
 
 async def test_by_agent_model_and_caller(server: HTTPServer) -> None:
@@ -107,7 +109,7 @@ async def test_the_task_record_tells_it_too(server: HTTPServer) -> None:
     await server.ask(task_id="a")
     usage = (await server.task("a"))["usage"]
     assert spent(usage["models"]) == {"gpt-cheap": CHEAP + CHEAP, "gpt-dear": DEAR, "house-model": UNPRICED}
-    assert Usage.model_validate(usage["total"]) == TASK
+    assert Usage(**usage["total"]) == TASK
 
 
 async def test_another_generation_adds_to_it(server: HTTPServer) -> None:
@@ -233,6 +235,6 @@ async def test_tasks_of_other_swarms_in_the_same_store_are_not_theirs(server: HT
     sql.execute("UPDATE tasks SET instance = 'user:ann@elsewhere'")
     sql.execute(
         "UPDATE commits SET state = ?",
-        (task.model_copy(update={"instance": "user:ann@elsewhere"}).stored(),),
+        (write_task(replace(task, instance="user:ann@elsewhere")),),
     )
     assert (await get(server, "admin"))["tasks"] == 0

@@ -21,7 +21,7 @@ from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import peer_mailbox
+from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Leased, WakeUp
 from mail.core.task.task import TaskKey
 

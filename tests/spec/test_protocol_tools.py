@@ -11,8 +11,7 @@ from support.swarms import build_swarm
 from mail.core.protocol import tool_schemas as tools
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentCore
+from mail.core.task.swarm import ActionCore, AgentCore
 from mail.errors import ConfigurationError
 
 STYLES: list[ToolFormat] = ["completions", "responses"]

@@ -1,6 +1,7 @@
 """Changes of a task made by hand, for tests of stores: what `admit` and `settle` could decide, without agents."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mail.core.protocol.address import create_agent_address, create_system_address, create_user_address
@@ -19,7 +20,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import Limits
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
+from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import Subject
 from support.agents import complete, output, turns
 from support.clock import EPOCH, FakeClock
@@ -91,9 +93,9 @@ class Maker:
             draft.remember(turn.mailbox if turn is not None else agent, history)
         self._send(draft, mail)
         if transition is Transition.RESUME:
-            draft.updates["generation"] = task.generation + 1
+            draft.generation = task.generation.next()
         if deadline is not None or transition is Transition.RESUME:
-            draft.updates["limits"] = task.limits.model_copy(update={"deadline": deadline})
+            draft.limits = replace(task.limits, deadline=deadline)
         if transition is not None:
             draft.move(transition)
         if transition in (Transition.COMPLETE, Transition.FAIL, Transition.PAUSE):

@@ -33,7 +33,7 @@ class Everything:
 async def everything(store: Store, key: TaskKey) -> Everything:
     """Read all that there is of a task."""
     task = await store.load(key)
-    generations = task.generation if task is not None else 0
+    generations = task.generation.number if task is not None else 0
     return Everything(
         task=task,
         inbox=[asdict(entry) for entry in await store.read_inbox(key)],

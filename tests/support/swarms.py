@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.actions import ActionCore, ActionFunction
-from mail.core.task.swarm import AgentCore, SwarmCore
+from mail.core.task.swarm import ActionCore, ActionFunction, AgentCore, SwarmCore
 from support.agents import Policy, scripted
 
 NAME = "example"

@@ -1,6 +1,7 @@
 """Budgets: what a task may use up before its supervisor has to finish it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +54,9 @@ async def test_at_the_limit_the_supervisor_gets_one_turn_to_finish(
 ) -> None:
     outcome = await ask(budget)
     assert outcome.answer == f"This task has used up its {what}"
-    assert outcome.task.turns == turns + 2  # it reads what its last action brought before it reads the notice
+    assert (
+        outcome.task.generation.turns == turns + 2
+    )  # it reads what its last action brought before it reads the notice
     assert outcome.task.status is TaskStatus.COMPLETED
 
 
@@ -86,7 +89,7 @@ def test_a_deadline_that_is_named_and_the_end_of_a_budget_hold_together() -> Non
     limits = Limits(steps=1, turns=20, deadline=9e9).within(Budget(seconds=60), 0.0)
     assert limits.ends_at == 60 + LAST_TURN_SECONDS
     assert limits.within(Budget(seconds=36_000), 0.0).ends_at == 36_000 + LAST_TURN_SECONDS
-    assert limits.model_copy(update={"deadline": 10.0}).ends_at == 10.0
+    assert replace(limits, deadline=10.0).ends_at == 10.0
     assert limits.within(NO_BUDGET, 0.0).ends_at == 9e9
 
 
@@ -100,9 +103,9 @@ async def test_a_new_generation_has_a_budget_of_its_own() -> None:
     async with Rig(SWARM) as rig:
         first = await rig.ask(budget=Budget(tokens=200), task_id="t")
         second = await rig.ask(budget=Budget(tokens=300), task_id="t")
-    assert (first.task.spent.tokens, second.task.spent.tokens) == (400, 500)
+    assert (first.task.generation.spent.tokens, second.task.generation.spent.tokens) == (400, 500)
     assert second.task.usage["supervisor"].tokens == 400 + 2 * 500  # it goes on once for what it never reads
-    assert second.task.generation == 3
+    assert second.task.generation.number == 3
 
 
 async def test_what_other_agents_spend_counts_too() -> None:
@@ -118,7 +121,7 @@ async def test_what_other_agents_spend_counts_too() -> None:
     async with Rig(build_swarm({"chief": chief, "clerk": clerk})) as rig:
         outcome = await rig.ask(budget=Budget(cost=0.5), steps=100)
     assert outcome.answer == "over"
-    assert outcome.task.spent.cost == pytest.approx(0.5)
+    assert outcome.task.generation.spent.cost == pytest.approx(0.5)
 
 
 def test_the_smaller_of_two() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.task.task import Checkpoint, Receipt
+from mail.core.task.stored import read_checkpoint, write_checkpoint
+from mail.core.task.turn_state import Checkpoint, Receipt
 
 
 def calls(n: int, size: int = 10) -> tuple[AgentToolCall, ...]:
@@ -37,13 +38,12 @@ def test_all_of_it_comes_back(made: Any) -> None:
         Receipt(state=Receipt.State.DONE, content="fine") if n % 2 else None for n in range(len(made))
     )
     checkpoint = Checkpoint(text="thinking", calls=made, receipts=receipts)
-    assert Checkpoint.model_validate_json(checkpoint.model_dump_json()) == checkpoint
-    assert Checkpoint.model_validate(checkpoint.model_dump()) == checkpoint
+    assert read_checkpoint(write_checkpoint(checkpoint)) == checkpoint
 
 
 def test_it_grows_with_what_the_model_said_and_not_with_its_square() -> None:
     sizes = [
-        len(Checkpoint(text=None, calls=calls(n, 1_000), receipts=(None,) * n).model_dump_json())
+        len(write_checkpoint(Checkpoint(text=None, calls=calls(n, 1_000), receipts=(None,) * n)))
         for n in (10, 100)
     ]
     assert sizes[1] < 11 * sizes[0]

@@ -6,8 +6,7 @@ import pytest
 from support.agents import complete, output, turns
 from support.swarms import build_agent, build_swarm
 
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentCore, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.errors import AgentUnavailable, ConfigurationError
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
+from mail.core.task.stored import write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
 
@@ -92,7 +94,7 @@ class TestBurial:
         assert "RuntimeError" in letter.reason
         assert "no model" not in event.text
         assert event.extra["agent"] == "supervisor"
-        assert outcome.task.dead == (event.seq,)
+        assert outcome.task.dead_letters == (event.seq,)
 
     async def test_what_an_agent_could_not_make_sense_of(self) -> None:
         def helpless(view: View) -> Any:
@@ -130,22 +132,22 @@ class TestBurial:
             assert letter.mailbox == "worker"
             (outcome,) = await redrive_letters(rig.runtime, ADMIN, submitted.key)
             assert "no agent 'worker'" in outcome.refusal
-            assert len((await loaded(rig, submitted.key)).dead) == 1
+            assert len((await loaded(rig, submitted.key)).dead_letters) == 1
 
     async def test_a_task_without_any_costs_nothing(self) -> None:
         async with Rig(build_swarm({"supervisor": answer})) as rig:
             outcome = await rig.ask()
-        assert outcome.task.dead == ()
-        assert "dead" not in outcome.task.stored()
+        assert outcome.task.dead_letters == ()
+        assert "dead" not in write_task(outcome.task)
 
     async def test_a_task_lists_the_newest_of_very_many(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-        crowded = outcome.task.model_copy(update={"dead": tuple(range(1, DEAD_LETTERS + 1))})
-        assert len(crowded.dead) == DEAD_LETTERS
+        crowded = replace(outcome.task, dead_letters=tuple(range(1, DEAD_LETTERS + 1)))
+        assert len(crowded.dead_letters) == DEAD_LETTERS
         draft = Draft(crowded, rig.swarm, rig.clock)
         seq = draft.dead_letter("supervisor", "no", 1, message=None, message_seq=1)
-        assert draft.seal().task.dead == (*range(2, DEAD_LETTERS + 1), seq)
+        assert draft.seal().task.dead_letters == (*range(2, DEAD_LETTERS + 1), seq)
 
 
 class TestRedriving:
@@ -155,19 +157,19 @@ class TestRedriving:
             outcome = await rig.ask("hello", subject="Greeting")
             assert outcome.task.status is TaskStatus.FAILED
             agent.is_broken = False
-            (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key, outcome.task.dead[0])
+            (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key, outcome.task.dead_letters[0])
             assert not redriven.waits
             assert not redriven.refusal
             assert await ended(rig, outcome.key, 2) == "Greeting hello"
             task = await loaded(rig, outcome.key)
             events = await rig.store.read_events(outcome.key)
         assert task.status is TaskStatus.COMPLETED
-        assert task.dead == ()
+        assert task.dead_letters == ()
         assert agent.heard == ["hello"]
         (told,) = [event for event in events if event.kind is EventKind.DEAD_LETTER_REDRIVEN]
-        assert told.extra == {"dead_letter": outcome.task.dead[0], "by": str(ADMIN)}
+        assert told.extra == {"dead_letter": outcome.task.dead_letters[0], "by": str(ADMIN)}
         (sent,) = [event for event in events if "redrives" in event.extra]
-        assert (sent.seq, sent.extra["redrives"]) == (redriven.seq, outcome.task.dead[0])
+        assert (sent.seq, sent.extra["redrives"]) == (redriven.seq, outcome.task.dead_letters[0])
 
     async def test_a_budget_of_time_begins_anew(self) -> None:
         agent = Failing(answer)
@@ -204,7 +206,7 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": agent})) as rig:
             outcome = await rig.ask()
             agent.is_broken = False
-            (seq,) = outcome.task.dead
+            (seq,) = outcome.task.dead_letters
             done = await asyncio.gather(
                 *(redrive_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
                 return_exceptions=True,
@@ -221,8 +223,8 @@ class TestRedriving:
             await ended(rig, outcome.key, 2)
             task = await loaded(rig, outcome.key)
         assert task.status is TaskStatus.FAILED
-        assert len(task.dead) == 1
-        assert task.dead != outcome.task.dead
+        assert len(task.dead_letters) == 1
+        assert task.dead_letters != outcome.task.dead_letters
 
     async def test_a_person_whose_message_joins_a_running_task_is_answered(self) -> None:
         agent = Failing(answer)
@@ -239,7 +241,7 @@ class TestRedriving:
             task = await loaded(rig, submitted.key)
         assert agent.heard == ["second", "first"]
         assert not task.is_running
-        assert task.questions == ()
+        assert task.unread_questions == ()
 
     async def test_all_of_a_task_in_the_order_of_their_burial(self) -> None:
         agent = Failing(lambda view: [wait("for more")])
@@ -251,13 +253,13 @@ class TestRedriving:
                 await rig.submit(str(number), task_id=submitted.key.task_id, steps=1000)
             for _ in range(count):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
-            assert len((await loaded(rig, submitted.key)).dead) == count
+            assert len((await loaded(rig, submitted.key)).dead_letters) == count
             agent.is_broken = False
             redriven = await redrive_letters(rig.runtime, ADMIN, submitted.key)
             assert len(redriven) == count
             for _ in range(count):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
-            assert (await loaded(rig, submitted.key)).dead == ()
+            assert (await loaded(rig, submitted.key)).dead_letters == ()
         assert agent.heard[:count] == [str(number) for number in range(count)]
 
     async def test_a_full_mailbox_takes_no_more(self) -> None:
@@ -267,7 +269,7 @@ class TestRedriving:
             done = await sweep(rig.runtime, redrive_letters, ADMIN, None, None)
             assert done.outcomes == {}
             assert "as many as may" in done.troubles[outcome.key]
-            assert (await loaded(rig, outcome.key)).dead == outcome.task.dead
+            assert (await loaded(rig, outcome.key)).dead_letters == outcome.task.dead_letters
 
     async def test_what_is_not_there(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
@@ -284,14 +286,14 @@ class TestDiscarding:
     async def test_it_leaves_the_list_and_stays_in_the_timeline(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            (seq,) = outcome.task.dead
+            (seq,) = outcome.task.dead_letters
             assert await discard_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
             task = await loaded(rig, outcome.key)
             events = await rig.store.read_events(outcome.key)
             with pytest.raises(DeadLetterNotFound):
                 await discard_letters(rig.runtime, ADMIN, outcome.key, seq)
             assert await discard_letters(rig.runtime, ADMIN, outcome.key) == []
-        assert task.dead == ()
+        assert task.dead_letters == ()
         assert task.status is TaskStatus.FAILED
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
         assert events[-1].extra == {"dead_letters": [seq], "by": str(ADMIN)}
@@ -329,7 +331,7 @@ class TestDiscarding:
             task = await store.load(key)
         assert task is not None
         assert store.is_overtaken
-        assert task.dead == (old + 1,)
+        assert task.dead_letters == (old + 1,)
 
 
 class TestListing:

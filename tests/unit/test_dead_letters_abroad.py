@@ -1,5 +1,6 @@
 """Dead letters between swarms: what could not be delivered, and answers for which nobody waits any more."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ async def test_mail_that_went_well_leaves_none() -> None:
         await both.settle()
         there = await loaded(both["b"], TaskKey("swarm:a@b", outcome.key.task_id))
     assert outcome.answer == "hello, said the worker"
-    assert outcome.task.dead == there.dead == ()
+    assert outcome.task.dead_letters == there.dead_letters == ()
 
 
 async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_back() -> None:
@@ -108,8 +109,8 @@ async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_bac
         task = await loaded(rig, first.key)
         assert task.status is TaskStatus.COMPLETED  # its answer waits there for whoever resumes it
         assert task.pending.keys() == {"supervisor"}
-        assert task.dead == ()
-        assert task.contacts["b"].failures == 0
+        assert task.dead_letters == ()
+        assert task.peers["b"].failures == 0
         later = await rig.ask("go on", task_id=first.key.task_id)
     assert later.answer == "hello, said the worker"
 
@@ -127,7 +128,7 @@ async def test_a_persons_task_that_failed_goes_on_and_is_answered() -> None:
         await both.settle()
         task = await loaded(rig, outcome.key)
     assert task.status is TaskStatus.COMPLETED
-    assert task.dead == ()
+    assert task.dead_letters == ()
     assert task.requests == ()
 
 
@@ -139,7 +140,7 @@ async def test_nothing_is_asked_of_others_for_a_cancelled_task() -> None:
         task = await loaded(rig, outcome.key)
         events = await rig.store.read_events(outcome.key)
         dead = with_messages(read_letters(task, events), events)
-        cancelled = task.model_copy(update={"status": TaskStatus.CANCELLED})
+        cancelled = replace(task, status=TaskStatus.CANCELLED)
         change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.clock)
         assert change is None
         assert "was cancelled" in refused.refusal

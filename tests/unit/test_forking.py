@@ -1,5 +1,6 @@
 """What a fork takes along of a task, and what it leaves behind."""
 
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
@@ -16,20 +17,12 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
 from mail.core.task.client_tools import ClientTool, ClientTools
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import peer_mailbox
+from mail.core.task.interswarm import OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Budget, Limits
+from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import (
-    Breakpoint,
-    Cancellation,
-    Contact,
-    OpenRequest,
-    PausedCall,
-    Question,
-    Task,
-    TaskKey,
-    TaskStatus,
-)
+from mail.core.task.task import Cancellation, Generation, Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.usage import Usage
 from mail.errors import BadClientTools, BadRequest, NotPaused, Subject, TaskNotFound, TooManyTasks
 
@@ -51,9 +44,12 @@ def make() -> Maker:
 
 
 def moment(make: Maker, *mail: Mail, **fields: Any) -> Snapshot:
-    """A running task with this mail, otherwise as `fields` say."""
+    """A running task with this mail; `fields` of it and of its generation have these values."""
     begun = make.begin(KEY, *mail)
-    task = begun.task.model_copy(update=fields)
+    names = {field.name for field in dataclass_fields(Generation)}
+    generation = Generation(**{name: value for name, value in fields.items() if name in names})
+    rest = {name: value for name, value in fields.items() if name not in names}
+    task = replace(begun.task, generation=generation, **rest)
     return Snapshot(task, list(begun.events), list(begun.deliveries))
 
 
@@ -133,19 +129,20 @@ class TestWhatGoesAlong:
         assert said.extra == {"agent": "alpha", "entries": 2}
 
     def test_what_a_task_is_and_has_used_up(self, make: Maker) -> None:
-        toolbox = ClientTools(tools=(ClientTool(name="look"),))
+        tools = ClientTools(tools=(ClientTool(name="look"),))
         limits = Limits(steps=7, turns=70, deadline=5.0, budget=Budget(tokens=9), finish_by=3.0)
         snapshot = moment(
-            make, title="about", entrypoint="beta", limits=limits, notes={"a": 1}, toolbox=toolbox,
-            steps=3, turns=4, nudges=1, faults={"alpha": 2}, generation=4, contributors=(ANN, "user:bob@x"),
+            make, title="about", entrypoint="beta", limits=limits, notes={"a": 1}, client_tools=tools,
+            steps=3, turns=4, nudges=1, faults={"alpha": 2}, number=4, contributors=(ANN, "user:bob@x"),
             usage={"alpha": Usage(calls=1)}, spent=Usage(calls=1), traceparent="00-x", received=("f",),
-            contacts={"far": Contact(agent="a")}, hops=2,
+            peers={"far": Peer(agent="a")}, hops=2,
         )  # fmt: skip
         task = forked(make, snapshot).task
         assert task == Task(
             instance=ANN, task_id="second", status=TaskStatus.PAUSED, owner=ANN, contributors=(ANN,),
-            entrypoint="beta", title="about", started=task.started, updated=task.updated, generation=0,
-            seq=task.seq, version=1, pending=task.pending, faults={"alpha": 2}, toolbox=toolbox, notes={"a": 1},
+            entrypoint="beta", title="about", started=task.started, updated=task.updated,
+            generation=Generation(number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1}),
+            seq=task.seq, version=1, pending=task.pending,
             limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)),
         )  # fmt: skip
 
@@ -155,17 +152,19 @@ class TestWhatGoesAlong:
             Mail("alpha", Tier.AGENT),
             Mail("beta", Tier.PERSON),
             requests=(asks("alpha", "beta"),),
-            questions=(Question(mailbox="beta", seq=2), Question(mailbox="alpha", seq=99)),
+            unread_questions=(UnreadQuestion(mailbox="beta", seq=2), UnreadQuestion(mailbox="alpha", seq=99)),
         )
         task = forked(make, snapshot).task
         assert task.requests == (asks("alpha", "beta"),)
-        assert task.questions == (Question(mailbox="beta", seq=3),)
+        assert task.unread_questions == (UnreadQuestion(mailbox="beta", seq=3),)
 
     def test_the_notice_that_limits_are_used_up_does_not(self, make: Maker) -> None:
-        snapshot = moment(make, Mail("alpha", body="work"), Mail("alpha", Tier.SYSTEM, "finish"), exhausted=2)
+        snapshot = moment(
+            make, Mail("alpha", body="work"), Mail("alpha", Tier.SYSTEM, "finish"), limit_notice=2
+        )
         change = forked(make, snapshot)
         assert bodies(change) == [("alpha", Tier.AGENT, "work")]
-        assert change.task.exhausted is None
+        assert change.task.generation.limit_notice is None
         assert told(change) == {}
 
 
@@ -173,8 +172,12 @@ class TestStatus:
     def test_a_running_moment_is_paused_or_runs_on(self, make: Maker) -> None:
         snapshot = moment(make)
         paused, running = forked(make, snapshot).task, forked(make, snapshot, run=True).task
-        assert (paused.status, paused.generation, paused.breakpoint) == (TaskStatus.PAUSED, 0, None)
-        assert (running.status, running.generation) == (TaskStatus.RUNNING, 1)
+        assert (paused.status, paused.generation.number, paused.generation.breakpoint) == (
+            TaskStatus.PAUSED,
+            0,
+            None,
+        )
+        assert (running.status, running.generation.number) == (TaskStatus.RUNNING, 1)
 
     def test_the_time_of_a_budget_begins_anew(self, make: Maker) -> None:
         limits = Limits(steps=1, turns=20, deadline=1.0, budget=Budget(seconds=60), finish_by=0.5)
@@ -190,7 +193,7 @@ class TestStatus:
         snapshot = moment(make, status=status, cancellation=cancelled)
         task = forked(make, snapshot).task
         assert task.status is status
-        expected = cancelled.model_copy(update={"seq": 0}) if status is TaskStatus.CANCELLED else None
+        expected = replace(cancelled, seq=0) if status is TaskStatus.CANCELLED else None
         assert task.cancellation == expected
         with pytest.raises(BadRequest, match=f"was {status.value} at 1, so its fork can't run by itself"):
             forked(make, snapshot, run=True)
@@ -198,7 +201,7 @@ class TestStatus:
     def test_one_at_a_breakpoint_waits_for_the_same(self, make: Maker) -> None:
         snapshot = moment(make, status=TaskStatus.PAUSED, breakpoint=WAITS)
         task = forked(make, snapshot).task
-        assert (task.status, task.breakpoint) == (TaskStatus.PAUSED, WAITS)
+        assert (task.status, task.generation.breakpoint) == (TaskStatus.PAUSED, WAITS)
         with pytest.raises(BadRequest, match="was paused at 1"):
             forked(make, snapshot, run=True)
 
@@ -254,7 +257,7 @@ class TestWhatIsLeftBehind:
         change = forked(make, snapshot, LOST)
         assert bodies(change) == [("beta", Tier.AGENT, "stays")]
         assert change.task.requests == ()
-        assert change.task.faults == {"beta": 2}
+        assert change.task.generation.faults == {"beta": 2}
         letters = told(change)
         assert letters.keys() == {"alpha", "beta"}
         assert "mail for agent 'gamma', which is no part of this swarm any more." in letters["alpha"][0]
@@ -263,13 +266,13 @@ class TestWhatIsLeftBehind:
     def test_an_entrypoint_or_a_breakpoint_of_one(self, make: Maker) -> None:
         snapshot = moment(make, status=TaskStatus.PAUSED, breakpoint=WAITS, entrypoint="gamma")
         change = forked(make, snapshot, LOST)
-        assert (change.task.entrypoint, change.task.breakpoint) == ("alpha", None)
+        assert (change.task.entrypoint, change.task.generation.breakpoint) == ("alpha", None)
         assert "agent 'gamma', which waited for the user" in told(change)["alpha"][0]
 
     def test_tools_that_do_not_fit_to_the_swarm_are_refused(self, make: Maker) -> None:
         swarm = replace(SWARM, breakpoint_tools=frozenset({"look"}))
         with pytest.raises(BadClientTools):
-            forked(make, moment(make, toolbox=ClientTools(tools=(ClientTool(name="look"),))), swarm)
+            forked(make, moment(make, client_tools=ClientTools(tools=(ClientTool(name="look"),))), swarm)
 
 
 def chatty() -> dict[str, Any]:
@@ -286,7 +289,7 @@ class TestRuntime:
             made = await rig.runtime.fork(rig.user, "first", at=2)
             assert made.at > 2
             outcome = await rig.ask("two instead", task_id=made.task.task_id)
-            assert outcome.task.generation == 1
+            assert outcome.task.generation.number == 1
             read = [message.message.body for message in outcome.messages]
             assert "two instead" in read
             assert (await rig.store.load(first.key)) == first.task

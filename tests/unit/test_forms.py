@@ -11,9 +11,8 @@ from support.swarms import build_agent, build_swarm
 from mail.core.decisions.submit import ANSWERED, ResumeFrom
 from mail.core.protocol.mail_tools import SendRequest, SendResponse
 from mail.core.protocol.message import MAILRequest, MAILResponse
-from mail.core.task.actions import ActionCore
 from mail.core.task.events import EventKind
-from mail.core.task.forms import Form, FormContext, FormResult, UserQuestion
+from mail.core.task.swarm import ActionCore, Form, FormContext, FormResult, UserQuestion
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
 
@@ -212,7 +211,7 @@ async def test_an_appeal_pauses_the_task_and_writes_to_its_owner() -> None:
         assert outcome.kinds[-1] is EventKind.TASK_COMPLETE
         task = await rig.store.load(outcome.key)
         assert task is not None
-        assert (task.status, task.breakpoint and task.breakpoint.calls[0].name) == (
+        assert (task.status, task.generation.breakpoint and task.generation.breakpoint.calls[0].name) == (
             TaskStatus.PAUSED,
             "plead",
         )
@@ -303,9 +302,10 @@ async def test_two_appeals_at_once_are_answered_by_their_calls() -> None:
             await rig.submit("Yes", subject="GRACE", task_id=paused.key.task_id)
         task = await rig.store.load(paused.key)
         assert task is not None
-        assert task.breakpoint is not None
+        assert task.generation.breakpoint is not None
         results = [
-            {"call_id": each.call_id, "content": each.arguments["body"]} for each in task.breakpoint.calls
+            {"call_id": each.call_id, "content": each.arguments["body"]}
+            for each in task.generation.breakpoint.calls
         ]
         outcome = await rig.ask(
             "",

@@ -99,12 +99,12 @@ class TestQuestionAndAnswer:
         await pair.settle()
         task = await pair["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
         assert task is not None
-        assert (task.status, task.owner, task.asker) == (TaskStatus.COMPLETED, "user:ann@a", "a")
-        assert list(task.contacts) == ["a"]
+        assert (task.status, task.owner, task.parent_swarm) == (TaskStatus.COMPLETED, "user:ann@a", "a")
+        assert list(task.peers) == ["a"]
 
     async def test_the_record_names_the_swarms(self, pair: Federation) -> None:
         outcome = await pair["a"].ask("hello")
-        assert list(outcome.task.contacts) == ["b"]
+        assert list(outcome.task.peers) == ["b"]
         assert outcome.task.contributors == ("user:ann@a", "swarm:a@b")
 
     async def test_what_the_reader_sees(self, pair: Federation) -> None:
@@ -131,7 +131,7 @@ class TestQuestionAndAnswer:
         await pair.settle()
         task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
         assert task is not None
-        assert task.generation >= 1
+        assert task.generation.number >= 1
 
 
 async def test_several_swarms_at_once() -> None:
@@ -141,7 +141,7 @@ async def test_several_swarms_at_once() -> None:
     ) as three:
         outcome = await three["a"].ask("hello")
     assert outcome.answer == "hello, said the worker | hello, said the worker"
-    assert sorted(outcome.task.contacts) == ["b", "c"]
+    assert sorted(outcome.task.peers) == ["b", "c"]
 
 
 async def test_a_chain() -> None:
@@ -280,7 +280,7 @@ class TestFailure:
             assert "can't reach swarm b, and will try again" in errors[0].text
             task = await both["a"].store.load(outcome.key)
             assert task is not None
-            assert task.contacts["b"].failures == 0
+            assert task.peers["b"].failures == 0
 
     async def test_after_a_dozen_tries_it_comes_back(self) -> None:
         async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:

@@ -143,7 +143,7 @@ class TestWhose:
         received = await peer.forward()
         assert received == Received(TaskKey("swarm:home@example", TASK), "swarm:home@example")
         task = await peer.task()
-        assert (task.owner, task.asker, task.hops) == (OWNER, "home", 1)
+        assert (task.owner, task.parent_swarm, task.hops) == (OWNER, "home", 1)
         assert task.contributors == (OWNER, "swarm:home@example")
         assert await peer.letters() == ["please"]
 
@@ -241,7 +241,7 @@ class TestWhose:
             event.message for event in events if event.message and event.message.msg_type == "request"
         ]
         assert received.sender.model_dump() == {"address_type": "system", "address": "home"}
-        assert (await peer.task()).steps == 1
+        assert (await peer.task()).generation.steps == 1
 
 
 class TestNew:
@@ -282,7 +282,7 @@ class TestMore:
         assert (await peer.task()).status is TaskStatus.COMPLETED
         await peer.back(recipient="supervisor", body="once more")
         task = await peer.task()
-        assert (task.status, task.generation) == (TaskStatus.COMPLETED, 2)
+        assert (task.status, task.generation.number) == (TaskStatus.COMPLETED, 2)
         assert [message.message.body for message in await peer.outgoing()] == [
             "completed please",
             "completed once more",
@@ -322,7 +322,7 @@ class TestTheEnd:
         )
         await peer.rig.runtime.receive("home", over, back=True)
         task = await peer.task()
-        assert (task.status, task.generation, task.questions, task.requests) == (
+        assert (task.status, task.generation.number, task.unread_questions, task.requests) == (
             TaskStatus.COMPLETED,
             1,
             (),
@@ -413,7 +413,7 @@ class TestAnswers:
 
     async def test_the_task_runs_on_while_the_answer_is_out(self, asked: Any) -> None:
         task = await asked[0].rig.store.load(asked[1])
-        assert (task.status, task.nudges, task.pending) == (TaskStatus.RUNNING, 0, {})
+        assert (task.status, task.generation.nudges, task.pending) == (TaskStatus.RUNNING, 0, {})
 
     async def test_an_answer_after_the_end(self, asked: Any) -> None:
         """An echo of a completion changes nothing; it is answered as received."""
@@ -422,4 +422,4 @@ class TestAnswers:
         await self.answer(asked, kind="broadcast_complete", recipient="all", subject="::task_complete::")
         await self.answer(asked, subject="::task_complete::")
         after = await asked[0].rig.store.load(asked[1])
-        assert (after.status, after.generation, after.pending) == (before.status, 1, {})
+        assert (after.status, after.generation.number, after.pending) == (before.status, 1, {})

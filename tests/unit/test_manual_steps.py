@@ -67,7 +67,7 @@ class TestSteps:
             await step(rig, "Ann", "Answer.")
             task = await rig.store.load(key)
             assert task is not None
-            assert (task.status, task.steps <= task.limits.steps) == (TaskStatus.RUNNING, True)
+            assert (task.status, task.generation.steps <= task.limits.steps) == (TaskStatus.RUNNING, True)
             assert {entry.mailbox for entry in await rig.inbox(key)} == {"GM", "Bob"}
         assert len(gm.seen) == len(ann.seen) == 1
         assert not bob.seen

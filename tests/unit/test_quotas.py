@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from support.agents import Call, View, complete, request, respond, wait
@@ -85,10 +86,9 @@ class TestDepth:
         """Nothing else would ever empty its mailboxes."""
         desk.gate.set()
         stopped = (await rig.ask(task_id="t")).task
-        running = stopped.model_copy(update={"status": TaskStatus.RUNNING})
-        stash = {"pending": {"supervisor": (0, 0, 0, 0, 7)}}
+        running = replace(stopped, status=TaskStatus.RUNNING)
         for task, is_refused in ((stopped, False), (running, True)):
-            full = task.model_copy(update=stash)
+            full = replace(task, pending={"supervisor": (0, 0, 0, 0, 7)})
             change = admit(full, rig.swarm, rig.user, Submission(body="go on", task_id="t"), rig.clock)
             with pytest.raises(MailboxFull) if is_refused else nullcontext():
                 Quotas(mailbox_depth=7).check_depth(full, change)

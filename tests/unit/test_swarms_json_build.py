@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.calling import as_async

@@ -12,8 +12,8 @@ from support.swarms import build_swarm
 from mail.core.engine.turn import UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.actions import ActionCore
 from mail.core.task.events import EventKind
+from mail.core.task.swarm import ActionCore
 
 
 @pytest.fixture(autouse=True)

@@ -116,7 +116,7 @@ async def test_every_form_of_a_result(given: Any, read: str) -> None:
         outcome = await resume(rig, paused, given)
     assert outcome.answer == read
     assert outcome.task.status is TaskStatus.COMPLETED
-    assert outcome.task.generation == 2
+    assert outcome.task.generation.number == 2
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
@@ -271,7 +271,7 @@ async def test_an_agent_may_pause_again_and_again() -> None:
             assert json.loads(json.loads(outcome.answer)[0]["arguments"]) == {"n": n}
             outcome = await resume(rig, outcome, f"r{n}")
     assert outcome.answer == "r0,r1,r2"
-    assert outcome.task.generation == 4
+    assert outcome.task.generation.number == 4
 
 
 class TestAbandoning:
@@ -290,8 +290,8 @@ class TestAbandoning:
         assert [letter.body for letter in view.letters] == ["hello", "never mind"]
         assert [result.partition(":")[0] for result in view.results[:2]] == ["ERROR", "ERROR"]
         assert outcome.answer == " | ".join(view.results[:2])
-        assert outcome.task.breakpoint is None
-        assert paused.task.breakpoint is not None
+        assert outcome.task.generation.breakpoint is None
+        assert paused.task.generation.breakpoint is not None
 
     async def test_a_result_that_comes_later_is_refused(self) -> None:
         async with asking(call("approve")) as rig:
@@ -359,7 +359,7 @@ class TestWithOthersAtWork:
                 assert outcome.answer == "x"
                 assert len(view.results) == 2
             else:
-                assert outcome.task.breakpoint is not None
+                assert outcome.task.generation.breakpoint is not None
 
 
 async def test_a_breakpoint_tool_that_is_an_action_as_well_is_run_by_the_user() -> None:

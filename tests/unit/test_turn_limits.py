@@ -54,7 +54,7 @@ class TestStepLimit:
             outcome = await rig.ask()
         assert outcome.answer.startswith("at last")
         assert outcome.task.status is TaskStatus.COMPLETED
-        assert outcome.task.steps == limit
+        assert outcome.task.generation.steps == limit
         assert [view.mail.subject for view in seen].count(NOTICE) == 1
         assert seen[-1].mail.sender_type == "system"
 
@@ -130,8 +130,8 @@ class TestStepLimit:
         async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=1)) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "done"
-        assert outcome.task.steps == 1
-        assert outcome.task.turns == 10
+        assert outcome.task.generation.steps == 1
+        assert outcome.task.generation.turns == 10
 
     async def test_a_subject_in_colons_is_a_step_like_any_other(self) -> None:
         def labelled(to: str) -> Any:
@@ -145,12 +145,12 @@ class TestStepLimit:
         async with Rig(build_swarm(agents, task_message_limit=6)) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "limited"
-        assert outcome.task.steps == 6
+        assert outcome.task.generation.steps == 6
 
     async def test_the_submission_may_set_it(self) -> None:
         async with Rig(build_swarm(ping_pong(), task_message_limit=3)) as rig:
-            assert (await rig.ask(steps=7)).task.steps == 7
-            assert (await rig.ask()).task.steps == 3
+            assert (await rig.ask(steps=7)).task.generation.steps == 7
+            assert (await rig.ask()).task.generation.steps == 3
 
     async def test_resuming_resets_it_and_brings_back_what_was_left(self) -> None:
         async with Rig(build_swarm(ping_pong(), task_message_limit=4)) as rig:
@@ -159,8 +159,8 @@ class TestStepLimit:
             second = await rig.ask("go on", task_id="t", steps=5)
             history = await rig.history("worker", first.key)
         assert len(left) == 1
-        assert first.task.steps == 4
-        assert second.task.steps == 5
+        assert first.task.generation.steps == 4
+        assert second.task.generation.steps == 5
         assert second.answer.startswith("at last")
         read = [letter.body for letter in View(history, "").letters]
         assert left[0].message.message.body in read or left[0].mailbox == "supervisor"
@@ -186,7 +186,9 @@ class TestStepLimit:
             outcome = await rig.submit()
             ended = await rig.outcome(outcome)
         assert ended.answer == "0 ran"
-        assert ended.task.steps <= 5  # turns under way count too, so that the limit is never passed
+        assert (
+            ended.task.generation.steps <= 5
+        )  # turns under way count too, so that the limit is never passed
         assert ran
 
     async def test_many_agents_at_once_get_one_notice(self) -> None:
@@ -203,7 +205,7 @@ class TestStepLimit:
         async with Rig(build_swarm(agents, task_message_limit=3)) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "done"
-        assert outcome.task.steps <= 3
+        assert outcome.task.generation.steps <= 3
         assert len([m for m in outcome.messages if m.message.subject == NOTICE]) == 1
 
     async def test_an_entrypoint_that_cannot_complete_tasks_leaves_it_to_one_that_can(self) -> None:
@@ -245,7 +247,7 @@ class TestTurnLimit:
         async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=2)) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "stopped"
-        assert 2 * TURNS_PER_STEP < outcome.task.turns <= 2 * TURNS_PER_STEP + 2
+        assert 2 * TURNS_PER_STEP < outcome.task.generation.turns <= 2 * TURNS_PER_STEP + 2
 
     async def test_a_worker_that_only_talks_to_the_system(self) -> None:
         def supervisor(view: View) -> Any:
@@ -272,7 +274,7 @@ class TestStall:
         async with Rig(swarm) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "::runtime_error::"
-        assert outcome.task.nudges == 1
+        assert outcome.task.generation.nudges == 1
 
     async def test_the_nudge_names_the_unanswered_requests(self) -> None:
         def supervisor(view: View) -> Any:
@@ -326,7 +328,7 @@ class TestStall:
         async with Rig(swarm) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "slow answer"
-        assert outcome.task.nudges == 0
+        assert outcome.task.generation.nudges == 0
 
     @pytest.mark.parametrize("answer", [acknowledge(), ignore()])
     async def test_a_broadcast_that_nobody_answers(self, answer: Call) -> None:
@@ -365,7 +367,7 @@ class TestFaults:
             outcome = await rig.ask()
         assert outcome.answer.startswith("::agent_error:: ")
         assert "worker" in outcome.answer
-        assert outcome.task.faults.get("worker", 0) < FAULTS_IN_A_ROW
+        assert outcome.task.generation.faults.get("worker", 0) < FAULTS_IN_A_ROW
         assert len(turns_of_worker) in (FAULTS_IN_A_ROW, FAULTS_IN_A_ROW + 1)
 
     async def test_an_entrypoint_that_keeps_erring_ends_the_task(self) -> None:
@@ -392,7 +394,7 @@ class TestFaults:
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             outcome = await rig.ask()
         assert outcome.answer == "done"
-        assert outcome.task.faults == {}
+        assert outcome.task.generation.faults == {}
 
     async def test_several_faults_in_one_turn_are_one_faulty_turn(self) -> None:
         def supervisor(view: View) -> Any:

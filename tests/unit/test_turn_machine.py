@@ -6,6 +6,7 @@ end it lets the agents do as little as they can: even then the task must come to
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 from hypothesis import settings
@@ -21,12 +22,13 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.actions import ActionCore
 from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.task.events import TERMINAL, EventKind
 from mail.core.task.limits import OPEN_REQUESTS
-from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import LIFECYCLE, NO_MAIL, Checkpoint, Receipt, Task, TaskStatus
+from mail.core.task.stored import read_task, write_task
+from mail.core.task.swarm import ActionCore, SwarmCore
+from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import BadRequest, TaskNotFound
 
 ANN = Principal(role="user", id="ann", swarm="example")
@@ -150,9 +152,11 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule(submission=submissions)
     def submit(self, submission: Submission) -> None:
-        if submission.breakpoint_tool_call_result == "all" and self.task and self.task.breakpoint:
-            results = [{"call_id": each.call_id, "content": "yes"} for each in self.task.breakpoint.calls]
-            submission = submission.model_copy(update={"breakpoint_tool_call_result": results})
+        if submission.breakpoint_tool_call_result == "all" and self.task and self.task.generation.breakpoint:
+            results = [
+                {"call_id": each.call_id, "content": "yes"} for each in self.task.generation.breakpoint.calls
+            ]
+            submission = submission.evolve(breakpoint_tool_call_result=results)
         try:
             change = admit(self.task, SWARM, ANN, submission, self.clock)
         except (BadRequest, TaskNotFound):
@@ -220,7 +224,7 @@ class TaskMachine(RuleBasedStateMachine):
             return None
         used_up = find_used_up(task, SWARM, turn, self.clock.now().timestamp())
         if used_up is not None:
-            if task.exhausted is None:
+            if task.generation.limit_notice is None:
                 self.apply_if(on_limit_reached(task, SWARM, turn, used_up, self.events, self.clock))
             self.leased.pop(mailbox, None)
             return None
@@ -244,9 +248,11 @@ class TaskMachine(RuleBasedStateMachine):
         assert before is not None
         change = settle(before, SWARM, turn, result, self.clock)
         assert change.consumed == turn.entry
-        if change.task.generation == before.generation:
-            assert change.task.turns == before.turns + 1
-            assert change.task.steps - before.steps == (turn.entry.message.sender.address_type != "system")
+        if change.task.generation.number == before.generation.number:
+            assert change.task.generation.turns == before.generation.turns + 1
+            assert change.task.generation.steps - before.generation.steps == (
+                turn.entry.message.sender.address_type != "system"
+            )
         if before.status in STOPPED:
             assert change.deliveries == ()
             assert change.response is None
@@ -285,26 +291,31 @@ class TaskMachine(RuleBasedStateMachine):
         after = change.task
         if before is None:
             assert after.status is TaskStatus.RUNNING
-            assert after.generation == 1
+            assert after.generation.number == 1
         elif after.status is not before.status:
             assert after.status in {end for (start, _), end in LIFECYCLE.items() if start is before.status}
         went_on = change.response is not None and after.is_running  # with what a person has sent meanwhile
         resumed = went_on or (before is not None and not before.is_running and after.is_running)
-        assert after.generation == (before.generation if before else 1) + resumed
+        assert after.generation.number == (before.generation.number if before else 1) + resumed
         if went_on:
-            assert after.questions
-            assert all(question.seq < change.events[-1].seq for question in after.questions)
+            assert after.unread_questions
+            assert all(question.seq < change.events[-1].seq for question in after.unread_questions)
         if resumed:
-            assert (after.steps, after.turns, after.nudges, after.exhausted) == (0, 0, 0, None)
-            assert after.faults == {}
+            assert (
+                after.generation.steps,
+                after.generation.turns,
+                after.generation.nudges,
+                after.generation.limit_notice,
+            ) == (0, 0, 0, None)
+            assert after.generation.faults == {}
         stopped = (before is None or before.is_running) and not after.is_running
         assert (change.response is not None) == (stopped or went_on)
         if change.response is not None:
-            assert change.ended == after.generation - went_on
+            assert change.ended == after.generation.number - went_on
             assert change.ended not in self.responses
             self.responses[change.ended] = change.response
-        assert (after.breakpoint is not None) == (after.status is TaskStatus.PAUSED)
-        assert self.responses.keys() == set(range(1, after.generation + (not after.is_running)))
+        assert (after.generation.breakpoint is not None) == (after.status is TaskStatus.PAUSED)
+        assert self.responses.keys() == set(range(1, after.generation.number + (not after.is_running)))
 
     def check_questions(self, before: Task | None, change: TaskChange) -> None:
         """Whoever has written gets an answer that was given after their message was read."""
@@ -316,14 +327,14 @@ class TaskMachine(RuleBasedStateMachine):
             end = change.events[-1]
             first = end.seq if self.unheard else min((seq for _, seq in self.unread), default=end.seq)
             assert all(end.answers(seq) == (seq < first) for seq in range(1, end.seq))
-        if before is not None and change.task.generation != before.generation:
+        if before is not None and change.task.generation.number != before.generation.number:
             self.unheard = change.response is not None
         others = before is not None and (before.is_running or before.pending)
         if change.turn is None and others and change.deliveries:
             (entry,) = change.deliveries[:1]
             if entry.message.msg_type != "broadcast":
                 self.unread.add((entry.mailbox, entry.seq))
-        assert {(each.mailbox, each.seq) for each in change.task.questions} == self.unread
+        assert {(each.mailbox, each.seq) for each in change.task.unread_questions} == self.unread
 
     def check_events(self, seq: int, change: TaskChange) -> None:
         events = change.events
@@ -356,7 +367,7 @@ class TaskMachine(RuleBasedStateMachine):
             for entry in record.entries:
                 self.count_calls(record.agent, entry)
         assert change.task.histories == known
-        waiting = change.task.breakpoint
+        waiting = change.task.generation.breakpoint
         for agent, asked in self.asked.items():
             open_calls = {call_id for call_id, count in asked.items() if count}
             paused = {each.call_id for each in waiting.calls} if waiting and waiting.agent == agent else set()
@@ -396,17 +407,18 @@ class TaskMachine(RuleBasedStateMachine):
         assert task.pending == {mailbox: tuple(tiers) for mailbox, tiers in counts.items()}
         if task.is_running:
             assert self.inbox, "a running task without mail would hang"
-            if task.exhausted is not None:
+            if task.generation.limit_notice is not None:
                 closing_agent = SWARM.closing_agent(task.entrypoint)
                 assert SWARM.agents[closing_agent].can_complete_tasks
                 assert any(
-                    (entry.mailbox, entry.seq) == (closing_agent, task.exhausted) for entry in self.inbox
+                    (entry.mailbox, entry.seq) == (closing_agent, task.generation.limit_notice)
+                    for entry in self.inbox
                 ), "nobody would end this task"
-        text = task.stored()
-        assert Task.model_validate_json(text) == task
+        text = write_task(task)
+        assert read_task(text) == task
         assert len(task.requests) <= OPEN_REQUESTS
-        variable = len(json.dumps([each.model_dump() for each in task.requests])) + len(
-            task.breakpoint.model_dump_json() if task.breakpoint else ""
+        variable = len(json.dumps([asdict(each) for each in task.requests])) + len(
+            json.dumps(asdict(task.generation.breakpoint)) if task.generation.breakpoint else ""
         )
         assert len(text) - variable < 1_500
         assert task.owner == str(ANN)

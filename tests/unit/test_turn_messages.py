@@ -366,4 +366,4 @@ class TestPersonsMail:
             outcome = await rig.ask(subject="::task_complete::")
         assert outcome.answer == "by itself"
         assert outcome.kinds.count(EventKind.TASK_COMPLETE) == 1
-        assert outcome.task.steps == 3
+        assert outcome.task.generation.steps == 3

@@ -60,7 +60,12 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
         None,
     ]
     assert task is not None
-    assert (task.generation, task.questions, task.pending, task.is_running) == (3, (), {}, False)
+    assert (task.generation.number, task.unread_questions, task.pending, task.is_running) == (
+        3,
+        (),
+        {},
+        False,
+    )
 
 
 async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
@@ -87,4 +92,4 @@ async def test_mail_that_is_read_in_time_is_answered_at_once() -> None:
         task = await rig.store.load(first.key)
     assert answers[0] == answers[1]
     assert task is not None
-    assert task.generation == 1
+    assert task.generation.number == 1

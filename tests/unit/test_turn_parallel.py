@@ -133,7 +133,7 @@ async def test_two_runtimes_on_one_store_keep_out_of_each_others_turns() -> None
     assert {outcome.answer for outcome in outcomes} == {"all"}
     assert meter.overlaps_with_itself == []
     for outcome in outcomes:
-        assert outcome.task.turns == 13
+        assert outcome.task.generation.turns == 13
 
 
 async def test_concurrency_is_bounded() -> None:

@@ -89,7 +89,7 @@ class TestWait:
             task = await rig.store.load(submitted.key)
         assert task is not None
         assert task.is_running
-        assert task.turns > 1
+        assert task.generation.turns > 1
 
     async def test_who_goes_away_cancels_nothing(self) -> None:
         go = asyncio.Event()
@@ -260,7 +260,7 @@ class TestStopping:
             await asyncio.sleep(0.01)
             task = await rig.store.load(submitted.key)
         assert task is not None
-        assert task.turns == 0
+        assert task.generation.turns == 0
 
     async def test_a_turn_that_is_cancelled_is_run_again(self) -> None:
         calls: list[int] = []
@@ -282,7 +282,7 @@ class TestStopping:
             await rig.workers.start()
             outcome = await rig.outcome(submitted)
         assert before is not None
-        assert (before.turns, before.version) == (0, 1)
+        assert (before.generation.turns, before.version) == (0, 1)
         assert outcome.answer == "done"
         assert calls == [1, 1]
 

@@ -1,8 +1,9 @@
 """Usage by model: nothing is lost or counted twice, whatever becomes of a turn."""
 
 import asyncio
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from support.agents import Call, View, call, complete
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.task.task import Checkpoint, Task
+from mail.core.task.stored import read_checkpoint, task_from, write_task
+from mail.core.task.task import Task
 from mail.core.task.usage import (
     MANY_MODELS,
     NO_USAGE,
@@ -53,23 +55,22 @@ def test_a_meter_goes_on_from_earlier_runs() -> None:
 
 
 def test_what_an_earlier_version_kept_without_models_is_not_lost() -> None:
-    checkpoint = Checkpoint.model_validate(
-        {"text": None, "calls": [], "receipts": [], "usage": ONE.model_dump()}
-    )
+    stored = {"text": None, "calls": [], "receipts": [], "usage": asdict(ONE)}
+    checkpoint = read_checkpoint(json.dumps(stored))
     meter = UsageMeter(checkpoint.usage, checkpoint.models)
     meter.add(ONE, "a")
     assert meter.spent_by_model == {OTHER_MODELS: ONE, "a": ONE}
 
 
 def test_a_task_without_models_stores_nothing_of_them() -> None:
-    swarm_task = Task.model_validate(
+    swarm_task = task_from(
         {
             "instance": "user:ann@example", "task_id": "t", "status": "running", "owner": "user:ann@example",
             "contributors": ["user:ann@example"], "entrypoint": "a", "started": "2026-01-01T00:00:00+00:00",
             "limits": {"steps": 1, "turns": 1},
         }
     )  # fmt: skip
-    assert "models" not in swarm_task.stored()
+    assert "models" not in write_task(swarm_task)
 
 
 async def test_a_turn_that_is_taken_up_again_is_counted_once(tmp_path: Path) -> None:

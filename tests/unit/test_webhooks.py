@@ -22,9 +22,9 @@ from mail.core.protocol.address import Principal
 from mail.core.task.change import WebhookClaim
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import hook_mailbox
+from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.webhooks import Hook, Webhook
+from mail.core.task.webhooks import TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
@@ -65,7 +65,7 @@ class Receiver:
     async def registered(self, caller: str) -> Sequence[Webhook]:
         return ()
 
-    async def send(self, hook: Hook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         self.points.hit()
         self.sent.append((event_id, int(event_id.rpartition(":")[2])))
         self.points.hit()
@@ -157,7 +157,7 @@ async def test_what_was_sent_before_a_failure_is_not_sent_again(tmp_path: Path) 
         store = SQLiteStore(database)
         engine, _ = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
-        hook = (await _load(store, key)).hooks[EVERY.id]
+        hook = (await _load(store, key)).webhooks[EVERY.id]
         assert (hook.after, hook.failures, hook.retry_at) == (1, 1, clock.now().timestamp() + 1)
         report = await engine.run_turn(key, MAILBOX)
         assert report.outcome is TurnReport.Outcome.HANDED_BACK
@@ -178,7 +178,7 @@ async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> Non
         engine, queue = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         task = await _load(store, key)
-        assert (len(task.dead), task.is_delivering) == (1, False)
+        assert (len(task.dead_letters), task.is_delivering) == (1, False)
         events = await store.read_events(key)
         assert "secret=1" not in str(events)
         await work_off(engine, queue)
@@ -192,7 +192,7 @@ async def test_a_server_without_webhooks_counts_failures(tmp_path: Path) -> None
         store = SQLiteStore(database)
         engine, _ = runtime(store, None, clock)
         await engine.run_turn(key, MAILBOX)
-        assert (await _load(store, key)).hooks[EVERY.id].failures == 1
+        assert (await _load(store, key)).webhooks[EVERY.id].failures == 1
         with pytest.raises(BadRequest, match="sends no webhooks"):
             await engine.submit(ANN, Submission(body="hi", webhook=EVERY))
 
@@ -225,11 +225,11 @@ async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
         draft.emit(EventKind.DEAD_LETTER_REDRIVEN, "again")
         rewind(draft, EVERY.id, 2)
         await store.commit(draft.seal())
-        last = before.hooks[EVERY.id].upto + 1
+        last = before.webhooks[EVERY.id].upto + 1
         await store.commit(
             settle(await _load(store, key), SWARM, held, Batch((last,), 200), (1,), clock)  # type: ignore[arg-type]
         )
-        assert (await _load(store, key)).hooks[EVERY.id].after == 1
+        assert (await _load(store, key)).webhooks[EVERY.id].after == 1
         await engine.recover()
         await work_off(engine, queue)
         seqs = [seq for _, seq in receiver.sent]
@@ -248,15 +248,15 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         await engine.submit(ANN, Submission(body="again", task_id="t"))
         held = await store.claim(key, MAILBOX, engine._lease(60), now=clock.now().timestamp())
         assert isinstance(held, WebhookClaim)
-        failed = held.task.hooks[EVERY.id].upto
+        failed = held.task.webhooks[EVERY.id].upto
         await redrive_letters(engine, ANN, key)
         task = await _load(store, key)
-        assert (task.hooks[EVERY.id].after, task.dead) == (0, ())
+        assert (task.webhooks[EVERY.id].after, task.dead_letters) == (0, ())
         gone = Batch((), None, failed, Reply(410, "it answered 410"))
         await store.commit(settle(task, SWARM, held, gone, (1,), clock))
         task = await _load(store, key)
-        (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead]
-        upto = task.hooks[EVERY.id].after
+        (dead,) = [event for event in await store.read_events(key) if event.seq in task.dead_letters]
+        upto = task.webhooks[EVERY.id].after
         assert (dead.extra["message_seq"], dead.extra["upto"]) == (1, upto)
         assert upto >= failed
 
@@ -284,7 +284,11 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
         assert (redriven.seq, redriven.refusal) == (None, "")
         await work_off(engine, queue)
         task = await _load(store, key)
-        assert (task.status, task.generation, task.is_delivering) == (before.status, before.generation, False)
+        assert (task.status, task.generation.number, task.is_delivering) == (
+            before.status,
+            before.generation.number,
+            False,
+        )
         assert await store.read_inbox(key) == []
         assert [seq for _, seq in receiver.sent][:2] == [1, 1]
 
@@ -330,7 +334,7 @@ async def test_what_came_before_is_not_searched_for_what_it_wants(tmp_path: Path
         for n in range(300):
             await engine.submit(ANN, Submission(body=str(n), task_id="t"))
         await engine.run_turn(*await queue.take())
-        hook = (await _load(store, key)).hooks[ends.id]
+        hook = (await _load(store, key)).webhooks[ends.id]
         assert (hook.after, hook.is_waiting) == (hook.upto - 1, True)
         store.read = 0
         await engine.run_turn(key, hook_mailbox(ends.id))
@@ -343,7 +347,7 @@ def test_a_task_has_eight_at_most() -> None:
 
     many = [Webhook(url=f"https://example.com/{n}") for n in range(9)]
     begun = Maker().begin(TaskKey(str(ANN), "t"), Mail("alpha"))
-    assert len(attach(None, begun, many[:8]).task.hooks) == 8
+    assert len(attach(None, begun, many[:8]).task.webhooks) == 8
     with pytest.raises(BadRequest, match="at most 8"):
         attach(None, begun, many)
     assert attach(None, begun, []) is begun

@@ -9,9 +9,8 @@ from pydantic import BaseModel, ValidationError
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
-from mail.core.task.actions import ActionCore, ActionFunction
 from mail.core.task.context import CURRENT_CALL
-from mail.core.task.forms import Form
+from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
 from mail.swarms_json.actions import MadeIntoAction, build_action
 from mail.swarms_json.calling import argument_model, as_action_function

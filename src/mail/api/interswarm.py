@@ -77,7 +77,7 @@ class InterswarmLink:
         sender, engine = message.sender, self._workers.engine
         source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
         task = await engine.store.load(TaskKey(str(self._principal), message.task_id))
-        if source is None or task is None or source not in task.contacts:
+        if source is None or task is None or source not in task.peers:
             return False
         known = None if engine.peers is None else await engine.peers.caller_id(source)
         wrapped = MAILInterswarmMessage(

@@ -5,8 +5,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentFunction, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentFunction, SwarmCore
 from mail.errors import BadRequest
 
 ActionOverrideFunction = Callable[[str, dict[str, Any]], Awaitable[str | None] | str | None]

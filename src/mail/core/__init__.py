@@ -7,12 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mail.core.task.actions import ActionCore
-    from mail.core.task.swarm import AgentCore
+    from mail.core.task.swarm import ActionCore, AgentCore
 
 __all__ = ["ActionCore", "AgentCore"]
 
-_HOMES = {"ActionCore": "mail.core.task.actions", "AgentCore": "mail.core.task.swarm"}
+_HOMES = {"ActionCore": "mail.core.task.swarm", "AgentCore": "mail.core.task.swarm"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,5 @@
-"""Actions: a documented import path for `mail.core.task.actions`."""
+"""Actions: a documented import path for `mail.core.task.swarm`."""
 
-from mail.core.task.actions import *  # noqa: F403
+from mail.core.task.swarm import ActionCore, ActionFunction
+
+__all__ = ["ActionCore", "ActionFunction"]

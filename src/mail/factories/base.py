@@ -8,7 +8,7 @@ from copy import copy, deepcopy
 from typing import Any, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.task.client_tools import OFFER, caller_tools
+from mail.core.task.client_tools import TURN_TOOLS, caller_tools
 from mail.core.task.swarm import History, ToolChoice
 from mail.errors import AgentUnavailable
 from mail.factories.console import StreamPrinter, ignore
@@ -74,7 +74,7 @@ class MAILAgentFunction(ABC):
         Where the caller demands that one of theirs is called, only these.
         """
         lent = caller_tools(self.tool_format)
-        return lent if OFFER.get().is_demand else [*self.tools, *lent]
+        return lent if TURN_TOOLS.get().is_required else [*self.tools, *lent]
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format) + mail_tools(
@@ -159,7 +159,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
         """One step of the agent; `messages` are left as they are. Raises AgentUnavailable, fit to be told."""
-        is_free = tool_choice == "required" and not OFFER.get().is_demand
+        is_free = tool_choice == "required" and not TURN_TOOLS.get().is_required
         if is_free and self.default_tool_choice is not None:
             tool_choice = self.default_tool_choice
         return self._run(messages, tool_choice)

@@ -14,7 +14,7 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.core.task.context import CURRENT_TRACE
-from mail.core.task.idempotency import REMEMBERED_SECONDS, Once, check
+from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.ports import KeyRecord
 from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
@@ -60,9 +60,9 @@ async def submit(request: Request, caller: Principal, body: BaseModel, submissio
     """
     service = service_of(request)
     follow_trace(request)
-    submission = submission.model_copy(update={"ceiling": service.ceiling(caller)})
+    submission = submission.evolve(ceiling=service.ceiling(caller))
     if (match := request.headers.get("if-match")) is not None:
-        submission = submission.model_copy(update={"expects": _read_generation(match.strip())})
+        submission = submission.evolve(expects=_read_generation(match.strip()))
     if (key := request.headers.get("idempotency-key")) is None:
         return await service.runtime.submit(caller, submission)
     async with _claimed(request, caller, _read_key(key), body, submission) as submission:
@@ -84,10 +84,10 @@ async def _claimed(
     now = clock.now().timestamp()
     record = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.records.claim_key(str(caller), key, record, now=now)
-    once = Once(key=key, digest=record.digest, until=known.until)
-    check(known.digest, once)
+    idempotency_key = IdempotencyKey(key=key, digest=record.digest, until=known.until)
+    check(known.digest, idempotency_key)
     try:
-        yield submission.model_copy(update={"once": once, "task_id": known.task_id})
+        yield submission.evolve(idempotency_key=idempotency_key, task_id=known.task_id)
     except MAILError as error:
         if error.http_status < 500 and known == record:
             await service.records.forget_key(str(caller), key, task_id)

@@ -15,7 +15,8 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.events import EventKind
 from mail.core.task.limits import Budget
 from mail.core.task.ports import CallerRole
-from mail.core.task.task import OpenUserQuestion, TaskStatus
+from mail.core.task.task import TaskStatus
+from mail.core.task.turn_state import OpenUserQuestion
 from mail.core.task.usage import Usage
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 

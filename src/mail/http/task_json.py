@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +14,8 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.ports import Store
-from mail.core.task.task import PausedCall, Task, TaskKey
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import PausedCall
 from mail.core.task.usage import NO_USAGE
 from mail.errors import TaskNotFound
 from mail.http.service import Service
@@ -89,20 +91,20 @@ def task_record(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]
         "events": [_recorded_event(event, task.task_id) for event in events],
         "is_running": task.is_running,
         "task_message_queue": [_queued_message(entry) for entry in inbox],
-        "remote_swarms": list(task.contacts),
+        "remote_swarms": list(task.peers),
         "completed": not task.is_running,
         "title": task.title,
         "status": task.status.value,
         "entrypoint": task.entrypoint,
-        "generation": task.generation,
-        "steps": task.steps,
+        "generation": task.generation.number,
+        "steps": task.generation.steps,
         "max_steps": task.limits.steps,
-        "pending_tool_calls": [_pending_call(call) for call in task.breakpoint.calls]
-        if task.breakpoint
+        "pending_tool_calls": [_pending_call(call) for call in task.generation.breakpoint.calls]
+        if task.generation.breakpoint
         else [],
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
-        "dead_letters": task.dead,
+        "dead_letters": task.dead_letters,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
         "seq": task.seq,
     }
@@ -114,7 +116,8 @@ def _recorded_event(event: Event, task_id: str) -> dict[str, Any]:
 
 
 def _pending_call(call: PausedCall) -> dict[str, Any]:
-    return call.model_dump(mode="json", exclude={"asks"} if call.asks is None else None)
+    shown = asdict(call)
+    return {name: value for name, value in shown.items() if name != "asks" or value is not None}
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
     if task.status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
         yield from mail
         return
-    calls = task.breakpoint.calls if task.breakpoint is not None else ()
+    calls = task.generation.breakpoint.calls if task.generation.breakpoint is not None else ()
     held = {call.asks.request_id for call in calls if call.asks is not None}
     answered = {each.message.request_id for each in mail if isinstance(each.message, MAILResponse)}
     for message in mail:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mail.core.task.webhooks import Hook, Webhook, WebhookRecord
+from mail.core.task.webhooks import TaskWebhook, Webhook, WebhookRecord
 from mail.http.schemas import EVERY, Answered
 
 
@@ -49,7 +49,7 @@ def describe_record(record: WebhookRecord) -> dict[str, Any]:
     return {**_describe(record.id, record), "created": record.created}
 
 
-def describe_hook(hook_id: str, hook: Hook, retry_at: str | None) -> dict[str, Any]:
+def describe_hook(hook_id: str, hook: TaskWebhook, retry_at: str | None) -> dict[str, Any]:
     """A webhook of a task; `retry_at` is when it is tried again, in ISO 8601."""
     return {
         **_describe(hook_id, hook),
@@ -60,7 +60,7 @@ def describe_hook(hook_id: str, hook: Hook, retry_at: str | None) -> dict[str, A
     }
 
 
-def _describe(hook_id: str, hook: Webhook | Hook) -> dict[str, Any]:
+def _describe(hook_id: str, hook: Webhook | TaskWebhook) -> dict[str, Any]:
     return {
         "id": hook_id,
         "url": hook.url,

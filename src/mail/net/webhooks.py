@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mail.core.decisions.webhooks import RETRY_SECONDS, Reply
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import ServerRecords
-from mail.core.task.webhooks import Hook, Webhook
+from mail.core.task.webhooks import TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.secrets import Tokens, variable_in
 from mail.net.urls import MAX_URL, host_of, is_loopback
@@ -80,7 +80,7 @@ class HTTPWebhooks:
         check_url(webhook.url, allow_private=self.allow_private)
         await self._key(webhook.secret_ref)
 
-    async def send(self, hook: Hook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send a hook an event, within so many seconds."""
         import httpx
 

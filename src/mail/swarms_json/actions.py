@@ -3,7 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from mail.core.protocol.json_schema import model_of
-from mail.core.task.actions import ActionCore, ActionFunction
+from mail.core.task.swarm import ActionCore, ActionFunction
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.calling import as_action_function
 from mail.swarms_json.entries import ActionEntry, SwarmEntry

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentFunction, SwarmCore
+from mail.core.task.swarm import ActionCore, AgentFunction, SwarmCore
 from mail.swarms_json.actions import build_actions
 from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry, SwarmEntry

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import explain
-from mail.core.task.actions import ActionFunction
+from mail.core.task.swarm import ActionFunction
 from mail.errors import ToolCallFault
 from mail.utils.threads import in_daemon_thread
 

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.suggest import did_you_mean
-from mail.core.task.actions import ActionCore
+from mail.core.task.swarm import ActionCore
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.wiring import assemble, not_built

@@ -10,8 +10,15 @@ from collections.abc import Iterable, Mapping
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.suggest import did_you_mean
-from mail.core.task.actions import ActionCore
-from mail.core.task.swarm import AgentCore, AgentFunction, AgentOutput, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import (
+    ActionCore,
+    AgentCore,
+    AgentFunction,
+    AgentOutput,
+    History,
+    SwarmCore,
+    ToolChoice,
+)
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
 

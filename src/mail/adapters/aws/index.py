@@ -106,7 +106,7 @@ class TaskIndex:
     async def overdue(self, now: float) -> list[TaskKey]:
         """The running tasks that are due."""
         tasks = await self._running(until=now)
-        return [task.key for task in tasks if task.due is not None and task.due <= now]
+        return [task.key for task in tasks if task.deadline is not None and task.deadline <= now]
 
     async def count_running(self, instance: str, upto: int) -> int:
         """How many of an instance's newest tasks are running, `upto` at most, as far as the index knows.

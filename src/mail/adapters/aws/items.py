@@ -23,6 +23,7 @@ from pydantic_core import from_json
 
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease
+from mail.core.task.stored import task_from, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest
 
@@ -211,7 +212,7 @@ _APART = {"instance", "task_id", "status", "started", "seq", "version", "pending
 
 def encode_state(task: Task) -> str:
     """The part of a task that only we read."""
-    return task.stored(exclude=_APART)
+    return write_task(task, _APART)
 
 
 def encode_counts(task: Task) -> Item:
@@ -229,7 +230,7 @@ def encode_running(task: Task) -> Item:
     """Its place in the index of the tasks that there is work for; nothing where it has stopped."""
     if not (task.is_running or task.is_delivering):
         return {}
-    due = task.due if task.is_running else None
+    due = task.deadline if task.is_running else None
     return {
         "running": string(shard(partition(task.key))),
         "due": number(NEVER if due is None else due),
@@ -238,7 +239,7 @@ def encode_running(task: Task) -> Item:
 
 def encode_dead(task: Task) -> Item:
     """Its place in the index of the tasks with dead letters; nothing where it has none."""
-    if not task.dead:
+    if not task.dead_letters:
         return {}
     return {"dead": string(DEAD), "dead_place": string(place_among_dead(task))}
 
@@ -256,7 +257,7 @@ def encode_identity(task: Task) -> Item:
 def decode_task(item: Item, state: str) -> Task:
     """The task, from its item and its state."""
     key = task_key(item["PK"]["S"])
-    return Task.model_validate(
+    return task_from(
         {
             **from_json(state),
             "instance": key.instance,

@@ -28,9 +28,11 @@ from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import Claim, Lease, Turn, WebhookClaim
-from mail.core.task.interswarm import goes_out, hook_of
+from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Idle, Leased
-from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.stored import read_checkpoint, write_checkpoint
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, PayloadTooLarge, StoreUnavailable
 
 MAY_CLAIM = (
@@ -99,7 +101,7 @@ class Leases:
         Raises LeaseLost, and PayloadTooLarge where there is no bucket for what doesn't fit into the table.
         """
         save_id = self._clock.new_id()
-        text = await self._keep(turn, checkpoint.model_dump_json(), save_id)
+        text = await self._keep(turn, write_checkpoint(checkpoint), save_id)
         try:
             await self._table.transact(_saving(turn, text), save_id)
         except ConditionFailed as refusal:
@@ -182,7 +184,7 @@ class Leases:
         checkpoint = None
         if "checkpoint" in mail.head:
             kept = mail.head["checkpoint"]
-            checkpoint = Checkpoint.model_validate_json(await self._reader.text(kept))
+            checkpoint = read_checkpoint(await self._reader.text(kept))
             if (blob := blob_of(kept)) is not None:
                 self._spilled[lease.token] = blob
         return Turn(task, entry, lease, history, checkpoint, others)

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.core.protocol.message import Tier
 from mail.core.protocol.values import Value
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, StoreUnavailable

@@ -24,7 +24,8 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp
-from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
 
 SECONDS_PER_DAY = 86_400

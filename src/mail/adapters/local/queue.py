@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 

@@ -12,7 +12,7 @@ from mail.adapters.postgres.pool import Row
 from mail.adapters.shared.codec import encode_events, encode_history
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
-from mail.core.task.task import Task
+from mail.core.task.stored import read_task, write_task
 from mail.errors import LeaseLost, StoreError, VersionConflict
 
 _BEGIN: LiteralString = """
@@ -83,14 +83,14 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "instance": change.key.instance,
         "task_id": change.key.task_id,
         "status": task.status.value,
-        "due": task.due,
+        "due": task.deadline,
         "delivering": task.is_delivering,
-        "dead": bool(task.dead),
+        "dead": bool(task.dead_letters),
         "updated": task.updated,
         "seq": task.seq,
         "version": task.version,
         "expected": change.expected_version,
-        "state": task.stored(),
+        "state": write_task(task),
         "leased": turn and turn.mailbox,
         "token": turn and turn.lease.token,
         "read_mailbox": change.consumed and change.consumed.mailbox,
@@ -122,4 +122,4 @@ def refusal(change: TaskChange, row: Row) -> StoreError | None:
         return None
     if change.turn is not None and token != change.turn.lease.token:
         return LeaseLost()
-    return VersionConflict(None if state is None else Task.model_validate_json(state))
+    return VersionConflict(None if state is None else read_task(state))

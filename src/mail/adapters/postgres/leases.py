@@ -13,9 +13,11 @@ from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease, Turn, WebhookClaim
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Idle, Leased
-from mail.core.task.task import Checkpoint, Task, TaskKey
+from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint
+from mail.core.task.task import TaskKey
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable
 
 LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
@@ -166,7 +168,7 @@ class Leases:
             "token": turn.lease.token,
             "tier": turn.entry.tier,
             "seq": turn.entry.seq,
-            "checkpoint": checkpoint.model_dump_json(),
+            "checkpoint": write_checkpoint(checkpoint),
         }
 
         async def work(connection: Connection, _: bool) -> int:
@@ -190,10 +192,10 @@ def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> Webh
         return Idle(None)
     state, token, expires = row
     if token == lease.token:
-        return WebhookClaim(Task.model_validate_json(state), mailbox, lease)
+        return WebhookClaim(read_task(state), mailbox, lease)
     if token is not None and expires > now:
         return Leased()
-    return Idle(Task.model_validate_json(state))
+    return Idle(read_task(state))
 
 
 def _read(
@@ -206,16 +208,16 @@ def _read(
         tier, seq, message, checkpoint = head
         entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
         return Turn(
-            Task.model_validate_json(state),
+            read_task(state),
             entry,
             lease,
             read_records(records),
-            None if checkpoint is None else Checkpoint.model_validate_json(checkpoint),
+            None if checkpoint is None else read_checkpoint(checkpoint),
             sum(not goes_out(other) for other in others),
         )
     if token is not None and expires > now:
         return Leased()
-    return Idle(Task.model_validate_json(state))
+    return Idle(read_task(state))
 
 
 def read_records(rows: list[Row]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from mail.adapters.postgres.keys import task_number, wake_topic
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.core.protocol.message import Tier
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable

@@ -22,7 +22,9 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
-from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.stored import read_task
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, TaskNotFound
 
 LAST_RECORD = 2**31 - 1
@@ -42,7 +44,7 @@ class PostgresStore:
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
-        return Task.model_validate_json(rows[0][0]) if rows else None
+        return read_task(rows[0][0]) if rows else None
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
@@ -113,7 +115,7 @@ class PostgresStore:
         ((state,),) = await self._parts(
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
-        task = Task.model_validate_json(state)
+        task = read_task(state)
         commits = await self._parts(
             key,
             "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
@@ -206,7 +208,7 @@ class PostgresStore:
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
             {"since": quiet_since},
         )
-        return [token for (state,) in rows for token in wake_ups(Task.model_validate_json(state))]
+        return [token for (state,) in rows for token in wake_ups(read_task(state))]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = await self._sql.fetch(
@@ -243,5 +245,5 @@ class PostgresStore:
 
 
 def _page(rows: list[Row], limit: int) -> TaskPage:
-    tasks = [Task.model_validate_json(state) for _, state in rows[:limit]]
+    tasks = [read_task(state) for _, state in rows[:limit]]
     return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)

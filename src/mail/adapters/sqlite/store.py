@@ -30,7 +30,9 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
-from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
 HOT_TASKS = 1_000
@@ -95,7 +97,7 @@ class SQLiteStore:
         try:
             self._sql.execute(
                 "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
-                (hot.row, turn.mailbox, turn.entry.seq, checkpoint.model_dump_json()),
+                (hot.row, turn.mailbox, turn.entry.seq, write_checkpoint(checkpoint)),
             )
         except sqlite3.Error as error:
             self._roll_back(error)
@@ -138,7 +140,7 @@ class SQLiteStore:
         ((state,),) = self._read(
             "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(hot.row, at),)
         )
-        task = Task.model_validate_json(state)
+        task = read_task(state)
         return take_snapshot(task, self._waiting(hot.row, task.seq), self._events(hot.row, 0, task.seq))
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
@@ -248,7 +250,7 @@ class SQLiteStore:
             hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
         checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
         for mailbox, seq, checkpoint in checkpoints:
-            hot.checkpoints[mailbox, seq] = Checkpoint.model_validate_json(checkpoint)
+            hot.checkpoints[mailbox, seq] = read_checkpoint(checkpoint)
         return hot
 
     def _waiting(self, row: int, upto: int) -> Waiting:
@@ -277,7 +279,7 @@ class SQLiteStore:
         ((state,),) = self._read(
             "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
         )
-        return Task.model_validate_json(state)
+        return read_task(state)
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query. Raises StoreUnavailable for what SQLite raises."""
@@ -331,8 +333,8 @@ class SQLiteStore:
             and finished is None
             and task.status is hot.task.status
             and task.is_delivering is hot.task.is_delivering
-            and bool(task.dead) is bool(hot.task.dead)
-            and task.due == hot.task.due
+            and bool(task.dead_letters) is bool(hot.task.dead_letters)
+            and task.deadline == hot.task.deadline
         ):
             self._insert_commit(hot.row, change)
             return hot.row
@@ -341,13 +343,13 @@ class SQLiteStore:
             (row,) = self._sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
                 " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                (*task.key, task.status, task.due, task.is_delivering, bool(task.dead)),
+                (*task.key, task.status, task.deadline, task.is_delivering, bool(task.dead_letters)),
             ).fetchone()
         else:
             row = hot.row
             self._sql.execute(
                 "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
-                (task.status, task.due, task.is_delivering, bool(task.dead), row),
+                (task.status, task.deadline, task.is_delivering, bool(task.dead_letters), row),
             )
         if finished is not None:
             self._sql.execute(
@@ -362,7 +364,7 @@ class SQLiteStore:
         read_seq: int | str | None = gone.seq if gone else None
         if gone and change.also_read:
             read_seq = to_json([gone.seq, *(entry.seq for entry in change.also_read)]).decode()
-        state = change.task.stored()
+        state = write_task(change.task)
         *early, (seq, new, events) = rows_of(change)
         for place, record, batch in early:
             assert record is not None

@@ -6,8 +6,9 @@ from operator import attrgetter
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Lease, TaskChange
-from mail.core.task.interswarm import goes_out
-from mail.core.task.task import Checkpoint, Task
+from mail.core.task.mailboxes import goes_out
+from mail.core.task.task import Task
+from mail.core.task.turn_state import Checkpoint
 
 _place = attrgetter("tier", "seq")
 

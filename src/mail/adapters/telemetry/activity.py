@@ -8,7 +8,7 @@ import logging
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.engine.turn_work import TurnReport
 from mail.core.task.change import Claim, TaskChange, Turn
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 
 logger = logging.getLogger("mail.activity")
 
@@ -17,13 +17,13 @@ class ActivityLog(Observer):
     """Writes them at INFO. The fields besides the text are for formatters that know them (`mail.adapters.telemetry.json_log`)."""
 
     def task_changed(self, change: TaskChange) -> None:
-        about = {"task_id": change.task.task_id, "generation": change.ended or change.task.generation}
+        about = {"task_id": change.task.task_id, "generation": change.ended or change.task.generation.number}
         if is_beginning(change):
             logger.info("task begun", extra=about)
         status = ended_as(change)
         if status is not None:
             logger.info("task %s", status.value, extra={**about, "status": status.value})
-        for letter in change.buried:
+        for letter in change.dead_letters:
             of_letter = {"agent": letter.extra["mailbox"], "attempts": letter.extra["attempts"]}
             logger.info("dead letter", extra={**about, **of_letter})
 

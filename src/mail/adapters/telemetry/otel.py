@@ -19,7 +19,7 @@ from mail.core.engine.telemetry import Doing, Span, Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Claim, Turn
-from mail.core.task.interswarm import goes_out
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.usage import UsageMeter
 
 if TYPE_CHECKING:

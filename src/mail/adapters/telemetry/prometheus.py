@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.engine.turn_work import TurnReport
 from mail.core.task.change import Claim, TaskChange
-from mail.core.task.interswarm import hook_of, peer_of
+from mail.core.task.mailboxes import hook_of, peer_of
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """The bounds of the histograms' buckets: a turn takes milliseconds, or the minutes of a language model."""
@@ -109,7 +109,7 @@ class PrometheusMetrics(Observer):
         status = ended_as(change)
         if status is not None:
             self._ended.labels(status.value).inc()
-        self._dead.inc(len(change.buried))
+        self._dead.inc(len(change.dead_letters))
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
         self._conflicts.inc(report.conflicts)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from mail.core.task.task import PausedCall
+from mail.core.task.turn_state import PausedCall
 from mail.errors import BadBreakpointResult
 
 

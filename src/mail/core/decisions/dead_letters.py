@@ -1,6 +1,6 @@
 """Dead letters: messages that left their mailbox without having been processed. Pure functions.
 
-A dead letter is an event of its task (`Draft.dead_letter`); the task knows which of them nobody has dealt with (`Task.dead`).
+A dead letter is an event of its task (`Draft.dead_letter`); the task knows which of them nobody has dealt with (`Task.dead_letters`).
 
 | it was for | redriven |
 | --- | --- |
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mail.core.decisions.deliver import ask_everyone, id_of
-from mail.core.decisions.submit import go_on
+from mail.core.decisions.submit import resume
 from mail.core.decisions.webhooks import rewind
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
@@ -25,10 +25,11 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import REDRIVES, Event, EventKind
-from mail.core.task.interswarm import ALL_PEERS, goes_out, hook_of, peer_of
-from mail.core.task.limits import ANSWER_SECONDS, Limits
+from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.limits import ANSWER_SECONDS
+from mail.core.task.mailboxes import ALL_PEERS, goes_out, hook_of, peer_of
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Contact, OpenRequest, Question, Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound
 
 
@@ -76,7 +77,7 @@ class Redriven:
 
 def read_letters(task: Task, events: Iterable[Event]) -> list[DeadLetter]:
     """The dead letters of a task that nobody has dealt with, the newest first; `events` hold them."""
-    left = set(task.dead)
+    left = set(task.dead_letters)
     letters = [_letter(task.key, event) for event in events if event.seq in left]
     return letters[::-1]
 
@@ -111,8 +112,8 @@ def _letter(key: TaskKey, event: Event) -> DeadLetter:
 def choose(task: Task, seq: int | None) -> tuple[int, ...]:
     """The dead letters of a task that are meant: one, or all. Raises DeadLetterNotFound where that one is gone."""
     if seq is None:
-        return task.dead
-    if seq not in task.dead:
+        return task.dead_letters
+    if seq not in task.dead_letters:
         raise DeadLetterNotFound(
             f"task {task.task_id!r} has no dead letter {seq}, or it has been redriven or discarded"
         )
@@ -130,7 +131,7 @@ def redrive(
     The change is None where none of them can be.
     """
     draft = Draft(task, swarm, clock)
-    left = [letter for letter in letters if letter.seq in task.dead]
+    left = [letter for letter in letters if letter.seq in task.dead_letters]
     refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
     again = [
         letter for letter in reversed(left) if letter.seq not in refusals
@@ -145,9 +146,8 @@ def redrive(
         if (hook_id := hook_of(letter.mailbox)) is not None:
             rewind(draft, hook_id, letter.message_seq)
     if task.status is TaskStatus.FAILED and any(map(_needs_turns, again)):
-        go_on(draft)
-        limits: Limits = draft.updates["limits"]
-        draft.updates["limits"] = limits.within(limits.budget, clock.now().timestamp())
+        resume(draft)
+        draft.limits = draft.limits.within(draft.limits.budget, clock.now().timestamp())
     seqs = {letter.seq: _send_again(draft, letter) for letter in again if letter.message is not None}
     outcomes = [
         Redriven(letter, refusal=refusals[letter.seq])
@@ -165,7 +165,7 @@ def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
     """Why a letter can't be redriven; empty where it can."""
     mailbox = letter.mailbox
     if (hook_id := hook_of(mailbox)) is not None:
-        return "" if hook_id in task.hooks else f"the task has no webhook {hook_id!r} any more"
+        return "" if hook_id in task.webhooks else f"the task has no webhook {hook_id!r} any more"
     if letter.message is None:
         return "its message is not kept any more"
     if peer_of(mailbox) is None and mailbox not in swarm.agents:
@@ -196,8 +196,8 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
     if swarm is None:
         _await_agent(draft, message, mailbox, seq)
     elif mailbox != ALL_PEERS:
-        contact = draft.contacts.get(swarm) or Contact(agent=_names(message)[0])
-        draft.contacts[swarm] = contact.model_copy(update={"failures": 0, "retry_at": 0.0})
+        peer = draft.peers.get(swarm) or Peer(agent=_names(message)[0])
+        draft.peers[swarm] = replace(peer, failures=0, retry_at=0.0)
         _await_peer(draft, message, swarm)
     return seq
 
@@ -210,7 +210,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
     by_person = sender.address_type in ("user", "admin")
     swarm = parse_agent_address(sender.address)[1]
     task = draft.before
-    joins = task.is_running and (by_person if swarm is None else swarm == task.asker)
+    joins = task.is_running and (by_person if swarm is None else swarm == task.parent_swarm)
     if (isinstance(payload, MAILRequest) and not by_person) or (swarm is not None and by_person):
         request = OpenRequest(
             request_id=id_of(payload),
@@ -221,8 +221,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
         )
         _ask_again(draft, request)
     if joins and (by_person or isinstance(payload, MAILRequest)) and message.msg_type != "broadcast":
-        questions: tuple[Question, ...] = draft.updates.get("questions", task.questions)
-        draft.updates["questions"] = (*questions, Question(mailbox=mailbox, seq=seq))
+        draft.add_unread_question(mailbox, seq)
 
 
 def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
@@ -234,7 +233,7 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
             request_id=id_of(payload),
             sender="" if by_person else sender.address,
             recipient=payload.recipients[0].address,
-            due=draft.due_in(ANSWER_SECONDS),
+            answer_deadline=draft.time_in(ANSWER_SECONDS),
             routing_info=None if by_person else payload.routing_info,
         )
         _ask_again(draft, request)
@@ -245,7 +244,7 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
 def _ask_again(draft: Draft, request: OpenRequest) -> None:
     ends = (request.request_id, request.sender, request.recipient)
     if not any((other.request_id, other.sender, other.recipient) == ends for other in draft.requests):
-        draft.ask(request)
+        draft.open_request(request)
 
 
 def _names(message: MAILMessage) -> list[str]:
@@ -259,7 +258,7 @@ def discard(
     task: Task, seqs: Iterable[int], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[int]]:
     """Take dead letters off the list, for good; those that are gone are passed over. Returns which it were."""
-    gone = sorted(set(seqs) & set(task.dead), reverse=True)
+    gone = sorted(set(seqs) & set(task.dead_letters), reverse=True)
     if not gone:
         return None, []
     draft = Draft(task, swarm, clock)
@@ -275,5 +274,4 @@ def discard(
 
 
 def _take_off(draft: Draft, seqs: set[int]) -> None:
-    dead: tuple[int, ...] = draft.updates.get("dead", draft.before.dead)
-    draft.updates["dead"] = tuple(seq for seq in dead if seq not in seqs)
+    draft.dead_letters = tuple(seq for seq in draft.dead_letters if seq not in seqs)

@@ -5,6 +5,7 @@ a task has ended is also told by mail.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mail.core.decisions.stall import prevent_stall
@@ -15,7 +16,6 @@ from mail.core.protocol.address import (
     Principal,
     create_agent_address,
     format_agent_address,
-    parse_agent_address,
 )
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -32,10 +32,11 @@ from mail.core.protocol.xml import render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import ALL_PEERS, peer_mailbox, peer_of
+from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.limits import BROADCAST_SECONDS
+from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, peer_of
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Contact, OpenRequest, Task
+from mail.core.task.task import Task
 from mail.errors import Subject
 
 HOPS = "hops"
@@ -79,8 +80,8 @@ def goes_back(task: Task, swarm: str) -> bool:
 
     That others have brought it there as well is not enough: what it keeps for them is not for this swarm.
     """
-    contact = task.contacts.get(swarm)
-    return contact is not None and contact.knows
+    peer = task.peers.get(swarm)
+    return peer is not None and peer.has_task
 
 
 def is_moot(task: Task, turn: Turn) -> bool:
@@ -91,56 +92,51 @@ def is_moot(task: Task, turn: Turn) -> bool:
 
 def _contributors(task: Task, target: str) -> tuple[str, ...]:
     """The contributors; of those that the peer itself has added, the one first under which it keeps what is from here."""
-    contact = task.contacts.get(target)
-    runner = contact.runner if contact else ""
+    peer = task.peers.get(target)
+    runner = peer.runner if peer else ""
     theirs = [each for each in task.contributors if Principal.parse(each).swarm == target]
     if runner not in theirs or theirs[0] == runner:
         return task.contributors
-    others = [each for each in task.contributors if each != runner]
-    others.insert(others.index(theirs[0]), runner)
-    return tuple(others)
+    sorted_for_peer = [each for each in task.contributors if each != runner]
+    sorted_for_peer.insert(sorted_for_peer.index(theirs[0]), runner)
+    return tuple(sorted_for_peer)
 
 
 def _addressed(
     task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float, traceparent: str
 ) -> MAILPayload:
     """The payload with the addresses that it has outside of this swarm."""
-    changes: dict[str, Any] = {
-        "sender": _at_home(payload.sender, swarm.name),
-        "sender_swarm": swarm.name,
-        "routing_info": {
+    return payload.sent_to(
+        target,
+        sender=_at_home(payload.sender, swarm.name),
+        sender_swarm=swarm.name,
+        routing_info={
             **(payload.routing_info or {}),
             HOPS: task.hops + 1,
-            STEPS_LEFT: max(1, task.limits.steps - task.steps),
+            STEPS_LEFT: max(1, task.limits.steps - task.generation.steps),
             **_budget_left(task, now),
             **({TRACEPARENT: traceparent} if traceparent else {}),
         },
-    }
-    if isinstance(payload, MAILRequest | MAILResponse):
-        changes["recipient_swarm"] = target
-    else:
-        there = [each for each in payload.recipients if each.address == EVERYONE or _swarm(each) == target]
-        changes |= {"recipients": tuple(there) or payload.recipients, "recipient_swarms": (target,)}
-    return payload.model_copy(update=changes)
+    )
 
 
 def _budget_left(task: Task, now: float) -> dict[str, Any]:
     """What the task may still use up, where that is limited."""
-    limits, spent = task.limits, task.spent
+    limits, spent = task.limits, task.generation.spent
     seconds = None if limits.finish_by is None else limits.finish_by - now
-    left = limits.budget.left(task.turns, spent.tokens, spent.cost, seconds).model_dump(exclude_none=True)
+    left = limits.budget.left(task.generation.turns, spent.tokens, spent.cost, seconds).model_dump(
+        exclude_none=True
+    )
     return {BUDGET_LEFT: left} if left else {}
 
 
 def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
     """An address with its swarm; a system's is the name of a swarm already."""
-    if address.address_type == "system" or _swarm(address) is not None:
+    if address.address_type == "system" or address.swarm is not None:
         return address
-    return address.model_copy(update={"address": format_agent_address(address.address, swarm)})
-
-
-def _swarm(address: MAILAddress) -> str | None:
-    return parse_agent_address(address.address)[1]
+    return MAILAddress(
+        address_type=address.address_type, address=format_agent_address(address.address, swarm)
+    )
 
 
 # ---------------------------------------------------------------------------------- what becomes of the task
@@ -157,9 +153,9 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, cloc
     _reached(draft, peer, turn.entry)
     if not goes_back(task, peer):
         contributor = runner if runner is not None and _is_of(runner, peer) else f"swarm:{swarm.name}@{peer}"
-        draft.updates["contributors"] = tuple(dict.fromkeys((*task.contributors, contributor)))
-        contact = draft.contacts.get(peer) or Contact(agent=EVERYONE)
-        draft.contacts[peer] = contact.model_copy(update={"knows": True, "runner": contributor})
+        draft.contributors = tuple(dict.fromkeys((*task.contributors, contributor)))
+        known = draft.peers.get(peer) or Peer(agent=EVERYONE)
+        draft.peers[peer] = replace(known, has_task=True, runner=contributor)
     prevent_stall(draft)
     return draft.seal()
 
@@ -174,7 +170,7 @@ def undelivered(
     draft, peer = _end_delivery(task, swarm, turn, clock)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
     if not is_moot(turn.task, turn):
-        _bury(draft, turn, reason, attempts)
+        _dead_letter(draft, turn, reason, attempts)
     _reached(draft, peer, turn.entry)
     _tell_sender(draft, turn.entry, peer, reason)
     prevent_stall(draft)
@@ -184,20 +180,18 @@ def undelivered(
 def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock) -> TaskChange:
     """The peer can't be reached now: its mailbox rests, and the message stays; after the last try it fails."""
     peer = peer_of(turn.mailbox) or ""
-    contact = task.contacts.get(peer, Contact(agent=EVERYONE))
+    known = task.peers.get(peer, Peer(agent=EVERYONE))
     pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
-    if contact.failures >= len(pauses):
-        return undelivered(task, swarm, turn, f"given up after {contact.failures + 1} tries: {reason}", clock)
-    seconds = pauses[contact.failures]
+    if known.failures >= len(pauses):
+        return undelivered(task, swarm, turn, f"given up after {known.failures + 1} tries: {reason}", clock)
+    seconds = pauses[known.failures]
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_ERROR,
         f"can't reach swarm {peer}, and will try again in {seconds} s: {reason}",
     )
-    draft.contacts[peer] = contact.model_copy(
-        update={"failures": contact.failures + 1, "retry_at": clock.now().timestamp() + seconds}
-    )
+    draft.peers[peer] = replace(known, failures=known.failures + 1, retry_at=draft.time_in(seconds))
     return draft.seal()
 
 
@@ -213,7 +207,7 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], cloc
         draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
     else:
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, "there is no other swarm to send to")
-        _bury(draft, turn, "no other swarm is known", 1)
+        _dead_letter(draft, turn, "no other swarm is known", 1)
         _tell_sender(draft, turn.entry, "other swarms", "none is known")
     prevent_stall(draft)
     return draft.seal()
@@ -227,27 +221,33 @@ def _end_delivery(task: Task, swarm: SwarmCore, turn: Turn, clock: Clock) -> tup
     return draft, peer or ALL_PEERS
 
 
-def _bury(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
-    contact = draft.contacts.get(peer_of(turn.mailbox) or "")
-    tries = max(attempts, 1 + (contact.failures if contact else 0))
+def _dead_letter(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
+    peer = draft.peers.get(peer_of(turn.mailbox) or "")
+    tries = max(attempts, 1 + (peer.failures if peer else 0))
     draft.dead_letter(turn.mailbox, reason, tries, message=turn.entry.message, message_seq=turn.entry.seq)
 
 
 def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
     """The message is gone: what was counted for it does not count for the next, and the peer knows how things stand."""
-    contact = draft.contacts.get(peer)
-    if contact is not None:
-        is_end = contact.ending == entry.message.id
-        changes = {"failures": 0, "retry_at": 0.0, "over": is_end}
-        draft.contacts[peer] = contact.model_copy(update=changes | ({"ending": ""} if is_end else {}))
+    known = draft.peers.get(peer)
+    if known is not None:
+        is_end = known.end_message == entry.message.id
+        end_message = "" if is_end else known.end_message
+        draft.peers[peer] = replace(
+            known, failures=0, retry_at=0.0, end_delivered=is_end, end_message=end_message
+        )
 
 
 def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
     """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
     draft = Draft(task, swarm, clock)
-    lapsed = [request for request in task.requests if request.due is not None and request.due <= now]
+    lapsed = [
+        request
+        for request in task.requests
+        if request.answer_deadline is not None and request.answer_deadline <= now
+    ]
     for request in lapsed:
-        draft.settle_request(request)
+        draft.close_request(request)
     for request in lapsed:
         text = f"{request.recipient} has not answered in time. What comes later still reaches you."
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
@@ -277,10 +277,10 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
     asked = [
         request
         for request in draft.requests
-        if request.request_id == id_of(payload) and request.asked == peer
+        if request.request_id == id_of(payload) and request.recipient_swarm == peer
     ]
     for request in asked:
-        draft.settle_request(request)
+        draft.close_request(request)
     if not draft.is_running:
         return
     if sender.address_type == "agent" and sender.address in draft.swarm.agents:
@@ -292,12 +292,12 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
 
 def ask_everyone(draft: Draft, message: MAILMessage, swarm: str) -> None:
     """Remember that the agents of another swarm may answer a broadcast, for a while."""
-    draft.ask(
+    draft.open_request(
         OpenRequest(
             request_id=id_of(message.message),
             sender=message.sender.address,
             recipient=format_agent_address(EVERYONE, swarm),
-            due=draft.due_in(BROADCAST_SECONDS),
+            answer_deadline=draft.time_in(BROADCAST_SECONDS),
         )
     )
 

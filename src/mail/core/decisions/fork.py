@@ -7,6 +7,7 @@ a running moment is paused, so that nothing happens before somebody says what; i
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from mail.core.decisions.stall import prevent_stall
@@ -16,10 +17,11 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import peer_of
+from mail.core.task.interswarm import OpenRequest, UnreadQuestion
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.mailboxes import peer_of
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import OpenRequest, Question, Task, TaskStatus
+from mail.core.task.task import Generation, Task, TaskStatus
 from mail.errors import BadRequest, Subject
 
 
@@ -45,24 +47,24 @@ def fork(
             f"task {task.task_id!r} was {task.status.value} at {task.seq}, so its fork can't run by itself; "
             "make it without run, and send it a message"
         )
-    if task.toolbox is not None:
-        task.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
+    if task.generation.client_tools is not None:
+        task.generation.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
     new = _begin(task, swarm, caller, task_id, clock, run=run)
     if run:
         budget = new.limits.budget.tightened(ceiling)
-        new = new.model_copy(update={"limits": new.limits.within(budget, clock.now().timestamp())})
+        new = replace(new, limits=new.limits.within(budget, clock.now().timestamp()))
     return _Fork(snapshot, swarm, new, clock).seal(histories)
 
 
 def _could_run(task: Task) -> bool:
     """Whether nothing but a message was missing: it was running, or is a fork of such a moment itself."""
-    return task.is_running or (task.status is TaskStatus.PAUSED and task.breakpoint is None)
+    return task.is_running or (task.status is TaskStatus.PAUSED and task.generation.breakpoint is None)
 
 
 def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock: Clock, *, run: bool) -> Task:
     """The new task, before anything happens in it. One that stands still has begun no generation yet."""
     owner, now = str(caller), clock.now()
-    waits = task.breakpoint if task.breakpoint and task.breakpoint.agent in swarm.agents else None
+    paused_at = task.generation.breakpoint
     cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
     if run:
         status = TaskStatus.RUNNING
@@ -77,14 +79,16 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
         entrypoint=task.entrypoint if task.entrypoint in swarm.agents else swarm.entrypoint,
         title=task.title,
         started=now.isoformat(),
-        generation=1 if run else 0,
         limits=task.limits.without_time(),
-        faults={agent: count for agent, count in task.faults.items() if agent in swarm.agents},
-        breakpoint=waits,
-        toolbox=task.toolbox,
-        notes=task.notes,
+        generation=Generation(
+            number=1 if run else 0,
+            faults={agent: count for agent, count in task.generation.faults.items() if agent in swarm.agents},
+            breakpoint=paused_at if paused_at and paused_at.agent in swarm.agents else None,
+            client_tools=task.generation.client_tools,
+            notes=task.generation.notes,
+        ),
         manual=task.manual,
-        cancellation=cancelled and cancelled.model_copy(update={"seq": 0}),
+        cancellation=cancelled and replace(cancelled, seq=0),
     )
 
 
@@ -117,13 +121,14 @@ class _Fork:
                     entries=len(history),
                 )
                 draft.remember(agent, history)
-        if old.breakpoint is not None and draft.before.breakpoint is None:
-            self._leave(draft.before.entrypoint, f"agent {old.breakpoint.agent!r}, which waited for the user")
+        paused_at = old.generation.breakpoint
+        if paused_at is not None and draft.before.generation.breakpoint is None:
+            self._leave(draft.before.entrypoint, f"agent {paused_at.agent!r}, which waited for the user")
         seqs = self._send_mail()
         self._keep_requests(seqs)
-        draft.updates["questions"] = tuple(
-            Question(mailbox=question.mailbox, seq=seqs[question.seq])
-            for question in old.questions
+        draft.unread_questions = tuple(
+            UnreadQuestion(mailbox=question.mailbox, seq=seqs[question.seq])
+            for question in old.unread_questions
             if question.seq in seqs and question.mailbox in self._swarm.agents
         )
         for agent, things in self._left_behind.items():
@@ -152,7 +157,7 @@ class _Fork:
         message = entry.message
         sender = message.sender
         is_agents = sender.address_type == "agent"
-        if peer_of(entry.mailbox) is not None or entry.seq == self._from.exhausted:
+        if peer_of(entry.mailbox) is not None or entry.seq == self._from.generation.limit_notice:
             return False
         if entry.mailbox not in self._swarm.agents:
             local = is_agents and sender.address in self._swarm.agents
@@ -164,14 +169,13 @@ class _Fork:
 
     def _readdressed(self, message: MAILMessage) -> MAILMessage:
         """The message as one of the new task: with an id of its own, as ids tell messages of all tasks apart."""
-        payload = message.message.model_copy(update={"task_id": self._draft.task_id})
-        return message.model_copy(update={"id": self._draft.clock.new_id(), "message": payload})
+        return message.copied_to(self._draft.task_id, new_id=self._draft.clock.new_id())
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
         """Requests among the agents that are still there stay open; whoever waits for another answer is told."""
         for request in self._from.requests:
             if self._is_here(request.sender) and self._is_here(request.recipient):
-                self._draft.ask(request.model_copy(update={"seq": seqs.get(request.seq, 0)}))
+                self._draft.open_request(replace(request, seq=seqs.get(request.seq, 0)))
             elif self._is_here(request.sender):
                 self._leave(request.sender, _describe(request))
 
@@ -184,5 +188,5 @@ class _Fork:
 
 def _describe(request: OpenRequest) -> str:
     return f"your request to {request.recipient!r}" + (
-        "" if request.asked else ", which is no part of this swarm any more"
+        "" if request.recipient_swarm else ", which is no part of this swarm any more"
     )

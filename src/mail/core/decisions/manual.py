@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
-from mail.core.decisions.submit import go_on
+from mail.core.decisions.submit import resume
 from mail.core.decisions.turn import Settlement
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
@@ -37,7 +37,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW, MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Checkpoint, Receipt, Task, TaskStatus
+from mail.core.task.task import Task, TaskStatus
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import AgentFault, BadRequest, Subject
 
 ResponseType = Literal["broadcast", "response", "request"]
@@ -80,9 +81,9 @@ class Step:
 def begin_step(task: Task, swarm: SwarmCore, step: Step, clock: Clock) -> TaskChange:
     """Put the step's instructions into its agent's mailbox. A task that has stopped goes on."""
     draft = Draft(task, swarm, clock)
-    draft.updates["manual"] = True
+    draft.manual = True
     if not task.is_running:
-        go_on(draft)
+        resume(draft)
     draft.tell(step.target, Subject.MANUAL_STEP, step.payload)
     return draft.seal()
 
@@ -220,7 +221,7 @@ class StepSettlement(Settlement):
     def agent_failed(self, reason: str, attempts: int) -> None:
         """The agent function itself failed; whoever takes the step is told."""
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self._bury(reason, attempts)
+        self._dead_letter(reason, attempts)
         self.failed = reason
 
     def seal(self) -> TaskChange:

@@ -13,6 +13,7 @@ Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer s
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from pydantic import ValidationError
@@ -37,10 +38,10 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.limits import TURNS_PER_STEP, Budget, Limits
+from mail.core.task.interswarm import OpenRequest
+from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import OpenRequest, Question, Task, TaskKey, TaskStatus, Transition
-from mail.core.task.usage import Usage
+from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Subject, TaskNotFound
 
 FINGERPRINT = 12
@@ -90,9 +91,9 @@ def may_reach(
     `caller_id` is the id of the token that the message came with; `is_known` is whether that is known to be of the
     swarm that the message says it is from.
     """
-    if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.asker:
+    if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.parent_swarm:
         return True
-    return is_known and message.source_swarm in task.contacts
+    return is_known and message.source_swarm in task.peers
 
 
 def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, clock: Clock) -> TaskChange | None:
@@ -126,7 +127,7 @@ def begin(
         title=title_of(message.payload.subject, message.payload.body),
         started=clock.now().isoformat(),
         limits=swarm_limits(swarm),
-        asker=message.source_swarm,
+        parent_swarm=message.source_swarm,
         hops=hops,
     )
     return _Reception(task, swarm, message, clock, is_new=True).decide()
@@ -154,19 +155,19 @@ class _Reception:
 
     def decide(self) -> TaskChange:
         draft, task = self.draft, self.task
-        draft.updates["received"] = (*task.received, _fingerprint(self.wrapper))[-REMEMBERED:]
+        draft.received = (*task.received, _fingerprint(self.wrapper))[-REMEMBERED:]
         contributors = dict.fromkeys((*task.contributors, *self.wrapper.task_contributors))
-        if task.asker is not None:
+        if task.parent_swarm is not None:
             contributors[task.instance] = None
         if len(contributors) > 2 * MAX_CONTRIBUTORS:
             raise BadRequest(
                 f"task {task.task_id!r} would have more than {2 * MAX_CONTRIBUTORS} contributors"
             )
-        draft.updates["contributors"] = tuple(contributors)
+        draft.contributors = tuple(contributors)
         sender = self._sender()
         is_system = sender.address_type == "system"
         draft.add_peer(
-            self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], knows=True
+            self.source, EVERYONE if is_system else parse_agent_address(sender.address)[0], has_task=True
         )
         draft.emit(
             EventKind.INTERSWARM_MESSAGE_RECEIVED, f"received interswarm message from swarm {self.source}"
@@ -181,28 +182,28 @@ class _Reception:
 
     def _says_it_is_over(self) -> bool:
         """Whether the swarm that asked says that the whole task is over."""
-        return self.source == self.task.asker and not self.is_new and is_end(self.wrapper)
+        return self.source == self.task.parent_swarm and not self.is_new and is_end(self.wrapper)
 
     def _close(self) -> None:
         """End this swarm's part, unless it has ended, and pass the word on to swarms further down."""
         draft = self.draft
         ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
         if draft.status is TaskStatus.RUNNING:
-            draft.updates["questions"] = ()
+            draft.unread_questions = ()
             draft.move(Transition.COMPLETE)
             draft.end_with(ending)
         draft.requests = ()
-        draft.tell_contacts(ending, but=self.source)
+        draft.tell_peers(ending, but=self.source)
 
     def _answer(self) -> None:
         """Bring an answer to whoever has asked for it, and nothing to a task that has stopped and asked for none."""
         draft = self.draft
-        contact = self.task.contacts.get(self.source)
-        if contact is not None and contact.over and is_end(self.wrapper):
+        peer = self.task.peers.get(self.source)
+        if peer is not None and peer.end_delivered and is_end(self.wrapper):
             return  # an echo of what it was told last
         asked = self._request_answered()
         if asked is not None:
-            draft.settle_request(asked)
+            draft.close_request(asked)
             if asked.sender:
                 self._deliver("response", [asked.sender])
             elif draft.is_running:
@@ -210,15 +211,15 @@ class _Reception:
                 message = self._message("response", (draft.owner_address,))
                 draft.answer_owner(sender, self.payload.body, message=message)
             else:
-                self._bury_answer()
+                self._dead_letter_answer()
             return
-        if draft.is_running or self.source == self.task.asker:
+        if draft.is_running or self.source == self.task.parent_swarm:
             recipients = self._recipients() if self.wrapper.msg_type == "response" else [self.task.entrypoint]
             self._deliver("response", recipients)
         else:
-            self._bury_answer()
+            self._dead_letter_answer()
 
-    def _bury_answer(self) -> None:
+    def _dead_letter_answer(self) -> None:
         """The task has stopped, and nobody here waits for this: it may be redriven to whom it was for."""
         names = (parse_agent_address(recipient.address)[0] for recipient in self.payload.recipients)
         reader = next((name for name in names if name in self.swarm.agents), self.task.entrypoint)
@@ -231,7 +232,7 @@ class _Reception:
 
         Where a swarm as a whole answers, by its system or by completing its part, that is any.
         """
-        open_requests = [request for request in self.draft.requests if request.asked == self.source]
+        open_requests = [request for request in self.draft.requests if request.recipient_swarm == self.source]
         payload, sender = self.payload, self._sender().address
         by_id = payload.request_id if isinstance(payload, MAILResponse) else None
         readers = {parse_agent_address(recipient.address)[0] for recipient in payload.recipients}
@@ -247,15 +248,16 @@ class _Reception:
 
     def _deliver(self, kind: MessageType, mailboxes: list[str]) -> None:
         draft, task = self.draft, self.task
-        joins = self.source == task.asker and draft.is_running and not self.is_new
+        joins = self.source == task.parent_swarm and draft.is_running and not self.is_new
         if self.is_new:
             agent = mailboxes[0] if len(mailboxes) == 1 else task.entrypoint
-            draft.updates["entrypoint"] = agent
-        elif self.source == task.asker and not draft.is_running:
+            draft.entrypoint = agent
+        elif self.source == task.parent_swarm and not draft.is_running:
             abandon_breakpoint(draft)
             draft.move(Transition.RESUME)
-            draft.updates |= {**task.next_generation(), "limits": swarm_limits(self.swarm)}
-        if self.source == task.asker:
+            draft.generation = draft.generation.next()
+            draft.limits = swarm_limits(self.swarm)
+        if self.source == task.parent_swarm:
             self._limit_steps()
             self._limit_budget()
         message = self._message(kind, [create_agent_address(name) for name in mailboxes])
@@ -264,20 +266,20 @@ class _Reception:
         if isinstance(message.message, MAILRequest) or by_person:
             seq = draft.last_seq if joins else 0
             request_id, sender = id_of(self.payload), message.sender.address
-            draft.ask(OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq))
+            draft.open_request(
+                OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq)
+            )
             if joins:
-                question = Question(mailbox=mailboxes[0], seq=seq)
-                draft.updates["questions"] = (*task.questions, question)
+                draft.add_unread_question(mailboxes[0], seq)
 
     def _limit_steps(self) -> None:
         """No more steps than the swarm that asks has left."""
         left = _number(self.payload, STEPS_LEFT)
         if left is None:
             return
-        own, limits = swarm_limits(self.swarm), self.draft.updates.get("limits", self.task.limits)
-        steps = min(own.steps, self.draft.updates.get("steps", self.task.steps) + left)
-        turns = min(own.turns, steps * TURNS_PER_STEP)
-        self.draft.updates["limits"] = limits.model_copy(update={"steps": steps, "turns": turns})
+        own, draft = swarm_limits(self.swarm), self.draft
+        steps = min(own.steps, draft.generation.steps + left)
+        draft.limits = replace(draft.limits, steps=steps, turns=min(own.turns, steps * TURNS_PER_STEP))
 
     def _limit_budget(self) -> None:
         """No larger budget than the swarm that asks has left, besides what was used up for it here."""
@@ -285,16 +287,14 @@ class _Reception:
         if left is None:
             return
         draft = self.draft
-        spent: Usage = draft.updates.get("spent", self.task.spent)
-        turns: int = draft.updates.get("turns", self.task.turns)
+        spent, turns = draft.generation.spent, draft.generation.turns
         budget = Budget(
             turns=None if left.turns is None else turns + left.turns,
             tokens=None if left.tokens is None else spent.tokens + left.tokens,
             cost=None if left.cost is None else spent.cost + left.cost,
             seconds=left.seconds,
         )
-        limits: Limits = draft.updates.get("limits", self.task.limits)
-        draft.updates["limits"] = limits.within(budget, draft.clock.now().timestamp())
+        draft.limits = draft.limits.within(budget, draft.clock.now().timestamp())
 
     def _recipients(self) -> list[str]:
         """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""

@@ -1,5 +1,7 @@
 """What keeps a task from hanging: it is told once that nothing will happen any more, and then ended. Pure."""
 
+from dataclasses import replace
+
 from mail.core.task.draft import Draft
 from mail.errors import Subject
 
@@ -9,16 +11,16 @@ def prevent_stall(draft: Draft) -> None:
 
     Otherwise the entrypoint is told, the first time in a generation; the second time the task ends with an error.
     """
-    if not draft.is_running or draft.has_mail or _waits_for_others(draft):
+    if not draft.is_running or draft.has_mail or _waits_for_peers(draft):
         return
     task = draft.before
     unanswered = "; ".join(
         f"{request.sender or 'the user'} waits for {request.recipient}" for request in draft.requests
     )
-    if task.nudges:
+    if draft.generation.nudges:
         draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")
         return
-    draft.updates["nudges"] = task.nudges + 1
+    draft.generation = replace(draft.generation, nudges=draft.generation.nudges + 1)
     draft.tell(
         task.entrypoint,
         Subject.RUNTIME_ERROR,
@@ -27,8 +29,10 @@ def prevent_stall(draft: Draft) -> None:
     )
 
 
-def _waits_for_others(draft: Draft) -> bool:
+def _waits_for_peers(draft: Draft) -> bool:
     """Whether another swarm owes an answer, or has got all of its own from a task that it has asked for."""
-    if any(request.asked for request in draft.requests):
+    if any(request.recipient_swarm for request in draft.requests):
         return True
-    return draft.before.asker is not None and not any(request.asks for request in draft.requests)
+    return draft.before.parent_swarm is not None and not any(
+        request.sender_swarm for request in draft.requests
+    )

@@ -11,8 +11,9 @@ People write to an entrypoint, with their own words. Programs that embed a swarm
 ready, from and to whomever it says; it is then sent as it is.
 """
 
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import Field
 
@@ -35,11 +36,13 @@ from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.idempotency import Once
-from mail.core.task.interswarm import goes_out, peer_mailbox
+from mail.core.task.idempotency import IdempotencyKey
+from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
+from mail.core.task.mailboxes import goes_out, peer_mailbox
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import Breakpoint, OpenRequest, Question, Task, TaskStatus, Transition
+from mail.core.task.task import Generation, Task, TaskStatus, Transition
+from mail.core.task.turn_state import Breakpoint
 from mail.core.task.webhooks import Webhook
 from mail.errors import (
     BadBreakpointResult,
@@ -54,6 +57,8 @@ from mail.errors import (
 
 TITLE_LENGTH = 80
 
+DEFAULT_SUBJECT = "New Message"
+
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
 
@@ -62,6 +67,18 @@ class ResumeFrom(StrEnum):
 
     USER_RESPONSE = "user_response"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
+
+
+class SubmissionChanges(TypedDict, total=False):
+    """The fields of a submission that are filled in after it was built."""
+
+    body: str
+    task_id: str
+    resume_from: ResumeFrom
+    breakpoint_tool_call_result: object
+    ceiling: Budget
+    expects: int | Literal["*"]
+    idempotency_key: IdempotencyKey
 
 
 class Submission(Value):
@@ -78,15 +95,15 @@ class Submission(Value):
         routing_info: what goes with the message to those.
         continues: the generation whose answer this goes on from; None where it may come at any time.
         expects: the generation that the task has to be in, or `*`: there has to be one; None where it may be new.
-        once: by what the submission is known when it is sent again.
-        toolbox: tools that the caller lends to the generation that this begins.
+        idempotency_key: identifies the submission when it is sent again.
+        client_tools: tools that the caller runs, for the generation that this begins.
         notes: what the caller wants to be told again of that generation.
         manual: whether the task is in manual mode from now on (`mail.core.decisions.manual`).
         webhook: a URL that the task's events are sent to from now on.
     """
 
     body: str = ""
-    subject: str = "New Message"
+    subject: str = DEFAULT_SUBJECT
     msg_type: Literal["request", "response", "broadcast", "interrupt"] = "request"
     entrypoint: str | None = None
     task_id: TaskId | None = None
@@ -101,11 +118,15 @@ class Submission(Value):
     routing_info: dict[str, Any] | None = None
     continues: int | None = None
     expects: int | Literal["*"] | None = None
-    once: Once | None = None
-    toolbox: ClientTools | None = None
+    idempotency_key: IdempotencyKey | None = None
+    client_tools: ClientTools | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
     webhook: Webhook | None = None
+
+    def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
+        """Return the submission with these changes."""
+        return Submission(**{**self, **changes})
 
 
 def admit(
@@ -130,8 +151,8 @@ def admit(
         raise BadRequest("body must not be empty")
     if submission.expects is not None:
         _check_generation(task, submission, submission.expects)
-    if submission.toolbox is not None:
-        submission.toolbox.check({*swarm.actions, *swarm.breakpoint_tools})
+    if submission.client_tools is not None:
+        submission.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
     if task is None:
         if submission.resume_from is not None:
             raise TaskNotFound(f"there is no task {submission.task_id!r} to resume")
@@ -141,7 +162,7 @@ def admit(
     if submission.continues is not None:
         check_continues(task, submission.continues)
     draft = Draft(task, swarm, clock)
-    draft.updates["manual"] = submission.manual
+    draft.manual = submission.manual
     if resumes_breakpoint:
         _resume_at_breakpoint(draft, caller, submission)
     else:
@@ -153,7 +174,7 @@ def admit(
                 raise BadRequest(
                     f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
                 )
-            draft.updates["limits"] = _adjusted_limits(task.limits, submission, clock)
+            draft.limits = _adjusted_limits(task.limits, submission, clock)
         _deliver(draft, caller, submission)
         _question(draft, submission)
     return draft.seal()
@@ -164,15 +185,15 @@ def _check_generation(task: Task | None, submission: Submission, expected: int |
         raise PreconditionFailed(
             f"there is no task {submission.task_id!r} yet; leave out If-Match to begin it"
         )
-    if expected not in ("*", task.generation):
+    if expected not in ("*", task.generation.number):
         raise PreconditionFailed(
-            f"task {task.task_id!r} is at generation {task.generation}, not at {expected}; look at it again"
+            f"task {task.task_id!r} is at generation {task.generation.number}, not at {expected}; look at it again"
         )
 
 
 def check_continues(task: Task, generation: int) -> None:
     """Raise TaskMovedOn unless the answer of this generation is the last thing that has happened to the task."""
-    if task.is_running or task.generation != generation:
+    if task.is_running or task.generation.number != generation:
         raise TaskMovedOn(
             f"task {task.task_id!r} {'is running' if task.is_running else 'has gone on since'}; only its last answer "
             "can be continued, once it is there"
@@ -205,14 +226,12 @@ def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
         raise BadRequest(f"another swarm is sent a request or a broadcast, not a {submission.msg_type}")
 
 
-def go_on(draft: Draft) -> None:
+def resume(draft: Draft) -> None:
     """A task that has stopped goes on, without anybody's words, and without its breakpoint or deadline."""
     abandon_breakpoint(draft)
     draft.move(Transition.RESUME)
-    draft.updates |= {
-        **draft.before.next_generation(),
-        "limits": draft.before.limits.without_time(),
-    }
+    draft.generation = draft.generation.next()
+    draft.limits = draft.limits.without_time()
 
 
 def _question(draft: Draft, submission: Submission) -> None:
@@ -223,7 +242,7 @@ def _question(draft: Draft, submission: Submission) -> None:
         return
     if (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
-        draft.updates["questions"] = (*task.questions, Question(mailbox=mailbox, seq=draft.last_seq))
+        draft.add_unread_question(mailbox, draft.last_seq)
 
 
 def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock) -> TaskChange:
@@ -235,8 +254,7 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
         owner=owner,
         contributors=(owner,),
         entrypoint=_entrypoint(swarm, submission),
-        toolbox=submission.toolbox,
-        notes=submission.notes,
+        generation=Generation(client_tools=submission.client_tools, notes=submission.notes),
         manual=submission.manual,
         title=_title(submission),
         started=clock.now().isoformat(),
@@ -262,7 +280,7 @@ def _title(submission: Submission) -> str:
 
 def title_of(subject: str, body: str) -> str:
     """A line by which people know the task again: what its first message is about."""
-    default = Submission.model_fields["subject"].default
+    default = DEFAULT_SUBJECT
     line = " ".join((body if subject == default else subject).split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
@@ -280,12 +298,10 @@ def _limits(swarm: SwarmCore, submission: Submission, clock: Clock) -> Limits:
 
 def _adjusted_limits(limits: Limits, submission: Submission, clock: Clock) -> Limits:
     """The limits with what the submission says of them; more mail for a running task leaves the rest alone."""
-    changes: dict[str, Any] = {}
     if submission.steps is not None:
-        changes |= {"steps": submission.steps, "turns": submission.steps * TURNS_PER_STEP}
+        limits = replace(limits, steps=submission.steps, turns=submission.steps * TURNS_PER_STEP)
     if submission.timeout is not None:
-        changes["deadline"] = clock.now().timestamp() + submission.timeout
-    limits = limits.model_copy(update=changes) if changes else limits
+        limits = replace(limits, deadline=clock.now().timestamp() + submission.timeout)
     if submission.budget is None:
         return limits
     return limits.within(submission.budget.tightened(submission.ceiling), clock.now().timestamp())
@@ -293,13 +309,9 @@ def _adjusted_limits(limits: Limits, submission: Submission, clock: Clock) -> Li
 
 def _resume(draft: Draft, submission: Submission) -> None:
     draft.move(Transition.RESUME)
-    draft.updates |= {
-        **draft.before.next_generation(),
-        "entrypoint": submission.entrypoint or draft.before.entrypoint,
-        "limits": _limits(draft.swarm, submission, draft.clock),
-        "toolbox": submission.toolbox,
-        "notes": submission.notes,
-    }
+    draft.generation = draft.generation.next(client_tools=submission.client_tools, notes=submission.notes)
+    draft.entrypoint = submission.entrypoint or draft.entrypoint
+    draft.limits = _limits(draft.swarm, submission, draft.clock)
 
 
 def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
@@ -342,8 +354,13 @@ def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> N
             routing_info=submission.routing_info,
         )
         draft.add_peer(swarm, name)
-        draft.ask(
-            OpenRequest(request_id=request_id, sender="", recipient=target, due=draft.due_in(ANSWER_SECONDS))
+        draft.open_request(
+            OpenRequest(
+                request_id=request_id,
+                sender="",
+                recipient=target,
+                answer_deadline=draft.time_in(ANSWER_SECONDS),
+            )
         )
         draft.send(message, [peer_mailbox(swarm)])
 
@@ -359,20 +376,25 @@ def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
 
 def _as_answer(task: Task | None, submission: Submission) -> Submission:
     """A message that answers the appeal of an agent is the result of the call which has made it."""
-    if task is None or task.breakpoint is None or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL:
+    if (
+        task is None
+        or task.generation.breakpoint is None
+        or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
+    ):
         return submission
-    appeals = [call.asks for call in task.breakpoint.calls if call.asks is not None]
+    appeals = [call.asks for call in task.generation.breakpoint.calls if call.asks is not None]
     if not any(appeal.is_answered_by(submission.subject) for appeal in appeals):
         return submission
-    changes = {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "body": ""}
-    return submission.model_copy(
-        update={**changes, "breakpoint_tool_call_result": {"content": submission.body}}
+    return submission.evolve(
+        resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+        body="",
+        breakpoint_tool_call_result={"content": submission.body},
     )
 
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Give the waiting agent its tool results and wake it; words sent along go with them."""
-    waiting = draft.before.breakpoint
+    waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
         raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
     results = read_results(submission.breakpoint_tool_call_result, waiting.calls)
@@ -413,7 +435,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
 
 def abandon_breakpoint(draft: Draft) -> None:
     """Providers refuse a history in which a tool call has no result; so it gets one."""
-    waiting: Breakpoint | None = draft.before.breakpoint
+    waiting: Breakpoint | None = draft.before.generation.breakpoint
     if waiting is None:
         return
     note = "ERROR: the user sent a new message instead of this tool's result"

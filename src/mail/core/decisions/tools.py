@@ -6,6 +6,7 @@ the agent is told.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from mail.core.decisions.deliver import ask_everyone
@@ -37,11 +38,12 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.forms import FormResult, UserQuestion
-from mail.core.task.interswarm import ALL_PEERS, peer_mailbox
+from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
-from mail.core.task.swarm import AgentCore
-from mail.core.task.task import Breakpoint, OpenRequest, OpenUserQuestion, PausedCall, TaskStatus, Transition
+from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
+from mail.core.task.swarm import AgentCore, FormResult, UserQuestion
+from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -92,7 +94,7 @@ class ToolExecutor:
         Those in `appeals`, by the ids of their calls, write to the user besides.
         """
         asked = {call_id: self._ask_owner(appeal) for call_id, appeal in appeals.items()}
-        self.draft.updates["breakpoint"] = Breakpoint(
+        breakpoint_reached = Breakpoint(
             agent=self.name,
             tool_format=calls[0].tool_format,
             calls=tuple(
@@ -105,6 +107,7 @@ class ToolExecutor:
                 for call in calls
             ),
         )
+        self.draft.generation = replace(self.draft.generation, breakpoint=breakpoint_reached)
         body = json.dumps([_describe_paused(call) for call in calls])
         self.draft.move(Transition.PAUSE)
         self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
@@ -135,16 +138,16 @@ class ToolExecutor:
         if self.is_finished:
             return _DROPPED
         if self._writing.settles and (answered := self._request_answered(target)) is not None:
-            self.draft.settle_request(answered)
+            self.draft.close_request(answered)
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
         self._send(message, target)
-        self.draft.ask(
+        self.draft.open_request(
             OpenRequest(
                 request_id=message.message.request_id,
                 sender=self.name,
                 recipient=target,
-                due=self.draft.due_in(ANSWER_SECONDS) if "@" in target else None,
+                answer_deadline=self.draft.time_in(ANSWER_SECONDS) if "@" in target else None,
                 routing_info=message.message.routing_info,
             )
         )
@@ -154,12 +157,12 @@ class ToolExecutor:
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
         if answered is not None and self._writing.settles is not False:
-            self.draft.settle_request(answered)
+            self.draft.close_request(answered)
         if self.is_finished:
             return _DROPPED
         request_id = answered.request_id if answered else self._request_read_from(target)
         if "@" in target and tool.subject in Subject:  # on the wire, the runtime's subjects mean something
-            tool = tool.model_copy(update={"subject": tool.subject.strip(":")})
+            tool = SendResponse(target=tool.target, subject=tool.subject.strip(":"), body=tool.body)
         self._send(self._write(tool, request_id), target)
         return f"response sent to {target}"
 

@@ -10,7 +10,7 @@ Rules first (SPEC, section 5):
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.deliver import expire_requests
@@ -25,10 +25,10 @@ from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
-from mail.core.task.forms import FormContext, FormResult, UserQuestion
 from mail.core.task.limits import FAULTS_IN_A_ROW
-from mail.core.task.swarm import AgentCore, History, SwarmCore
-from mail.core.task.task import Checkpoint, Receipt, Task
+from mail.core.task.swarm import AgentCore, FormContext, FormResult, History, SwarmCore, UserQuestion
+from mail.core.task.task import Task
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault
 
@@ -83,7 +83,7 @@ def on_limit_reached(
     That is the entrypoint, if it can complete tasks. `events` is the task's timeline; its messages are the
     transcript that the supervisor gets. None where the task has stopped meanwhile, or somebody else has noticed.
     """
-    if not task.is_running or task.exhausted is not None:
+    if not task.is_running or task.generation.limit_notice is not None:
         return None
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
@@ -95,7 +95,7 @@ def on_limit_reached(
         f"that this transcript allows:\n\n{transcript}",
         **{OUT_OF_STEPS: True},
     )
-    draft.updates |= {"exhausted": task.seq + 1, "used_up": used_up}
+    draft.generation = replace(draft.generation, limit_notice=task.seq + 1, limit_reached=used_up)
     return draft.seal()
 
 
@@ -128,19 +128,19 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
 
     System messages use up turns but no steps. `now` is in seconds since the epoch.
     """
-    if task.exhausted is not None:
-        return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else task.used_up
-    limits = task.limits
-    if task.steps + turn.others >= limits.steps and is_step(turn.entry.message, swarm):
+    generation, limits = task.generation, task.limits
+    if generation.limit_notice is not None:
+        return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else generation.limit_reached
+    if generation.steps + turn.running_turns >= limits.steps and is_step(turn.entry.message, swarm):
         return f"{limits.steps} steps"
-    if task.turns >= limits.turns:
+    if generation.turns >= limits.turns:
         return f"{limits.turns} turns"
     budget = limits.budget
-    if budget.turns is not None and task.turns + turn.others >= budget.turns:
+    if budget.turns is not None and generation.turns + turn.running_turns >= budget.turns:
         return f"budget of {budget.turns} turns"
-    if budget.tokens is not None and task.spent.tokens >= budget.tokens:
+    if budget.tokens is not None and generation.spent.tokens >= budget.tokens:
         return f"budget of {budget.tokens} tokens"
-    if budget.cost is not None and task.spent.cost >= budget.cost:
+    if budget.cost is not None and generation.spent.cost >= budget.cost:
         return f"budget of ${budget.cost:g}"
     if limits.finish_by is not None and now >= limits.finish_by:
         return f"budget of {budget.seconds:g} seconds"
@@ -165,10 +165,10 @@ class Settlement:
         self.agent: AgentCore = swarm.agent(self.name)
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
-        self.draft.updates["turns"] = task.turns + 1
-        if is_step(turn.entry.message, swarm):
-            self.draft.updates["steps"] = task.steps + 1
-        self.is_late = turn.task.generation != task.generation
+        generation = self.draft.generation
+        steps = generation.steps + is_step(turn.entry.message, swarm)
+        self.draft.generation = replace(generation, turns=generation.turns + 1, steps=steps)
+        self.is_late = turn.task.generation.number != task.generation.number
         self.verbs = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
         self._appeals: dict[str, UserQuestion] = {}
@@ -178,17 +178,17 @@ class Settlement:
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
-        usage, models = self.task.owes(self.name, self.turn.entry.seq, usage, models)
+        usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
         if usage:
-            self.draft.updates |= self.task.charged(self.name, usage, models)
+            self.draft.charge(self.name, usage, models)
             self._unannounced = usage
         if self.name in self.task.prepaid:
             rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
-            self.draft.updates["prepaid"] = rest
+            self.draft.prepaid = rest
 
     def agent_failed(self, reason: str, attempts: int) -> None:
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
-        self._bury(reason, attempts)
+        self._dead_letter(reason, attempts)
         self.draft.remember(self.name, self.turn.prompts)
         self._report_failure(reason)
 
@@ -220,23 +220,25 @@ class Settlement:
         self._wake_after_actions(output)
 
     def seal(self) -> TaskChange:
-        faults = {**self.task.faults, self.name: self.task.faults.get(self.name, 0) + 1}
+        faults = {**self.task.generation.faults, self.name: self.task.generation.faults.get(self.name, 0) + 1}
         if not self._faults:
             del faults[self.name]
-        self.draft.updates["faults"] = faults
+        self.draft.generation = replace(self.draft.generation, faults=faults)
         if self.draft.is_running:
             self._keep_going(faults)
         return self.draft.seal()
 
     def _keep_going(self, faults: dict[str, int]) -> None:
         """See to it that a task that still runs can come to an end."""
-        if self.turn.entry.seq == self.task.exhausted:
-            self.draft.fail(f"The task used up its {self.task.used_up} and was not finished.")
+        if self.turn.entry.seq == self.task.generation.limit_notice:
+            self.draft.fail(
+                f"The task used up its {self.task.generation.limit_reached} and was not finished."
+            )
             return
         if faults.get(self.name, 0) >= FAULTS_IN_A_ROW:
             del faults[self.name]
             reason = f"{FAULTS_IN_A_ROW} faulty turns in a row"
-            self._bury(reason, FAULTS_IN_A_ROW)
+            self._dead_letter(reason, FAULTS_IN_A_ROW)
             self._report_failure(reason)
         prevent_stall(self.draft)
 
@@ -244,8 +246,8 @@ class Settlement:
         """Whether the call is for a tool that the user runs: a breakpoint tool, or one that the caller lends."""
         if call.tool_name in self.swarm.breakpoint_tools:
             return True
-        toolbox = self.task.lends(self.name)
-        return toolbox is not None and receipt is None and toolbox.holds(call.tool_name)
+        tools = self.task.client_tools_of(self.name)
+        return tools is not None and receipt is None and tools.holds(call.tool_name)
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
         """Process one call and return its tool result; None where the provider has given it already."""
@@ -302,7 +304,7 @@ class Settlement:
     def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
         """Add an event about this agent, with the turn's usage if it is the first."""
         if self._unannounced:
-            extra["usage"] = self._unannounced.model_dump()
+            extra["usage"] = asdict(self._unannounced)
             self._unannounced = NO_USAGE
         self.draft.emit(kind, text, agent=self.name, **extra)
 
@@ -324,7 +326,7 @@ class Settlement:
 
         Not where the task has ended, nor where a breakpoint of this very turn will wake it.
         """
-        if self.verbs.is_finished or "breakpoint" in self.draft.updates:
+        if self.verbs.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
             return
         acted = [
             (call, receipt)
@@ -345,8 +347,8 @@ class Settlement:
     def _pause(self, calls: list[AgentToolCall]) -> History:
         """Stop at breakpoint tools; returns the results of calls that are not waited for."""
         if self.draft.is_running:
-            toolbox = self.task.lends(self.name)
-            count = len(calls) if toolbox is None or toolbox.parallel else 1
+            tools = self.task.client_tools_of(self.name)
+            count = len(calls) if tools is None or tools.parallel else 1
             for call in calls[:count]:
                 self._emit(
                     EventKind.BREAKPOINT_TOOL_CALL,
@@ -364,7 +366,7 @@ class Settlement:
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
 
-    def _bury(self, reason: str, attempts: int) -> None:
+    def _dead_letter(self, reason: str, attempts: int) -> None:
         """What the turn was to read leaves its mailbox, and nothing has come of it."""
         entry = self.turn.entry
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)

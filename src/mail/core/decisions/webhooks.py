@@ -15,10 +15,10 @@ from mail.core.protocol.clock import Clock
 from mail.core.task.change import Claim, TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
-from mail.core.task.interswarm import hook_mailbox, hook_of
+from mail.core.task.mailboxes import hook_mailbox, hook_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.core.task.webhooks import MAX_HOOKS, RETRY_SECONDS, Hook, Webhook, call
+from mail.core.task.webhooks import MAX_HOOKS, RETRY_SECONDS, TaskWebhook, Webhook, add_events
 from mail.errors import BadRequest
 
 __all__ = [
@@ -83,7 +83,7 @@ class Webhooks(Protocol):
         """The webhooks of the tasks that a caller (`role:id@swarm`) begins."""
         ...
 
-    async def send(self, hook: Hook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send a hook an event, within so many seconds; the id is the same each time that it is sent."""
         ...
 
@@ -109,21 +109,23 @@ def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook])
     One that it has already keeps its place, and takes over the reference to the secret. Raises BadRequest where they
     become too many.
     """
-    hooks = dict(change.task.hooks)
+    hooks = dict(change.task.webhooks)
     after = 0 if before is None else before.seq
     for webhook in webhooks:
-        known = hooks.get(webhook.id) or Hook(url=webhook.url, events=webhook.events, after=after, upto=after)
-        hooks[webhook.id] = known.model_copy(update={"secret_ref": webhook.secret_ref})
+        known = hooks.get(webhook.id) or TaskWebhook(
+            url=webhook.url, events=webhook.events, after=after, upto=after
+        )
+        hooks[webhook.id] = replace(known, secret_ref=webhook.secret_ref)
     if len(hooks) > MAX_HOOKS:
         raise BadRequest(f"a task has at most {MAX_HOOKS} webhooks, those included that you have registered")
     if not hooks:
         return change
-    return replace(change, task=change.task.model_copy(update={"hooks": call(hooks, change.events)}))
+    return replace(change, task=replace(change.task, webhooks=add_events(hooks, change.events)))
 
 
 def called_by(change: TaskChange) -> Iterator[str]:
     """The ids of the webhooks that have something of this very change to be sent."""
-    for hook_id, hook in change.task.hooks.items():
+    for hook_id, hook in change.task.webhooks.items():
         if hook.is_waiting and any(hook.wants(event) for event in change.events):
             yield hook_id
 
@@ -160,33 +162,33 @@ def settle(
     hook_id = hook_of(claim.mailbox) or ""
     draft = Draft(task, swarm, clock)
     draft.end_claim(claim)
-    hook = draft.hooks[hook_id]
+    hook = draft.webhooks[hook_id]
     attempts = hook.failures + 1
-    is_moved = hook.after != claim.task.hooks[hook_id].after
+    is_moved = hook.after != claim.task.webhooks[hook_id].after
     if batch.sent:
         extra: dict[str, Any] = {"hook": hook_id, "from": batch.sent[0], "to": batch.sent[-1]}
         extra |= {"status": batch.status, "attempts": attempts}
         draft.emit(EventKind.WEBHOOK_DELIVERED, f"sent {_some(batch.sent)} to webhook {hook.shown}", **extra)
         attempts = 1
-        place = {} if is_moved else {"after": batch.sent[-1]}
-        hook = hook.model_copy(update={"failures": 0, "retry_at": 0.0, **place})
+        after = hook.after if is_moved else batch.sent[-1]
+        hook = replace(hook, after=after, failures=0, retry_at=0.0)
     if batch.failed is not None:
         first = hook.after + 1 if is_moved else batch.failed
         hook = _fail(draft, hook_id, hook, batch.failed, first, batch.reply, attempts, retry_seconds)
-    draft.hooks[hook_id] = hook
+    draft.webhooks[hook_id] = hook
     return draft.seal()
 
 
 def _fail(
     draft: Draft,
     hook_id: str,
-    hook: Hook,
+    hook: TaskWebhook,
     seq: int,
     first: int,
     reply: Reply,
     attempts: int,
     retry_seconds: Sequence[float],
-) -> Hook:
+) -> TaskWebhook:
     """The webhook after an event could not be sent: at rest, or past all that waits, from the event `first` on."""
     gives_up = reply.status == GONE or attempts > len(retry_seconds)
     rest = None
@@ -204,18 +206,16 @@ def _fail(
         retry=rest,
     )
     if rest is not None:
-        retry_at = draft.clock.now().timestamp() + rest
-        return hook.model_copy(update={"failures": attempts, "retry_at": retry_at})
+        return replace(hook, failures=attempts, retry_at=draft.time_in(rest))
     mailbox = hook_mailbox(hook_id)
     draft.dead_letter(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
-    return hook.model_copy(update={"after": hook.upto, "failures": 0, "retry_at": 0.0})
+    return replace(hook, after=hook.upto, failures=0, retry_at=0.0)
 
 
 def rewind(draft: Draft, hook_id: str, seq: int) -> None:
     """Let a webhook be sent the event with this seq, and those after it, again. It is called at once."""
-    hook = draft.hooks[hook_id]
-    changes = {"after": min(hook.after, seq - 1), "failures": 0, "retry_at": 0.0}
-    draft.hooks[hook_id] = hook.model_copy(update=changes)
+    hook = draft.webhooks[hook_id]
+    draft.webhooks[hook_id] = replace(hook, after=min(hook.after, seq - 1), failures=0, retry_at=0.0)
 
 
 def _some(seqs: Sequence[int]) -> str:

@@ -23,7 +23,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.task.change import TaskChange
 from mail.core.task.context import CURRENT_TASK
-from mail.core.task.idempotency import Once, Remembered, find, remember
+from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.interswarm import Peers
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.ports import TurnQueue, WakeUp, wake_ups
@@ -83,22 +83,22 @@ class Admission(Watching):
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a person's message; when this returns, it is stored and will be worked on.
 
-        One that was accepted before, under the same key (`Submission.once`), changes nothing; what became of it then
+        One that was accepted before, under the same key (`Submission.idempotency_key`), changes nothing; what became of it then
         is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited when it
         can't be accepted; then nothing is stored.
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
         if submission.task_id is None:
-            submission = submission.model_copy(update={"task_id": self.clock.new_id()})
+            submission = submission.evolve(task_id=self.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
         registered: Sequence[Webhook] | None = None
         while True:
             task = await self.store.load(key)
-            if task is not None and submission.once is not None:
-                earlier = find(task.submitted, submission.once, self._now())
+            if task is not None and submission.idempotency_key is not None:
+                earlier = find(task.submitted, submission.idempotency_key, self._now())
                 if earlier is not None:
                     return Submitted(key, earlier.generation, earlier.after, earlier.seq)
             change = admit(task, self.swarm, caller, submission, self.clock)
@@ -110,9 +110,11 @@ class Admission(Watching):
             elif webhooks:
                 change = attach(task, change, webhooks)
             change = self._traced(change)
-            submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
-            if submission.once is not None:
-                change = self._remembering(change, submission.once, submitted)
+            submitted = Submitted(
+                key, change.task.generation.number, task.seq if task else 0, change.task.seq
+            )
+            if submission.idempotency_key is not None:
+                change = self._remembering(change, submission.idempotency_key, submitted)
             try:
                 await self._enter(task, change)
             except VersionConflict:
@@ -285,15 +287,20 @@ class Admission(Watching):
         here = here or self.tracer.beginning()
         if not here:
             return change
-        return replace(change, task=change.task.model_copy(update={"traceparent": here}))
+        return replace(change, task=replace(change.task, traceparent=here))
 
-    def _remembering(self, change: TaskChange, once: Once, submitted: Submitted) -> TaskChange:
+    def _remembering(self, change: TaskChange, key: IdempotencyKey, submitted: Submitted) -> TaskChange:
         """The change, of which the task remembers that it was made for this submission."""
         new = Remembered(
-            **once.model_dump(), generation=submitted.generation, after=submitted.after, seq=submitted.seq
+            key=key.key,
+            digest=key.digest,
+            until=key.until,
+            generation=submitted.generation,
+            after=submitted.after,
+            seq=submitted.seq,
         )
         remembered = remember(change.task.submitted, new, self._now())
-        return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
+        return replace(change, task=replace(change.task, submitted=remembered))
 
     def _tell(self, change: TaskChange) -> None:
         """Tell the observers what was committed."""

@@ -47,7 +47,7 @@ class LetterPage:
 
 async def letters_of(store: Store, task: Task) -> list[ListedLetter]:
     """The dead letters of a task, the newest first."""
-    return [ListedLetter(letter, task.status) for letter in await _read(store, task, task.dead)]
+    return [ListedLetter(letter, task.status) for letter in await _read(store, task, task.dead_letters)]
 
 
 async def list_letters(
@@ -84,7 +84,9 @@ async def redrive_letters(
     task = await _load(runtime.store, key)
     wanted = frozenset(choose(task, seq))  # not those that come meanwhile, as what is redriven may fail again
     while True:
-        chosen = [each for each in task.dead if each in wanted and each not in outcomes][:LETTERS_PER_COMMIT]
+        chosen = [each for each in task.dead_letters if each in wanted and each not in outcomes][
+            :LETTERS_PER_COMMIT
+        ]
         if not chosen:
             return list(outcomes.values())
         letters = await _with_messages(runtime.store, task, chosen)

@@ -23,7 +23,8 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
-from mail.core.task.task import Checkpoint, Task, TaskKey
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import Checkpoint
 from mail.errors import StepFailed, TaskNotFound, VersionConflict
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mail.core.task.change import TaskChange
-from mail.core.task.interswarm import peer_of
+from mail.core.task.mailboxes import peer_of
 from mail.core.task.task import Task
 from mail.errors import MailboxFull
 
@@ -27,7 +27,7 @@ class Quotas:
         a task go on that has stopped is let through, as nothing else would ever empty its mailboxes.
         """
         limit = self.mailbox_depth
-        if limit is None or before is None or change.task.generation != before.generation:
+        if limit is None or before is None or change.task.generation.number != before.generation.number:
             return
         for entry in change.deliveries:
             sender = entry.message.sender.address_type

@@ -29,12 +29,12 @@ from mail.core.engine.webhooks import WebhookDelivery
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import DiscoverSwarms
-from mail.core.task.actions import ActionCore
 from mail.core.task.change import Claim, Lease, TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
-from mail.core.task.interswarm import Peers, hook_mailbox, hook_of, peer_of
+from mail.core.task.interswarm import Peers
+from mail.core.task.mailboxes import hook_mailbox, hook_of, peer_of
 from mail.core.task.ports import Idle, Leased, Store, TurnQueue, WakeUp, wake_ups
-from mail.core.task.swarm import SwarmCore
+from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import (
     LeaseLost,
@@ -262,7 +262,9 @@ class Runtime(Admission):
         await self.store.release(turn)
         task = await self._load(turn.task.key)
         tier = task.head_tier(turn.mailbox)
-        may_run = task.exhausted is None or turn.mailbox == self.swarm.closing_agent(task.entrypoint)
+        may_run = task.generation.limit_notice is None or turn.mailbox == self.swarm.closing_agent(
+            task.entrypoint
+        )
         if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
             rests = task.rests_until(turn.mailbox)
             token = WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)

@@ -39,7 +39,7 @@ def is_beginning(change: TaskChange) -> bool:
 
 def is_remarkable(change: TaskChange) -> bool:
     """Whether observers are told of it."""
-    return ended_as(change) is not None or is_beginning(change) or bool(change.buried)
+    return ended_as(change) is not None or is_beginning(change) or bool(change.dead_letters)
 
 
 def ended_as(change: TaskChange) -> TaskStatus | None:

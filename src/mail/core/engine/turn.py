@@ -13,13 +13,12 @@ from mail.core.engine.turn_work import TurnReport, TurnWork
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.actions import ActionCore
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.client_tools import OFFER
+from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, TURN_DEADLINE
 from mail.core.task.ports import Store
-from mail.core.task.swarm import AgentCore, History, SwarmCore, ToolChoice
-from mail.core.task.task import Checkpoint, Receipt
+from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import USAGE_METER, UsageMeter
 from mail.errors import AgentUnavailable, StoreError
 
@@ -81,7 +80,7 @@ class Execution(TurnWork):
         if turn.task.is_overdue(self._clock.now().timestamp()):
             return await self._commit(lambda task: expire(task, self._swarm, turn, self._clock))
         if (used_up := self._used_up()) is not None:
-            if turn.task.exhausted is not None:
+            if turn.task.generation.limit_notice is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
             return await self._commit(
@@ -139,7 +138,7 @@ class Execution(TurnWork):
         """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
         loop = asyncio.get_running_loop()
         TURN_DEADLINE.set(loop.time() + seconds)
-        OFFER.set(self.turn.task.offer(self.turn.mailbox))
+        TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
         USAGE_METER.set(self._meter)
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
         if work.done():  # it never waited, so there was no need for a timer
@@ -189,11 +188,11 @@ class Execution(TurnWork):
         return [*history, *self.turn.prompts]
 
     def _choice(self) -> ToolChoice:
-        if self.turn.entry.seq == self.turn.task.exhausted:
+        if self.turn.entry.seq == self.turn.task.generation.limit_notice:
             return _only("task_complete")
-        offer = OFFER.get()
-        if offer.is_demand and len(offer.tools) == 1:
-            return _only(offer.tools[0].name)
+        client_tools = TURN_TOOLS.get()
+        if client_tools.is_required and len(client_tools.tools) == 1:
+            return _only(client_tools.tools[0].name)
         return "required"
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:

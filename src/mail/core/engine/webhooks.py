@@ -19,10 +19,10 @@ from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import Event
-from mail.core.task.interswarm import hook_of
+from mail.core.task.mailboxes import hook_of
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.webhooks import Hook
+from mail.core.task.webhooks import TaskWebhook
 
 REQUEST_SECONDS = 15.0
 """How long a receiver may take for its answer."""
@@ -69,8 +69,8 @@ class WebhookDelivery(TurnWork):
             return None
         return await self._settle(Batch((), None, hook.after + 1, Reply(None, reason)))
 
-    def _waiting(self) -> Hook | None:
-        hook = self.turn.task.hooks.get(hook_of(self.turn.mailbox) or "")
+    def _waiting(self) -> TaskWebhook | None:
+        hook = self.turn.task.webhooks.get(hook_of(self.turn.mailbox) or "")
         return hook if hook is not None and hook.is_waiting else None
 
     async def _settle(self, batch: Batch) -> TaskChange | None:
@@ -79,11 +79,11 @@ class WebhookDelivery(TurnWork):
         change = await self._commit(
             lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._clock)
         )
-        if change is not None and change.buried:
+        if change is not None and change.dead_letters:
             self._end = DeliveryEnd.RETURNED
         return change
 
-    async def _send(self, hook: Hook, seconds: float) -> Batch:
+    async def _send(self, hook: TaskWebhook, seconds: float) -> Batch:
         """Send as much as there is time for; the first event has all of it."""
         monotonic = asyncio.get_running_loop().time
         end = monotonic() + seconds
@@ -103,7 +103,7 @@ class WebhookDelivery(TurnWork):
             return Batch((), None, hook.after + 1, Reply(None, "the events are not kept any more"))
         return Batch(tuple(sent), status)
 
-    async def _wanted(self, hook: Hook) -> AsyncGenerator[Event]:
+    async def _wanted(self, hook: TaskWebhook) -> AsyncGenerator[Event]:
         """What waits to be sent, read as far as it is asked for."""
         after = hook.after
         while after < hook.upto:
@@ -114,7 +114,7 @@ class WebhookDelivery(TurnWork):
                 yield event
             after = events[-1].seq
 
-    async def _send_one(self, hook: Hook, event: Event, seconds: float) -> Reply:
+    async def _send_one(self, hook: TaskWebhook, event: Event, seconds: float) -> Reply:
         task = self.turn.task
         if self._webhooks is None:
             return Reply(None, NO_WEBHOOKS)

@@ -27,6 +27,11 @@ class MAILAddress(Value):
     address_type: AddressType
     address: AddressText
 
+    @property
+    def swarm(self) -> str | None:
+        """The swarm after the `@` of an agent's address; None for a local one."""
+        return parse_agent_address(self.address)[1]
+
 
 @lru_cache(maxsize=4096)
 def create_agent_address(address: str) -> MAILAddress:

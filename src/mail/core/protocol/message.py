@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,9 +16,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from mail.core.protocol.address import (
-    MAILAddress,
-)
+from mail.core.protocol.address import EVERYONE, MAILAddress
 from mail.core.protocol.values import Value
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -53,8 +51,8 @@ Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 
-class _Letter(Value):
-    """What all payloads share."""
+class _Payload(Value):
+    """Base class of the payloads."""
 
     task_id: TaskId
     sender: MAILAddress
@@ -63,21 +61,41 @@ class _Letter(Value):
     sender_swarm: Text | None = None
     routing_info: dict[str, Any] | None = None
 
+    def copied_to(self, task_id: str) -> Self:
+        """Return the payload as one of another task."""
+        return type(self)(**{**self, "task_id": task_id})
 
-class _OneRecipient(_Letter):
+
+class _OneRecipient(_Payload):
     request_id: MessageId
     recipient: MAILAddress
     recipient_swarm: Text | None = None
 
     @property
     def recipients(self) -> tuple[MAILAddress, ...]:
-        """The recipient, as the payloads with several have them."""
+        """The recipient, as in payloads with several."""
         return (self.recipient,)
 
+    def sent_to(
+        self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]
+    ) -> Self:
+        """Return the payload as it travels to another swarm."""
+        route = {"sender": sender, "sender_swarm": sender_swarm, "routing_info": routing_info}
+        return type(self)(**{**self, **route, "recipient_swarm": swarm})
 
-class _ManyRecipients(_Letter):
+
+class _ManyRecipients(_Payload):
     recipients: tuple[MAILAddress, ...] = Field(min_length=1)
     recipient_swarms: tuple[Text, ...] | None = None
+
+    def sent_to(
+        self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]
+    ) -> Self:
+        """Return the payload as it travels to another swarm, for the recipients there."""
+        there = [each for each in self.recipients if each.address == EVERYONE or each.swarm == swarm]
+        route = {"sender": sender, "sender_swarm": sender_swarm, "routing_info": routing_info}
+        addressed = {"recipients": tuple(there) or self.recipients, "recipient_swarms": (swarm,)}
+        return type(self)(**{**self, **route, **addressed})
 
 
 class MAILRequest(_OneRecipient):
@@ -159,6 +177,15 @@ class MAILMessage(Value):
     def task_id(self) -> str:
         """The task it belongs to."""
         return self.message.task_id
+
+    def copied_to(self, task_id: str, *, new_id: str) -> "MAILMessage":
+        """Return the message as one of another task; it gets its own id, as ids are unique across tasks."""
+        return MAILMessage(
+            id=new_id,
+            timestamp=self.timestamp,
+            msg_type=self.msg_type,
+            message=self.message.copied_to(task_id),
+        )
 
 
 class Tier(IntEnum):

@@ -1,4 +1,4 @@
-"""What one commit does to a task, as data: decided by pure functions, applied by a store in one go."""
+"""The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,12 +8,13 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.events import Event, EventKind
 from mail.core.task.swarm import History
-from mail.core.task.task import Checkpoint, Task, TaskKey
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.turn_state import Checkpoint
 
 
 @dataclass(frozen=True)
 class InboxEntry:
-    """One message in one mailbox. Its place there is (tier, seq)."""
+    """One message in one mailbox, ordered by (tier, seq)."""
 
     mailbox: str
     tier: Tier
@@ -22,13 +23,13 @@ class InboxEntry:
 
     @cached_property
     def prompt(self) -> dict[str, str]:
-        """The user turn that brings the message to its reader's model."""
+        """The user turn that shows the message to its reader's model."""
         return build_mail_xml(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecord:
-    """What one commit appended to an agent's history; the agent's `n`-th record, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
 
     agent: str
     n: int
@@ -44,11 +45,11 @@ class Lease:
 
 
 class Claim(Protocol):
-    """A mailbox of a task that a worker has leased, whatever it is going to do with it."""
+    """A mailbox of a task that a worker has leased."""
 
     @property
     def task(self) -> Task:
-        """The task, as it was then."""
+        """The task, as it was at that time."""
         ...
 
     @property
@@ -58,13 +59,13 @@ class Claim(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """What the worker shows for it."""
+        """The worker's lease."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookClaim:
-    """A claim on a mailbox that holds no messages: a webhook's, whose mail is the timeline of the task."""
+    """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task."""
 
     task: Task
     mailbox: str
@@ -73,13 +74,13 @@ class WebhookClaim:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that a worker has opened: the head of a mailbox, and all it needs to run it.
+    """A turn that a worker has opened: the first message of a mailbox, and everything needed to process it.
 
     Attributes:
-        history: the records that the worker did not know yet, joined.
-        others: how many other mailboxes of the task were leased when the turn was opened.
-        checkpoint: where an earlier, interrupted run of this very turn had come to.
-        along: other mail of the mailbox that is read in the same turn; only in manual mode.
+        history: the history entries that the worker did not have yet.
+        checkpoint: the progress of an earlier, interrupted attempt at this turn.
+        running_turns: how many other mailboxes of the task were leased when the turn was opened.
+        also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
     """
 
     task: Task
@@ -87,34 +88,34 @@ class Turn:
     lease: Lease
     history: History
     checkpoint: Checkpoint | None
-    others: int = 0
+    running_turns: int = 0
     also_read: tuple[InboxEntry, ...] = ()
 
     @property
     def prompts(self) -> History:
-        """The user turns that bring the agent what it reads in this turn."""
+        """The user turns that show the agent what it reads in this turn."""
         return [self.entry.prompt]
 
     @property
     def mailbox(self) -> str:
-        """The mailbox whose head this is."""
+        """The mailbox of its message."""
         return self.entry.mailbox
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """Everything one commit writes; it applies as a whole or not at all.
+    """Everything that one commit writes; it is applied as a whole or not at all.
 
     Attributes:
         task: the new state; its `version` is `expected_version` + 1.
-        expected_version: the version it was decided on; 0 where the task is new.
-        turn: the turn, or another claim, that ends with this commit and gives its lease back.
+        expected_version: the version it was decided on; 0 for a new task.
+        turn: the turn, or another claim, that ends with this commit; its lease is released.
         consumed: the message that leaves its mailbox.
-        along: what leaves it besides; see `Turn.along`.
-        deliveries: the messages that enter one.
-        histories: what the turn (or a resume) appends to its agent's history; only a new task has more of them, one
-            of each agent at most, and at least as many events.
-        response: the finishing message, where this commit ends a generation, which is then `ended`.
+        also_read: further messages that leave it; see `Turn.also_read`.
+        deliveries: the messages that enter mailboxes.
+        histories: additions to the history of the turn's agent; a new task may have one for each agent, and at least
+            as many events.
+        response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
     task: Task
@@ -134,8 +135,8 @@ class TaskChange:
         return self.task.key
 
     @property
-    def buried(self) -> list[Event]:
-        """The dead letters that it makes."""
+    def dead_letters(self) -> list[Event]:
+        """The dead letters that it creates."""
         return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
 
 
@@ -144,8 +145,8 @@ class Snapshot:
     """A task as one of its commits left it.
 
     Attributes:
-        events: those up to then.
-        mail: what waited, in (tier, seq) order.
+        events: the events up to that commit.
+        mail: the mail that waited, in (tier, seq) order.
     """
 
     task: Task

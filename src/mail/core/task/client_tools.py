@@ -1,7 +1,7 @@
-"""The tools that a caller lends to a task: an agent calls them, the task pauses, and the caller gives their results.
+"""Tools that the caller of a task runs: an agent calls them, the task pauses, and the caller returns their results.
 
-They are breakpoint tools that belong to one generation of one task and to no swarm. The agent that reads the caller's
-words, the task's entrypoint, is offered them besides its own; `caller_tools` is how it finds them.
+They are breakpoint tools of one generation of one task. Only the task's entrypoint may call them, besides its own
+tools; an agent function finds them with `caller_tools`.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from mail.core.protocol.values import Value
 from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
-"""What every provider takes as the name of a tool."""
+"""The tool names that every provider accepts."""
 
 
 class ClientTool(Value):
@@ -26,7 +26,7 @@ class ClientTool(Value):
 
     Attributes:
         parameters: the JSON Schema of its arguments.
-        strict: whether a model must keep to that schema; None where the caller didn't say.
+        strict: whether a model must keep to that schema; None if unspecified.
     """
 
     name: str = Field(pattern=TOOL_NAME)
@@ -36,10 +36,10 @@ class ClientTool(Value):
 
 
 class ClientTools(Value):
-    """What a caller lends for one generation.
+    """The caller's tools for one generation.
 
     Attributes:
-        required: names of tools of which the generation's first turn must call one; empty: it need not.
+        required: names of the tools of which the first turn must call one; empty for none.
         parallel: whether one turn may call several of them.
     """
 
@@ -48,17 +48,17 @@ class ClientTools(Value):
     parallel: bool = True
 
     def holds(self, name: str) -> bool:
-        """Whether a tool of this name is among them."""
+        """Return whether one of them has this name."""
         return any(tool.name == name for tool in self.tools)
 
-    def offer(self, *, first_turn: bool) -> "Offer":
-        """What the agent is offered in a turn."""
-        if not (first_turn and self.required):
-            return Offer(self.tools)
-        return Offer(tuple(tool for tool in self.tools if tool.name in self.required), is_demand=True)
+    def in_turn(self, *, is_first: bool) -> "TurnTools":
+        """Return those that the agent may call in a turn."""
+        if not (is_first and self.required):
+            return TurnTools(self.tools)
+        return TurnTools(tuple(tool for tool in self.tools if tool.name in self.required), is_required=True)
 
     def check(self, taken: Collection[str]) -> None:
-        """Raise BadToolbox for two tools of one name, or for a name that is `taken` by a tool of the swarm or of MAIL."""
+        """Raise BadClientTools for duplicate names, and for names of MAIL tools or those `taken` by the swarm."""
         names = [tool.name for tool in self.tools]
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise BadClientTools(f"there are several tools with the name {', '.join(double)}")
@@ -70,30 +70,30 @@ class ClientTools(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class TurnTools:
     """The caller's tools in one turn.
 
     Attributes:
-        is_demand: whether one of them must be called, and nothing else may be.
+        is_required: whether the agent must call one of them, and nothing else.
     """
 
     tools: tuple[ClientTool, ...] = ()
-    is_demand: bool = False
+    is_required: bool = False
 
 
-NO_OFFER = Offer()
+NO_CLIENT_TOOLS = TurnTools()
 
-OFFER: ContextVar[Offer] = ContextVar("OFFER", default=NO_OFFER)
-"""The tools that the caller of the task offers to the agent in the turn that is being run."""
+TURN_TOOLS: ContextVar[TurnTools] = ContextVar("TURN_TOOLS", default=NO_CLIENT_TOOLS)
+"""The caller's tools in the turn that is running."""
 
 
 def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
-    """Declare the tools that the caller of the task lends to the agent whose turn it is; to others, none.
+    """Declare the caller's tools that the agent may call in this turn; none outside of turns.
 
-    To call one pauses the task until the caller has given its result, which the agent then finds in its history.
+    Calling one pauses the task until the caller returns the result, which then stands in the agent's history.
     """
     declarations = []
-    for tool in OFFER.get().tools:
+    for tool in TURN_TOOLS.get().tools:
         declaration = tool_declaration(tool.name, tool.description, tool.parameters, style)
         if tool.strict is not None:
             (declaration if style == "responses" else declaration["function"])["strict"] = tool.strict

@@ -1,10 +1,11 @@
-"""A task under change: collects what a decision does, and seals it into one TaskChange.
+"""A task under change: collects the effects of one decision and seals them into a TaskChange.
 
-Order inside a commit: what agents did, then the messages that were sent, then the end of the task. A
-message has the seq of the event that announces it, so events and mail are numbered by one gapless count.
+Order inside a commit: the actions of agents, then the messages sent, then the end of the task. A message has the seq
+of the event that announces it, so one gapless sequence numbers both events and mail.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.address import (
@@ -28,31 +29,24 @@ from mail.core.protocol.message import (
 )
 from mail.core.task.change import Claim, HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.task.events import UNREAD_FROM, Event, EventKind
-from mail.core.task.interswarm import peer_mailbox, peer_of
+from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import DEAD_LETTERS, OPEN_REQUESTS
+from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.swarm import History, SwarmCore
-from mail.core.task.task import (
-    LIFECYCLE,
-    NO_MAIL,
-    Answer,
-    Contact,
-    OpenRequest,
-    Question,
-    Task,
-    TaskStatus,
-    Transition,
-)
-from mail.core.task.webhooks import call
+from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
+from mail.core.task.usage import NO_USAGE, Usage, add_models
+from mail.core.task.webhooks import add_events
 from mail.errors import Subject
 
 
 class Draft:
-    """The mutable side of one decision. Nothing leaves it but the sealed change.
+    """The working copy of a task during one decision.
+
+    The attributes named as those of `Task` are the new values; decisions assign them. `seal` turns them, and everything
+    sent and emitted, into the change.
 
     Attributes:
-        requests: the task's unanswered requests, as this decision leaves them.
-        contacts: what the task knows of other swarms, likewise.
-        hooks: the task's webhooks, likewise; what this decision adds for them to send is counted in the end.
+        before: the task as it was.
     """
 
     def __init__(self, task: Task, swarm: SwarmCore, clock: Clock, *, is_new: bool = False) -> None:
@@ -61,10 +55,21 @@ class Draft:
         self.clock = clock
         self.timestamp = clock.now().isoformat()
         self.status = task.status
-        self.updates: dict[str, Any] = {}
+        self.entrypoint = task.entrypoint
+        self.contributors = task.contributors
+        self.limits = task.limits
+        self.generation = task.generation
         self.requests = task.requests
-        self.contacts = dict(task.contacts)
-        self.hooks = dict(task.hooks)
+        self.unread_questions = task.unread_questions
+        self.peers = dict(task.peers)
+        self.received = task.received
+        self.usage = task.usage
+        self.models = task.models
+        self.prepaid = task.prepaid
+        self.manual = task.manual
+        self.cancellation = task.cancellation
+        self.webhooks = dict(task.webhooks)
+        self.dead_letters = task.dead_letters
         self._is_new = is_new
         self._seq = task.seq
         self._pending = dict(task.pending)
@@ -76,7 +81,7 @@ class Draft:
         self._ending: tuple[MAILMessage, EventKind] | None = None
         self._turn: Claim | None = None
         self._consumed: InboxEntry | None = None
-        self._along: tuple[InboxEntry, ...] = ()
+        self._also_read: tuple[InboxEntry, ...] = ()
 
     @property
     def task_id(self) -> str:
@@ -85,12 +90,12 @@ class Draft:
 
     @property
     def last_seq(self) -> int:
-        """That of the last event so far; messages come after those."""
+        """The seq of the last event or message so far."""
         return self._seq + len(self._outgoing)
 
     @property
     def is_running(self) -> bool:
-        """Whether the task still runs after what was decided so far."""
+        """Whether the task still runs, as decided so far."""
         return self.status is TaskStatus.RUNNING
 
     @property
@@ -99,41 +104,48 @@ class Draft:
         return bool(self._outgoing or self._pending)
 
     def wakes(self, mailbox: str) -> bool:
-        """Whether this commit puts mail into a mailbox."""
+        """Return whether this commit puts mail into a mailbox."""
         return any(mailbox in mailboxes for _, mailboxes, _ in self._outgoing)
 
     def end_turn(self, turn: Turn, *, consume: bool) -> None:
-        """This commit ends `turn`; its message leaves the mailbox where it has been processed."""
+        """End `turn` with this commit; with `consume`, its message leaves the mailbox."""
         self._turn = turn
         if consume:
-            self._consumed, self._along = turn.entry, turn.also_read
+            self._consumed, self._also_read = turn.entry, turn.also_read
             for entry in (turn.entry, *turn.also_read):
                 self._count(entry, -1)
-            if self.before.questions:
-                read = {(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)}
-                left = tuple(
-                    question
-                    for question in self.before.questions
-                    if (question.mailbox, question.seq) not in read
-                )
-                self.updates["questions"] = left
-                if len(left) < len(self.before.questions):
-                    self.updates["unheard"] = False
+            self._mark_read({(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)})
 
     def end_claim(self, claim: Claim) -> None:
-        """This commit ends a claim that consumes no message."""
+        """End a claim that consumes no message with this commit."""
         self._turn = claim
 
+    def charge(self, agent: str, usage: Usage, models: Mapping[str, Usage]) -> None:
+        """Charge the task for an agent's models, in total and by model."""
+        self.usage = {**self.usage, agent: self.usage.get(agent, NO_USAGE) + usage}
+        self.models = add_models(self.models, models)
+        self.generation = replace(self.generation, spent=self.generation.spent + usage)
+
+    def add_unread_question(self, mailbox: str, seq: int) -> None:
+        """Note a question that must be read before the task's answer counts as its answer."""
+        self.unread_questions = (*self.unread_questions, UnreadQuestion(mailbox=mailbox, seq=seq))
+
+    def _mark_read(self, read: set[tuple[str, int]]) -> None:
+        left = tuple(each for each in self.unread_questions if (each.mailbox, each.seq) not in read)
+        if len(left) < len(self.unread_questions):
+            self.unread_questions = left
+            self.generation = replace(self.generation, answers_unread=False)
+
     def emit(self, kind: EventKind, text: str, *, agent: str = "", **extra: Any) -> None:
-        """Add an event; `agent` is the agent of this swarm that it is about, where it is about one."""
+        """Add an event; `agent` is the agent of this swarm that it concerns, if any."""
         self._append_event(kind, text, {"agent": agent, **extra} if agent else extra, None)
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
-        """Put a message into mailboxes, with one event for all of them; `extra` is told in the event alone."""
+        """Put a message into mailboxes; one event announces it, with `extra`."""
         self._outgoing.append((message, mailboxes, extra))
 
     def tell(self, agent: str, subject: Subject, body: str, **extra: Any) -> None:
-        """Send an agent a message from the system; `extra` is told in its event alone."""
+        """Send an agent a response from the system; its event has `extra`."""
         payload = MAILResponse(
             task_id=self.task_id,
             request_id=self.clock.new_id(),
@@ -145,7 +157,7 @@ class Draft:
         self.send(self.envelope("response", payload), (agent,), **extra)
 
     def announce(self, agent: str, subject: Subject, body: str) -> None:
-        """Send an agent a broadcast from the system: news that it did not ask for by a request."""
+        """Send an agent a broadcast from the system."""
         self.send(
             self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
             (agent,),
@@ -161,11 +173,10 @@ class Draft:
         message_seq: int | None,
         **extra: Any,
     ) -> int:
-        """Add a dead letter: what leaves its mailbox without having been processed. Returns its seq.
+        """Add a dead letter: mail that leaves its mailbox unprocessed, after so many attempts. Return its seq.
 
-        `attempts` is how often that was tried; `message_seq` is that of the event which announced the message, or
-        of the first event that was not delivered, where no message was (`message` is None). A message that was never
-        announced (`message_seq` is None) is kept with the dead letter.
+        `message_seq` is the seq of the message; without a `message`, that of the first event not delivered. A message
+        that no event has announced (`message_seq` is None) is stored with the dead letter.
         """
         about: dict[str, Any] = {}
         if message is not None:
@@ -191,66 +202,65 @@ class Draft:
             },
             message if message_seq is None else None,
         )
-        dead: tuple[int, ...] = self.updates.get("dead", self.before.dead)
-        self.updates["dead"] = (*dead, self._seq)[-DEAD_LETTERS:]
+        self.dead_letters = (*self.dead_letters, self._seq)[-DEAD_LETTERS:]
         return self._seq
 
-    def ask(self, request: OpenRequest) -> None:
-        """Remember that a request waits for its answer."""
+    def open_request(self, request: OpenRequest) -> None:
+        """Note that a request waits for its answer."""
         self.requests = (*self.requests, request)[-OPEN_REQUESTS:]
 
-    def due_in(self, seconds: float) -> float:
-        """The time so many seconds from now, in seconds since the epoch."""
+    def time_in(self, seconds: float) -> float:
+        """Return the time so many seconds from now, in seconds since the epoch."""
         return self.clock.now().timestamp() + seconds
 
-    def settle_request(self, request: OpenRequest) -> None:
-        """A request waits no longer."""
+    def close_request(self, request: OpenRequest) -> None:
+        """Note that a request no longer waits for an answer."""
         self.requests = tuple(other for other in self.requests if other is not request)
 
-    def add_peer(self, swarm: str, agent: str, *, knows: bool = False) -> None:
-        """Another swarm gets a part in the task, by this agent of it; the first one stays its contact."""
-        contact = self.contacts.get(swarm) or Contact(agent=agent)
-        if knows and not contact.knows:
-            contact = contact.model_copy(update={"knows": True})
-        self.contacts[swarm] = contact
+    def add_peer(self, swarm: str, agent: str, *, has_task: bool = False) -> None:
+        """Add another swarm to the task; the first agent of it stays its address."""
+        peer = self.peers.get(swarm) or Peer(agent=agent)
+        if has_task and not peer.has_task:
+            peer = replace(peer, has_task=True)
+        self.peers[swarm] = peer
 
     def remember(self, agent: str, entries: History) -> None:
-        """Append to an agent's history: that of the agent whose turn this ends, or of each agent of a new task."""
+        """Append to an agent's history: of the agent whose turn ends, or of any agent in a new task."""
         n = self._histories.get(agent, 0) + 1
         self._histories[agent] = n
         self._records.append(HistoryRecord(agent, n, entries))
 
     def move(self, transition: Transition) -> None:
-        """Let the task go through a transition of the lifecycle."""
+        """Apply a transition of the lifecycle."""
         self.status = LIFECYCLE[self.status, transition]
 
     def finish(
         self, sender: MAILAddress, subject: Subject, body: str, message: MAILMessage | None = None
     ) -> None:
-        """End this generation with a finishing message; the caller has moved the status."""
+        """End this generation with a finishing message; call `move` first."""
         message = message or self._broadcast("broadcast_complete", sender, EVERYONE, subject, body)
         self.end_with(message)
-        if self.before.asker is not None:
+        if self.before.parent_swarm is not None:
             done = self.status is TaskStatus.COMPLETED
-            self._answer_asker(
-                self.before.asker, message, Subject.INTERSWARM_TASK_COMPLETE if done else subject
+            self._answer_parent(
+                self.before.parent_swarm, message, Subject.INTERSWARM_TASK_COMPLETE if done else subject
             )
         elif not self._is_paused:
-            self.tell_contacts(message)
+            self.tell_peers(message)
         if not self._is_paused:
             self.requests = tuple(request for request in self.requests if self._is_unread(request))
 
     def stop(self, sender: MAILAddress, subject: Subject, reason: str, *, answers: bool) -> None:
-        """End the task from outside; `answers`: whether somebody still waits for this generation's answer."""
+        """End the task from outside; with `answers`, its caller still waits for this generation's answer."""
         message = self._broadcast("broadcast_complete", sender, EVERYONE, subject, reason)
         if answers:
             self.finish(sender, subject, reason, message)
         else:
-            self.tell_contacts(message)
+            self.tell_peers(message)
             self.requests = ()
 
     def end_with(self, message: MAILMessage) -> None:
-        """End this generation with a finishing message that other swarms need not be told."""
+        """End this generation with a finishing message that is not sent to other swarms."""
         failed = self.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         self._ending = (message, EventKind.TASK_ERROR if failed else EventKind.TASK_COMPLETE)
 
@@ -264,50 +274,51 @@ class Draft:
         return self.status is TaskStatus.PAUSED
 
     def _is_unread(self, request: OpenRequest) -> bool:
-        """Whether it came while the task was running, and nobody has read it yet: the next generation answers it."""
+        """Return whether it joined the running task and has not been read; the next generation answers it."""
         return request.seq > 0 and any(question.seq == request.seq for question in self._unread())
 
-    def _answer_asker(self, swarm: str, message: MAILMessage, subject: Subject) -> None:
-        """This swarm's part of another one's task is over: its outcome answers whatever waits there for an answer."""
+    def _answer_parent(self, swarm: str, message: MAILMessage, subject: Subject) -> None:
+        """Answer all requests of the parent swarm with the outcome of its task here."""
         waiting = [
-            request for request in self.requests if request.asks == swarm and not self._is_unread(request)
+            request
+            for request in self.requests
+            if request.sender_swarm == swarm and not self._is_unread(request)
         ]
         ends: list[tuple[str, str | None]] = [(request.sender, request.request_id) for request in waiting]
         for request in waiting:
-            self.settle_request(request)
-        for agent, request_id in ends or [(self._contact(swarm), None)]:
+            self.close_request(request)
+        for agent, request_id in ends or [(self._peer_address(swarm), None)]:
             self.send_to_peer(swarm, message.sender, agent, subject, message.message.body, request_id)
 
-    def tell_contacts(self, message: MAILMessage, *, but: str | None = None) -> None:
-        """The task is over: tell the other swarms that have it, or will, save the one that said so."""
-        for swarm, contact in list(self.contacts.items()):
+    def tell_peers(self, message: MAILMessage, *, but: str | None = None) -> None:
+        """Tell the other swarms that have the task, or will have it, that it is over; except `but`."""
+        for swarm, peer in list(self.peers.items()):
             mailbox = peer_mailbox(swarm)
-            if swarm == but or not (contact.knows or mailbox in self._pending or self.wakes(mailbox)):
+            if swarm == but or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox)):
                 continue
-            told = self.send_to_peer(
+            sent = self.send_to_peer(
                 swarm,
                 message.sender,
-                self._contact(swarm),
+                self._peer_address(swarm),
                 Subject.TASK_COMPLETE,
                 message.message.body,
                 None,
             )
-            self.contacts[swarm] = contact.model_copy(update={"ending": told.id})
+            self.peers[swarm] = replace(peer, end_message=sent.id)
 
     def answer_owner(
         self, sender: MAILAddress, body: str, *, message: MAILMessage | None = None, failed: bool = False
     ) -> None:
-        """Somebody elsewhere has answered the owner: the task ends with it, once all who were asked have answered."""
-        given: tuple[Answer, ...] = self.updates.get("answers", self.before.answers)
-        answers = (*given, Answer(sender=sender.address, body=body))
+        """Add a remote agent's answer to the owner; the last one that the owner waits for ends the task."""
+        answers = (*self.generation.answers, Answer(sender=sender.address, body=body))
         if any(not request.sender for request in self.requests):
-            self.updates["answers"] = answers
+            self.generation = replace(self.generation, answers=answers)
         elif not self.is_running:
             return
         elif len(answers) > 1:
             self.move(Transition.COMPLETE)
-            told = "\n\n".join(f"{answer.sender}: {answer.body}" for answer in answers)
-            self.finish(create_system_address(self.swarm.name), Subject.INTERSWARM_TASK_COMPLETE, told)
+            text = "\n\n".join(f"{answer.sender}: {answer.body}" for answer in answers)
+            self.finish(create_system_address(self.swarm.name), Subject.INTERSWARM_TASK_COMPLETE, text)
         elif failed:
             self.fail(body)
         else:
@@ -315,22 +326,23 @@ class Draft:
             self.finish(sender, Subject.INTERSWARM_TASK_COMPLETE, body, message)
 
     def reply_elsewhere(self, target: str, agent: str, subject: Subject, body: str) -> None:
-        """Tell an agent of another swarm what has become of what it wrote to `agent`."""
+        """Answer what a remote agent has written to `agent`."""
         swarm = parse_agent_address(target)[1]
         assert swarm is not None
         asked = [each for each in self.requests if (each.sender, each.recipient) == (target, agent)]
         for request in asked[:1]:
-            self.settle_request(request)
+            self.close_request(request)
         request_id = asked[0].request_id if asked else None
         sender = create_system_address(self.swarm.name)
         self.send_to_peer(swarm, sender, target, subject, body, request_id)
 
-    def _contact(self, swarm: str) -> str:
-        return format_agent_address(self.contacts[swarm].agent, swarm)
+    def _peer_address(self, swarm: str) -> str:
+        return format_agent_address(self.peers[swarm].agent, swarm)
 
     def send_to_peer(
         self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None
     ) -> MAILMessage:
+        """Send a response to an agent of another swarm."""
         payload = MAILResponse(
             task_id=self.task_id,
             request_id=request_id or self.clock.new_id(),
@@ -349,11 +361,11 @@ class Draft:
         self.finish(create_system_address(self.swarm.name), subject, reason)
 
     def envelope(self, kind: MessageType, payload: MAILPayload) -> MAILMessage:
-        """A message that is sent now."""
+        """Return a message that is sent now."""
         return MAILMessage(id=self.clock.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload)
 
     def seal(self) -> TaskChange:
-        """The change, complete."""
+        """Return the complete change."""
         for message, mailboxes, extra in self._outgoing:
             self._deliver(message, mailboxes, extra)
         response = None
@@ -361,59 +373,68 @@ class Draft:
             response, kind = self._ending
             if self.status is TaskStatus.COMPLETED:
                 self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
-            goes_on = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
-            unread = self._unread() if goes_on else ()
+            may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
+            unread = self._unread() if may_continue else ()
             extra = {UNREAD_FROM: unread[0].seq} if unread else {}
             self._append_event(kind, response.message.body, extra, None)
             if unread:
-                self._go_on()
+                self._answer_unread()
         version = 0 if self._is_new else self.before.version
-        task = self.before.model_copy(
-            update={
-                **self.updates,
-                "requests": self.requests,
-                "contacts": self.contacts,
-                "hooks": call(self.hooks, self._events),
-                "status": self.status,
-                "updated": self.timestamp,
-                "seq": self._seq,
-                "version": version + 1,
-                "pending": self._pending,
-                "histories": self._histories,
-            }
+        task = replace(
+            self.before,
+            status=self.status,
+            entrypoint=self.entrypoint,
+            contributors=self.contributors,
+            updated=self.timestamp,
+            seq=self._seq,
+            version=version + 1,
+            limits=self.limits,
+            generation=self.generation,
+            pending=self._pending,
+            histories=self._histories,
+            requests=self.requests,
+            unread_questions=self.unread_questions,
+            peers=self.peers,
+            received=self.received,
+            usage=self.usage,
+            models=self.models,
+            prepaid=self.prepaid,
+            manual=self.manual,
+            cancellation=self.cancellation,
+            webhooks=add_events(self.webhooks, self._events),
+            dead_letters=self.dead_letters,
         )
         return TaskChange(
             task=task,
             expected_version=version,
             turn=self._turn,
             consumed=self._consumed,
-            also_read=self._along,
+            also_read=self._also_read,
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
             events=tuple(self._events),
             response=response,
-            ended=None if response is None else self.before.generation,
+            ended=None if response is None else self.before.generation.number,
         )
 
-    def _unread(self) -> tuple[Question, ...]:
-        """The questions for which the task goes on; none where it has done so once, and has not read any."""
-        questions: tuple[Question, ...] = self.updates.get("questions", self.before.questions)
-        return () if self.updates.get("unheard", self.before.unheard) else questions
+    def _unread(self) -> tuple[UnreadQuestion, ...]:
+        """Return the questions that need another generation; none if this one was begun for them and read none."""
+        return () if self.generation.answers_unread else self.unread_questions
 
-    def _go_on(self) -> None:
-        """Somebody has written to the task who has not been read: begin the generation that answers them."""
+    def _answer_unread(self) -> None:
+        """Begin the generation that answers the unread questions."""
         self.move(Transition.RESUME)
-        self.updates |= self.before.next_generation() | {"unheard": True}
+        self.generation = self.generation.next(answers_unread=True)
         if self.before.is_overdue(self.clock.now().timestamp()):
-            self.updates["limits"] = self.before.limits.without_time()
+            self.limits = self.before.limits.without_time()
 
     def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
         self._append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
-            # what goes to another swarm arrives in the order in which it was sent, and is sorted there
-            place = tier if peer_of(mailbox) is None else Tier.AGENT
-            entry = InboxEntry(mailbox, place, self._seq, message)
+            # mail to another swarm arrives in the order in which it was sent, and is sorted there
+            local_tier = tier if peer_of(mailbox) is None else Tier.AGENT
+            entry = InboxEntry(mailbox, local_tier, self._seq, message)
             self._deliveries.append(entry)
             self._count(entry, +1)
 

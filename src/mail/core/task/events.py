@@ -1,4 +1,4 @@
-"""What happens in a task, as its owner can watch it: the timeline behind SSE and task records."""
+"""The events of a task: its timeline, as shown by SSE and by `GET /task`."""
 
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -45,24 +45,24 @@ TERMINAL = frozenset({EventKind.TASK_COMPLETE, EventKind.TASK_ERROR})
 
 
 UNREAD_FROM = "unread_from"
-"""In a terminal event: the seq of the first message of a person that was not read before this answer."""
+"""In a terminal event: the seq of the first question that was not read before this answer."""
 
 
 OUT_OF_STEPS = "out_of_steps"
-"""In the event of the notice that the steps are used up: true."""
+"""In the event that announces the notice of a reached limit: true."""
 
 
 REDRIVES = "redrives"
-"""In the event that announces a message again: the seq of its dead letter."""
+"""In the event that announces a redriven message: the seq of its dead letter."""
 
 
 class Event(NamedTuple):
-    """One line of a task's timeline. A plain tuple: a turn makes several, from values that were checked before.
+    """One line of a task's timeline. A plain tuple, as a turn makes several, of values already checked.
 
     Attributes:
-        seq: its place; gapless within the task, whoever caused it.
-        text: the description, or the answer where the event is terminal.
-        message: what was sent, where the event is about a message; its XML is rendered only when read.
+        seq: its number; gapless within the task.
+        text: the description; in a terminal event, the answer.
+        message: the message that the event announces, if any; its XML is rendered on demand.
     """
 
     seq: int
@@ -79,20 +79,20 @@ class Event(NamedTuple):
 
     @property
     def is_out_of_steps(self) -> bool:
-        """Whether the supervisor is told here that the steps are used up (SPEC, TASK-14)."""
+        """Whether it announces the notice of a reached limit to the supervisor (SPEC, TASK-14)."""
         return OUT_OF_STEPS in self.extra
 
     @property
     def is_redrive(self) -> bool:
-        """Whether a message is announced again here, which stands in the timeline already."""
+        """Whether it announces a redriven message, which stands in the timeline already."""
         return REDRIVES in self.extra
 
     def answers(self, seq: int) -> bool:
-        """Whether this ends the task's work on the message with this seq."""
+        """Return whether this event ends the task's work on the message with this seq."""
         return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
 
     def data(self, task_id: str) -> dict[str, Any]:
-        """The JSON object that clients get (SPEC, section 9)."""
+        """Return the event as the JSON object that clients receive (SPEC, section 9)."""
         if self.is_terminal:
             return {"timestamp": self.timestamp, "task_id": task_id, "response": self.text}
         description, extra = self.text, self.extra

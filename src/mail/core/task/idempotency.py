@@ -1,22 +1,24 @@
-"""Submitting once: a caller's key by which a submission is known when it is sent again."""
+"""Idempotency keys: a caller names a submission, so that sending it again has no further effect."""
 
-from mail.core.protocol.values import Value
+from dataclasses import dataclass
+
 from mail.errors import IdempotencyConflict
 
 REMEMBERED_SECONDS = 86_400.0
 """How long a key is remembered."""
 
 MAX_REMEMBERED = 64
-"""Keys that one task remembers, so that its record stays small; the oldest go first."""
+"""The number of keys that one task stores; the oldest are dropped first, so that it stays small."""
 
 
-class Once(Value):
-    """What makes a submission the same as an earlier one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyKey:
+    """The identity of a submission.
 
     Attributes:
-        key: the caller's own, which names one submission.
-        digest: of all that was asked for; another digest under the same key is another request.
-        until: when the key is forgotten, in seconds since the epoch: a day after it was used first.
+        key: the caller's own name for it.
+        digest: of the whole request; the same key with another digest is another request.
+        until: when the key expires, in seconds since the epoch: a day after its first use.
     """
 
     key: str
@@ -24,11 +26,12 @@ class Once(Value):
     until: float
 
 
-class Remembered(Once):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered(IdempotencyKey):
     """A submission that was accepted under a key.
 
     Attributes:
-        generation, after, seq: what became of it, as in `mail.core.engine.watch.Submitted`.
+        generation, after, seq: its outcome, as in `mail.core.engine.watch.Submitted`.
     """
 
     generation: int
@@ -36,30 +39,30 @@ class Remembered(Once):
     seq: int
 
 
-def find(remembered: tuple[Remembered, ...], once: Once, now: float) -> Remembered | None:
-    """The earlier submission under the same key, if there was one.
+def find(remembered: tuple[Remembered, ...], given: IdempotencyKey, now: float) -> Remembered | None:
+    """Return the earlier submission under the same key, if there was one.
 
-    Raises IdempotencyConflict if it was another, or if the key is so old that the task may have forgotten it.
+    Raises IdempotencyConflict if that was a different request, or if the task may have dropped the key already.
     """
-    earlier = next((each for each in remembered if each.key == once.key and each.until > now), None)
+    earlier = next((each for each in remembered if each.key == given.key and each.until > now), None)
     if earlier is not None:
-        check(earlier.digest, once)
-    elif len(remembered) >= MAX_REMEMBERED and once.until < remembered[0].until:
+        check(earlier.digest, given)
+    elif len(remembered) >= MAX_REMEMBERED and given.until < remembered[0].until:
         raise IdempotencyConflict(
-            f"{MAX_REMEMBERED} other keys were used in this task since Idempotency-Key {once.key!r} was: whether its "
-            "message was accepted, only the task can tell; take a new key to send it again"
+            f"{MAX_REMEMBERED} other keys were used in this task since Idempotency-Key {given.key!r}; look at the task "
+            "to see whether its message was accepted, and use a new key to send it again"
         )
     return earlier
 
 
-def check(digest: str, once: Once) -> None:
-    """Raise IdempotencyConflict unless the digest of the earlier submission is this one's."""
-    if digest != once.digest:
+def check(digest: str, given: IdempotencyKey) -> None:
+    """Raise IdempotencyConflict if the earlier submission had a different digest."""
+    if digest != given.digest:
         raise IdempotencyConflict(
-            f"Idempotency-Key {once.key!r} was used for another request; take a new key for each request"
+            f"Idempotency-Key {given.key!r} was used for another request; take a new key for each request"
         )
 
 
 def remember(remembered: tuple[Remembered, ...], new: Remembered, now: float) -> tuple[Remembered, ...]:
-    """With the new one, and without those that are to be forgotten."""
+    """Return the submissions with the new one and without those whose keys have expired."""
     return (*(each for each in remembered if each.until > now), new)[-MAX_REMEMBERED:]

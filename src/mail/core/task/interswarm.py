@@ -1,49 +1,84 @@
-"""Other swarms, as the engine sees them: who they are, and how mail reaches them.
-
-A peer is a mailbox of each task that writes to it. Its mail is not read by an agent of ours: it is handed over to the
-peer, by `Peers.deliver`.
-"""
+"""Other swarms: their part in a task, the requests that wait for an answer, and how mail reaches them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from mail.core.protocol.address import parse_agent_address
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.values import Value
 
-_MARK = "@"
 
-ALL_PEERS = _MARK
-"""The mailbox of mail to every known swarm: whoever works on it puts the mail into the mailbox of each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """A request that has not been answered yet.
+
+    Sender and recipient are names of agents, `agent@swarm` for remote ones. The sender is empty where the task's
+    owner has written to another swarm.
+
+    Attributes:
+        seq: the seq of its message if it joined a running task, else 0; see `UnreadQuestion`.
+        answer_deadline: when it expires, in seconds since the epoch; None for never.
+        routing_info: the `routing_info` of its message; a response with the same one answers it.
+    """
+
+    request_id: str
+    sender: str
+    recipient: str
+    seq: int = 0
+    answer_deadline: float | None = None
+    routing_info: dict[str, Any] | None = None
+
+    @property
+    def sender_swarm(self) -> str | None:
+        """The other swarm that waits for the answer; None for this one."""
+        return parse_agent_address(self.sender)[1]
+
+    @property
+    def recipient_swarm(self) -> str | None:
+        """The other swarm that must answer; None for this one."""
+        return parse_agent_address(self.recipient)[1]
 
 
-def peer_mailbox(swarm: str) -> str:
-    """The mailbox of mail to a swarm. No agent's name holds an `@`, so none has the same."""
-    return _MARK + swarm
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadQuestion:
+    """A message from a person, or from the parent swarm, that joined a running task and has not been read."""
+
+    mailbox: str
+    seq: int
 
 
-def peer_of(mailbox: str) -> str | None:
-    """The swarm whose mailbox this is, empty for `ALL_PEERS`; None for an agent's."""
-    return mailbox[len(_MARK) :] if mailbox.startswith(_MARK) else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of one remote agent to a person who has written to several."""
+
+    sender: str
+    body: str
 
 
-_HOOK_MARK = "!"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another swarm that takes part in a task.
 
+    Attributes:
+        agent: the remote agent that was written to, or that wrote, first; it receives the task's outcome.
+        has_task: whether the peer stores the task, because it accepted or sent a message of it.
+        runner: the principal under which the peer stores the task, if it said so.
+        failures: consecutive failed deliveries.
+        retry_at: when the next delivery is tried, in seconds since the epoch.
+        end_message: the id of the message that reports the task's end, while it is being delivered.
+        end_delivered: whether that message was the last one delivered.
+    """
 
-def hook_mailbox(hook_id: str) -> str:
-    """The mailbox of a webhook. No agent's name begins with an `!`, so none has the same."""
-    return _HOOK_MARK + hook_id
-
-
-def hook_of(mailbox: str) -> str | None:
-    """The id of the webhook whose mailbox this is; None for an agent's or a peer's."""
-    return mailbox[len(_HOOK_MARK) :] if mailbox.startswith(_HOOK_MARK) else None
-
-
-def goes_out(mailbox: str) -> bool:
-    """Whether what is in a mailbox is delivered to somebody outside, whether its task runs or not; not to an agent."""
-    return mailbox.startswith((_MARK, _HOOK_MARK))
+    agent: str
+    has_task: bool = False
+    runner: str = ""
+    failures: int = 0
+    retry_at: float = 0.0
+    end_message: str = ""
+    end_delivered: bool = False
 
 
 class PeerRecord(Value):

@@ -1,47 +1,47 @@
-"""How far a task may go before somebody must finish it."""
+"""Limits of a task's generation, and of what a task stores."""
+
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
 from mail.core.protocol.values import Value
 
 TURNS_PER_STEP = 20
-"""Turns that system messages cause are no steps; this many turns for each allowed step end such a loop."""
+"""Turns caused by system messages are not steps; a loop of them ends after this many turns per allowed step."""
 
 FAULTS_IN_A_ROW = 5
-"""An agent that errs this often without one good turn has failed; others are told, or the task ends."""
+"""Consecutive faulty turns after which an agent has failed; the sender is notified, or the task ends."""
 
 ANSWER_SECONDS = 3_600.0
-"""How long a request to another swarm waits for its answer before the sender is told that there is none."""
+"""How long a request to another swarm may remain unanswered before it expires."""
 
 BROADCAST_SECONDS = 60.0
-"""The same for a broadcast to other swarms, which nobody has to answer."""
+"""The same for a broadcast to other swarms, which need not be answered."""
 
 OPEN_REQUESTS = 256
-"""Unanswered requests that a task remembers, so that its record stays small; the oldest go first."""
+"""The number of unanswered requests that a task stores; the oldest are dropped first, so that it stays small."""
 
 DEAD_LETTERS = 1_000
-"""Dead letters that a task lists, for the same reason; older ones are in its timeline alone."""
+"""The number of dead letters that a task lists; older ones are found in its timeline only."""
 
 MAIL_PER_READING = 64
-"""Messages that a turn of manual mode reads besides the one it is for: a commit on DynamoDB changes 100 items at most."""
+"""The number of messages that a manual turn reads besides its own, so that one commit stays small."""
 
 READING_BYTES = 250_000
-"""How large the bodies of those may be together, so that what is kept of them fits into one item."""
-
+"""The total size of their bodies, for the same reason."""
 
 LAST_TURN_SECONDS = 120.0
-"""How much longer than its budget allows a task may go on, so that its supervisor can finish it."""
-
+"""How long a task may exceed its time budget, so that its supervisor can finish it."""
 
 MIN_COST = 1e-6
 
 
 class Budget(Value):
-    """What one generation of a task may use up; None where there is no limit. It is checked before each turn.
+    """What one generation of a task may use; None for no limit. It is checked before each turn.
 
     Attributes:
         turns: turns of any kind.
-        tokens: what its models read and write, together.
+        tokens: tokens read and written by models.
         cost: in US dollars.
         seconds: of wall time.
     """
@@ -52,7 +52,7 @@ class Budget(Value):
     seconds: float | None = Field(default=None, strict=True, gt=0, le=10_000_000, allow_inf_nan=False)
 
     def left(self, turns: int, tokens: int, cost: float, seconds: float | None) -> "Budget":
-        """What is left of it; never nothing at all, as a limit can't be zero. `seconds` are those that are left."""
+        """Return the budget less what was used, never zero; `seconds` is the time that is left."""
         return Budget(
             turns=None if self.turns is None else max(1, self.turns - turns),
             tokens=None if self.tokens is None else max(1, self.tokens - tokens),
@@ -61,28 +61,34 @@ class Budget(Value):
         )
 
     def tightened(self, other: "Budget") -> "Budget":
-        """The smaller of each."""
-        pairs = {name: (self[name], other[name]) for name in Budget.model_fields}
-        return Budget.model_construct(
-            **{
-                name: min((each for each in pair if each is not None), default=None)
-                for name, pair in pairs.items()
-            }
+        """Return the smaller of each limit."""
+        return Budget(
+            turns=_smaller(self.turns, other.turns),
+            tokens=_smaller(self.tokens, other.tokens),
+            cost=_smaller(self.cost, other.cost),
+            seconds=_smaller(self.seconds, other.seconds),
         )
+
+
+def _smaller[Number: (int, float)](one: Number | None, other: Number | None) -> Number | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 NO_BUDGET = Budget()
 
 
-class Limits(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
     """The limits of one generation of a task.
 
     Attributes:
-        steps: messages that agents may process, those of the system aside (SPEC, section 5).
+        steps: messages that agents may process, except system messages (SPEC, section 5).
         turns: turns of any kind.
-        deadline: seconds since the epoch at which whoever asked wants it to end with an error, if any.
-        budget: what it may use up.
-        finish_by: seconds since the epoch from when on its supervisor has to finish it, by that budget.
+        deadline: when the task ends with an error as its caller asked, in seconds since the epoch.
+        budget: what it may use.
+        finish_by: when, by that budget, its supervisor must finish it, in seconds since the epoch.
     """
 
     steps: int
@@ -92,16 +98,16 @@ class Limits(Value):
     finish_by: float | None = None
 
     def within(self, budget: Budget, now: float) -> "Limits":
-        """The limits with a budget, which begins to count now."""
+        """Return the limits with a budget that starts now."""
         finish_by = None if budget.seconds is None else now + budget.seconds
-        return self.model_copy(update={"budget": budget, "finish_by": finish_by})
+        return replace(self, budget=budget, finish_by=finish_by)
 
     @property
     def ends_at(self) -> float | None:
-        """Seconds since the epoch at which the task ends with an error: at its deadline, or soon after `finish_by`."""
+        """When the task ends with an error, in seconds since the epoch: at its deadline, or soon after `finish_by`."""
         last = None if self.finish_by is None else self.finish_by + LAST_TURN_SECONDS
-        return min((each for each in (self.deadline, last) if each is not None), default=None)
+        return _smaller(self.deadline, last)
 
     def without_time(self) -> "Limits":
-        """The same, with neither a deadline nor a time to finish by."""
-        return self.model_copy(update={"deadline": None, "finish_by": None})
+        """Return the limits without a deadline and a time to finish by."""
+        return replace(self, deadline=None, finish_by=None)

@@ -8,7 +8,8 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.task import Checkpoint, Task, TaskKey, TaskStatus
+from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.turn_state import Checkpoint
 from mail.core.task.webhooks import WebhookRecord
 
 
@@ -94,7 +95,7 @@ class Store(Protocol):
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
     ) -> WebhookClaim | Leased | Idle:
-        """Lease a mailbox that goes out (`mail.core.task.interswarm.goes_out`), without looking for messages in it.
+        """Lease a mailbox that goes out (`mail.core.task.mailboxes.goes_out`), without looking for messages in it.
 
         Idle only where there is no such task, or nothing for it to do.
         """
@@ -176,13 +177,13 @@ class Store(Protocol):
         ...
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks that are due (`Task.due`)."""
+        """The running tasks that are due (`Task.deadline`)."""
         ...
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
-        """A page of the tasks with dead letters (`Task.dead`), of an instance or, in any order, of all of them.
+        """A page of the tasks with dead letters (`Task.dead_letters`), of an instance or, in any order, of all of them.
 
         An instance's newest tasks come first. The list may lag behind a little. Raises BadRequest for a cursor that it
         did not make.

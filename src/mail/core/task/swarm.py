@@ -1,4 +1,9 @@
-"""Agents and the swarm they form: what the engine needs to know of them, and nothing else."""
+"""A swarm, ready to run: its agents, their actions, and their forms.
+
+A form is an action that sends a message instead of running a function: the agent fills it in like any tool call, a
+program words the message, and the effect is that of a MAIL tool. So it costs no turn of its own, and has no effect if
+the turn is not committed.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,27 +11,102 @@ from typing import Any
 
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
-from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
+from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
-from mail.core.task.actions import ActionCore
+from mail.core.protocol.tool_schemas import tool_declaration
 from mail.errors import AgentUnavailable, ConfigurationError
 
 History = list[dict[str, Any]]
-"""What an agent has read, said and been told, as provider messages (or Responses items), oldest first."""
+"""An agent's conversation with its model, as provider messages (or Responses items), oldest first."""
 
 ToolChoice = str | dict[str, Any]
 
 AgentOutput = tuple[str | None, list[AgentToolCall]]
-"""What an agent says and does in one step: text, if there is any, and tool calls."""
+"""The output of one step of an agent: text, if any, and tool calls."""
 
 AgentFunction = Callable[[History, ToolChoice], Awaitable[AgentOutput]]
 """One step of an agent: from its history and the tool choice to text and tool calls.
 
-The list is the agent's own, but its entries are those that the engine keeps: copy one before changing it.
+The list is a copy, but its entries belong to the engine: copy an entry before changing it.
 """
 
 AGENT_FUNCTION = "an agent function is async, takes a history and a tool choice, and returns (text or None, [AgentToolCall, …])"
-"""What an agent function is, for whoever has written something else."""
+"""The contract of agent functions, for error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormResult:
+    """The effect of a form that was filled in.
+
+    Attributes:
+        tool: the MAIL tool that takes effect.
+        routing_info: sent with the message; a response answers the open request with the same one, if any.
+        settles: whether the message closes the recipient's request; by default, responses do and requests don't.
+    """
+
+    tool: MAILTool
+    routing_info: dict[str, Any] | None = None
+    settles: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserQuestion(FormResult):
+    """A question to the task's owner; it pauses the task as a breakpoint does.
+
+    The owner resumes it as at any breakpoint, or with a message whose subject is one of `answer_subjects`; case and
+    whitespace are ignored. The answer that the agent reads has the first of them as its subject.
+    """
+
+    tool: SendRequest
+    answer_subjects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FormContext:
+    """The context in which a form is filled in.
+
+    Attributes:
+        agent: the name of the agent.
+        timestamp: the current time, in ISO 8601.
+        mail: the task's messages so far, if the action `reads_mail`.
+    """
+
+    agent: str
+    timestamp: str
+    mail: Sequence[MAILMessage] = ()
+
+
+Form = Callable[[dict[str, Any], FormContext], FormResult]
+"""A pure function of the call's arguments; raises ToolCallFault for invalid ones."""
+
+
+ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
+"""Takes the call's arguments and returns its result as text; the agent is notified of any exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCore:
+    """An action, ready to run.
+
+    Attributes:
+        parameters: the JSON Schema of the arguments.
+        idempotent: whether it may be repeated if a crash leaves its outcome unknown.
+        form: computes the effect if the action is a form; `function` is not run then.
+        reads_mail: whether the form needs the task's messages so far.
+    """
+
+    name: str
+    function: ActionFunction
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    idempotent: bool = False
+    form: Form | None = None
+    reads_mail: bool = False
+
+    def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
+        """Declare the action as a tool."""
+        return tool_declaration(self.name, self.description, dict(self.parameters), style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +117,7 @@ class AgentCore:
         actions: names of the swarm's actions that it may call.
         comm_targets: agents it may write to, `agent@swarm` for remote ones; broadcasts are exempt.
         enable_entrypoint: whether users may write to it.
-        can_complete_tasks: whether it may call `task_complete`, that is, supervises.
+        can_complete_tasks: whether it is a supervisor, which may call `task_complete`.
         exclude_tools: MAIL tools it may not call.
     """
 
@@ -51,7 +131,7 @@ class AgentCore:
     exclude_tools: frozenset[str] = frozenset()
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
-        """Call the agent's function. Raises AgentUnavailable, which says what it must return, for anything else."""
+        """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
         step: object = self.function(history, choice)
         if not isinstance(step, Awaitable):
             raise _useless(step)
@@ -66,14 +146,14 @@ class AgentCore:
 
 @dataclass(frozen=True, slots=True)
 class SwarmCore:
-    """A swarm, ready to run: who is in it, and what it says of itself.
+    """A swarm, ready to run.
 
     Attributes:
-        breakpoint_tools: tools whose call pauses the task until the user gives their result.
+        breakpoint_tools: tools whose call pauses the task until the user returns the result.
         task_message_limit: steps a task may take before its supervisor must finish it.
-        protocol: the text that the `help` tool gives for `get_full_protocol`.
+        protocol: the text that the `help` tool returns for `get_full_protocol`.
 
-    Raises ConfigurationError when the parts don't fit together.
+    Raises ConfigurationError if its members contradict each other.
     """
 
     name: str
@@ -114,20 +194,20 @@ class SwarmCore:
             self._check_agent(name, agent)
 
     def agent(self, name: str) -> AgentCore:
-        """The agent with this name; where a newer version of the swarm has lost it, one that always fails."""
+        """Return the agent with this name; an agent that always fails if this version of the swarm lacks it."""
         return self.agents.get(name) or AgentCore(function=_gone)
 
     def closing_agent(self, entrypoint: str) -> str:
-        """Who must finish a task that came in at `entrypoint`: that agent if it can, else the first that can."""
+        """Return the agent that must finish a task begun at `entrypoint`: that agent if it can, else the first that can."""
         supervisors = [name for name, agent in self.agents.items() if agent.can_complete_tasks]
         return entrypoint if entrypoint in supervisors else supervisors[0]
 
     def runs_as_action(self, agent: AgentCore, tool: str) -> bool:
-        """Whether the engine runs this tool for the agent; a breakpoint tool is run by the user, a form by nobody."""
+        """Return whether the engine runs this tool for the agent; users run breakpoint tools, and forms are not run."""
         return tool in agent.actions and tool not in self.breakpoint_tools and self.actions[tool].form is None
 
     def form(self, agent: AgentCore, tool: str) -> ActionCore | None:
-        """The form by this name that the agent may fill in, if there is one."""
+        """Return the form with this name that the agent may fill in, if any."""
         action = self.actions.get(tool) if tool in agent.actions else None
         return action if action is not None and action.form is not None else None
 
@@ -153,11 +233,11 @@ class SwarmCore:
 
 
 def _useless(output: object) -> AgentUnavailable:
-    """The error for what no agent function may return; it tells types only, as the values may be secret."""
-    parts = output if isinstance(output, tuple | list) else ()
-    inside = f" of {', '.join(type(part).__name__ for part in parts)}" if parts else ""
+    """Return the error for invalid output of an agent function; it names types only, as values may be secret."""
+    items = output if isinstance(output, tuple | list) else ()
+    inside = f" of {', '.join(type(item).__name__ for item in items)}" if items else ""
     return AgentUnavailable(f"its agent function returned {type(output).__name__}{inside}; {AGENT_FUNCTION}")
 
 
 async def _gone(_history: History, _choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
-    raise LookupError("the swarm has no agent of this name any more")
+    raise LookupError("the swarm no longer has an agent with this name")

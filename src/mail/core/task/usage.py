@@ -1,25 +1,24 @@
-"""What language models were paid for: tokens and money, added up from calls to turns, agents and tasks.
+"""What language models cost: tokens and money, added up from calls to turns, agents and tasks.
 
-Whatever calls a model says so with `report_usage`. The engine listens while a turn runs, in `USAGE_METER`.
+Code that calls a model reports it with `report_usage`. While a turn runs, the engine collects reports in `USAGE_METER`.
 """
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self
-
-from mail.core.protocol.values import Value
 
 
-class Usage(Value):
-    """What some calls of models came to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The cost of one or more model calls.
 
     Attributes:
-        calls: how many calls there were, the failed ones that were paid for included.
-        input_tokens: all tokens read; `cached_tokens` of them came from the provider's cache.
-        output_tokens: all tokens written; `reasoning_tokens` of them were reasoning.
-        cost: in US dollars, by litellm's price table; calls of models that it doesn't know add nothing.
-        unpriced_calls: how many calls were of such models.
+        calls: the number of calls, including failed ones that were charged.
+        input_tokens: all tokens read, including the `cached_tokens` from the provider's cache.
+        output_tokens: all tokens written, including the `reasoning_tokens`.
+        cost: in US dollars, by litellm's price table; calls of models missing there add nothing.
+        unpriced_calls: the number of calls of such models.
     """
 
     calls: int = 0
@@ -35,13 +34,30 @@ class Usage(Value):
         """All tokens, read and written."""
         return self.input_tokens + self.output_tokens
 
-    def __add__(self, other: Self) -> Self:
-        sums = {field: self[field] + other[field] for field in self.keys()}
-        return self.model_copy(update={**sums, "cost": round(sums["cost"], 10)})
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost=round(self.cost + other.cost, 10),
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+        )
 
-    def __sub__(self, other: Self) -> Self:
-        rest = {field: self[field] - other[field] for field in self.keys()}
-        return self.model_copy(update={**rest, "cost": round(rest["cost"], 10)})
+    def __neg__(self) -> "Usage":
+        return Usage(
+            calls=-self.calls,
+            input_tokens=-self.input_tokens,
+            cached_tokens=-self.cached_tokens,
+            output_tokens=-self.output_tokens,
+            reasoning_tokens=-self.reasoning_tokens,
+            cost=-self.cost,
+            unpriced_calls=-self.unpriced_calls,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return self + -other
 
     def __bool__(self) -> bool:
         return self.calls > 0
@@ -52,14 +68,14 @@ NO_USAGE = Usage()
 NO_MODELS: Mapping[str, Usage] = MappingProxyType({})
 
 MANY_MODELS = 32
-"""How many models a task tells apart: agents may choose names as they like, and every commit writes them."""
+"""How many models a task tells apart: agents choose the names, and every commit writes them."""
 
 OTHER_MODELS = "other"
-"""Under which name the rest is kept: what comes after those, and what was reported without a name."""
+"""The name for all models beyond that number, and for reports without a name."""
 
 
 def add_models(spent: Mapping[str, Usage], more: Mapping[str, Usage]) -> dict[str, Usage]:
-    """Both together, by model: those that are known first, MANY_MODELS at most, and the rest under OTHER_MODELS."""
+    """Return the sums by model; names beyond MANY_MODELS are summed up as OTHER_MODELS."""
     sums = dict(spent)
     for model, usage in more.items():
         name = model or OTHER_MODELS
@@ -70,37 +86,37 @@ def add_models(spent: Mapping[str, Usage], more: Mapping[str, Usage]) -> dict[st
 
 
 class UsageMeter:
-    """Adds up what is reported while it listens.
+    """Adds up the reports of one turn.
 
     Attributes:
-        spent: what it has come to so far, in earlier runs of the turn as well.
-        models: what has been reported to it, by model; empty for a model without a name.
+        spent: the sum so far, including earlier attempts at the turn.
+        models: the reports to this meter, by model; under an empty name those without one.
     """
 
     def __init__(self, spent: Usage = NO_USAGE, models: Mapping[str, Usage] = NO_MODELS) -> None:
-        """It goes on from what earlier runs of a turn have come to, in sum and by model."""
+        """Start from the sums of earlier attempts at the turn, in total and by model."""
         self.spent = spent
         self.models: dict[str, Usage] = {}
-        unnamed = {OTHER_MODELS: spent} if spent else {}  # an earlier version kept no models
+        unnamed = {OTHER_MODELS: spent} if spent else {}  # an earlier version stored no models
         self._earlier = models or unnamed
 
     @property
     def spent_by_model(self) -> dict[str, Usage]:
-        """What it has come to so far by model, in earlier runs of the turn as well."""
+        """The sums so far by model, including earlier attempts at the turn."""
         return add_models(self._earlier, self.models)
 
     def add(self, usage: Usage, model: str = "") -> None:
-        """Take in one report."""
+        """Add one report."""
         self.spent += usage
         self.models[model] = self.models.get(model, NO_USAGE) + usage
 
 
 USAGE_METER: ContextVar[UsageMeter | None] = ContextVar("USAGE_METER", default=None)
-"""Who listens; None where nobody does, as outside of turns."""
+"""The meter of the turn that is running; None outside of turns."""
 
 
 def report_usage(usage: Usage, model: str = "") -> None:
-    """Tell whoever runs this code what a call of a model came to."""
+    """Report the cost of a model call to the turn that is running, if any."""
     meter = USAGE_METER.get()
     if meter is not None:
         meter.add(usage, model)

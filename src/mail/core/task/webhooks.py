@@ -1,10 +1,11 @@
-"""Webhooks as values: what a caller asks for, and how far a task has come with it.
+"""Webhooks: URLs that receive the events of tasks.
 
-A webhook is a mailbox of a task whose mail is the task's own timeline: it only remembers up to which event it has been
-sent that. `mail.core.decisions.webhooks` decides what becomes of it, `mail.core.engine.webhooks` sends.
+A webhook is a mailbox of a task whose mail is the task's timeline, so a task stores only its position there.
+`mail.core.decisions.webhooks` decides what is sent, `mail.core.engine.webhooks` sends it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -12,13 +13,13 @@ from pydantic_core import to_json
 
 from mail.core.protocol.values import Value
 from mail.core.task.events import Event, EventKind
-from mail.core.task.interswarm import hook_of
+from mail.core.task.mailboxes import hook_of
 
 MAX_HOOKS = 8
-"""How many webhooks a task may have, and a caller may register."""
+"""The number of webhooks that a task may have, and that a caller may register."""
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, *(300,) * 11)
-"""How long a webhook rests after each failure in a row; the one after the last, about an hour later, is given up."""
+"""Pauses after each consecutive failure; delivery fails for good after the last, about an hour later."""
 
 DEFAULT_EVENTS = (
     EventKind.TASK_COMPLETE,
@@ -26,18 +27,18 @@ DEFAULT_EVENTS = (
     EventKind.BREAKPOINT_TOOL_CALL,
     EventKind.TASK_CANCELLED,
 )
-"""What is sent where the caller names no events: what a task's owner has to know, and to act on."""
+"""The events sent unless the caller names others: those that a task's owner must know of or act on."""
 
 NEVER_SENT = frozenset({EventKind.WEBHOOK_DELIVERED, EventKind.WEBHOOK_ERROR})
-"""The kinds that log what webhooks were sent: to send those as well would have no end."""
+"""Events about webhook deliveries; sending those too would never end."""
 
 
 class Webhook(Value):
-    """A URL that events are to be sent to.
+    """A webhook as a caller asks for it.
 
     Attributes:
-        secret_ref: where the secret is that requests are signed with (`${WEBHOOK_SECRET_X}`); empty for unsigned ones.
-        events: the kinds that are sent; empty for all.
+        secret_ref: reference to the secret that signs its requests (`${WEBHOOK_SECRET_X}`); empty for none.
+        events: the kinds to send; empty for all.
     """
 
     url: str
@@ -46,12 +47,12 @@ class Webhook(Value):
 
     @property
     def id(self) -> str:
-        """By what it is known: the same URL with the same events is the same webhook."""
+        """Its identity: the same URL with the same events is the same webhook."""
         return sha256(to_json([self.url, sorted(self.events)])).hexdigest()[:16]
 
 
 class WebhookRecord(Webhook):
-    """A webhook that a caller has registered, for the tasks that it begins from then on.
+    """A webhook that a caller has registered for its future tasks.
 
     Attributes:
         created: when, in ISO 8601, UTC.
@@ -61,18 +62,19 @@ class WebhookRecord(Webhook):
 
 
 def in_order(records: Iterable[WebhookRecord]) -> list[WebhookRecord]:
-    """Registered webhooks, the oldest first."""
+    """Return registered webhooks, oldest first."""
     return sorted(records, key=lambda record: (record.created, record.id))
 
 
-class Hook(Value):
-    """A webhook of a task.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWebhook:
+    """A webhook of a task, with its position in the timeline.
 
     Attributes:
-        after: the seq of the last event that needs not be sent any more.
-        upto: that of the last one to be sent; there is something to be sent where it is higher.
-        failures: how often in a row the next one could not be sent.
-        retry_at: when that is tried again, in seconds since the epoch.
+        after: the seq of the last event that is sent or skipped.
+        upto: the seq of the last event to send; events wait if it is higher than `after`.
+        failures: consecutive failures to send the next event.
+        retry_at: when it is tried again, in seconds since the epoch.
     """
 
     url: str
@@ -85,31 +87,31 @@ class Hook(Value):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an event waits to be sent."""
+        """Whether events wait to be sent."""
         return self.upto > self.after
 
     @property
     def shown(self) -> str:
-        """The URL for others to read: without its query and user, which may be secrets."""
+        """The URL for display, without its query and user, which may be secrets."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def wants(self, event: Event) -> bool:
-        """Whether an event is sent to it; what is about webhooks, or the dead letters of one, never is."""
+        """Return whether it receives an event; events about webhooks and their dead letters are never sent."""
         if event.kind in NEVER_SENT or (self.events and event.kind not in self.events):
             return False
         return hook_of(str(event.extra.get("mailbox", ""))) is None
 
 
-def call(hooks: Mapping[str, Hook], events: Sequence[Event]) -> dict[str, Hook]:
-    """The webhooks once these events are committed: those that want one of them have it to send.
+def add_events(webhooks: Mapping[str, TaskWebhook], events: Sequence[Event]) -> dict[str, TaskWebhook]:
+    """Return the webhooks after these events: each that wants one of them has it to send.
 
-    What nothing waited for is passed over, so that nobody has to read it in search of what is wanted.
+    A webhook without waiting events skips those before the first that it wants, so that they need not be read.
     """
-    called = dict(hooks)
-    for hook_id, hook in hooks.items():
+    extended = dict(webhooks)
+    for hook_id, hook in webhooks.items():
         wanted = [event.seq for event in events if hook.wants(event)]
         if wanted:
             after = hook.after if hook.is_waiting else max(hook.after, wanted[0] - 1)
-            called[hook_id] = hook.model_copy(update={"after": after, "upto": wanted[-1]})
-    return called
+            extended[hook_id] = replace(hook, after=after, upto=wanted[-1])
+    return extended

@@ -90,9 +90,7 @@ class Work(NamedTuple):
     @property
     def usage(self) -> Usage:
         """What its models were paid."""
-        spent = [
-            Usage.model_validate(event.extra["usage"]) for event in self.events if "usage" in event.extra
-        ]
+        spent = [Usage(**event.extra["usage"]) for event in self.events if "usage" in event.extra]
         return sum(spent, NO_USAGE)
 
     def output(self, response_id: ResponseId) -> list[JSONObject]:

@@ -41,7 +41,7 @@ async def post_responses(request: Request) -> Response:
     submission = make_submission(asked, await _previous(service, caller, asked.previous_response_id))
     submitted = await service.runtime.submit(caller.principal(swarm), submission)
     response_id = ResponseId(submitted.key.task_id, submitted.generation)
-    echo = Echo(submission.toolbox, submission.notes, swarm)
+    echo = Echo(submission.client_tools, submission.notes, swarm)
     headers = task_headers(submitted)
     seconds = service.patience(request)
     if asked.stream:
@@ -70,8 +70,12 @@ async def get_response(
         raise ResponseNotFound(f"Response with id '{response_id}' not found.")
     name, task = found
     swarm = service.runtime.swarm.name
-    is_newest = name.generation == task.generation
-    echo = Echo(task.toolbox, task.notes, swarm) if is_newest else Echo(None, {}, swarm)
+    is_newest = name.generation == task.generation.number
+    echo = (
+        Echo(task.generation.client_tools, task.generation.notes, swarm)
+        if is_newest
+        else Echo(None, {}, swarm)
+    )
     if stream:
         seconds = service.patience(request)
         return stream_response(service, task.key, name, echo, seconds=seconds, starting_after=starting_after)
@@ -101,4 +105,4 @@ async def _find(service: Service, caller: Caller, response_id: str) -> tuple[Res
         return None
     runtime = service.runtime
     task = await runtime.store.load(TaskKey(str(caller.principal(runtime.swarm.name)), name.task_id))
-    return None if task is None or name.generation > task.generation else (name, task)
+    return None if task is None or name.generation > task.generation.number else (name, task)

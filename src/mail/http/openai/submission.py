@@ -66,7 +66,7 @@ class Previous(NamedTuple):
     @property
     def waiting(self) -> list[str]:
         """The ids of the calls whose results it waits for."""
-        waits = self.task.breakpoint
+        waits = self.task.generation.breakpoint
         return [call.call_id for call in waits.calls] if waits else []
 
 
@@ -79,7 +79,7 @@ def make_submission(asked: PostResponses, previous: Previous | None) -> Submissi
             "entrypoint": asked.entrypoint,
             "steps": asked.max_steps,
             "timeout": asked.timeout,
-            "toolbox": toolbox,
+            "client_tools": toolbox,
             "notes": notes,
             **(_begin(asked) if previous is None else _go_on(asked, previous)),
         }
@@ -98,7 +98,7 @@ def _go_on(asked: PostResponses, previous: Previous) -> dict[str, Any]:
     _check_pairs(asked.input, waiting)
     given = {"task_id": previous.task.task_id, "continues": previous.generation}
     # Agents remember what they have read, so they are told instructions only when these change.
-    is_told = asked.instructions == previous.task.notes.get("instructions")
+    is_told = asked.instructions == previous.task.generation.notes.get("instructions")
     instructions = None if is_told else asked.instructions
     messages = [item for item in asked.input if isinstance(item, MessageItem)]
     if not waiting:

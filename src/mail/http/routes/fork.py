@@ -45,7 +45,7 @@ def _describe(made: Forked, forked_from: str) -> dict[str, Any]:
         "forked_from": forked_from,
         "at": made.at,
         "status": task.status.value,
-        "generation": task.generation,
+        "generation": task.generation.number,
         "seq": task.seq,
         "waiting": sum(map(sum, task.pending.values())),
     }

@@ -86,7 +86,9 @@ async def get_task(
     task = await load_task(service, caller, wanted)
     if at is not None:
         return JSON(await read_past_record(service.runtime.store, task, at))
-    return JSON(await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation)})
+    return JSON(
+        await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation.number)}
+    )
 
 
 @router.get(

@@ -53,7 +53,7 @@ async def get_webhooks(
         {
             "webhooks": [
                 describe_hook(hook_id, hook, _time(hook.retry_at) if hook.retry_at > now else None)
-                for hook_id, hook in task.hooks.items()
+                for hook_id, hook in task.webhooks.items()
             ]
         }
     )

@@ -31,7 +31,7 @@ from mail.agentmail import (
     build,
 )
 from mail.agentmail.subject import bead_of, write_subject
-from mail.core.task.forms import FormContext, FormResult
+from mail.core.task.swarm import FormContext, FormResult
 from mail.errors import ToolCallFault
 from mail.stdlib.agentmail.letters import (
     AboutBead,

@@ -22,8 +22,7 @@ from mail.agentmail.subject import possible_subjects
 from mail.api.actions import MAILAction
 from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
-from mail.core.task.actions import ActionCore
-from mail.core.task.forms import FormContext, FormResult, UserQuestion
+from mail.core.task.swarm import ActionCore, FormContext, FormResult, UserQuestion
 from mail.errors import ToolCallFault
 
 Vocabulary = TypeVar("Vocabulary", bound=StrEnum)

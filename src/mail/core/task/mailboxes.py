@@ -1,0 +1,32 @@
+"""Names of mailboxes: an agent's is its name, a peer's `@swarm`, a webhook's `!id`."""
+
+_PEER_MARK = "@"
+_HOOK_MARK = "!"
+
+ALL_PEERS = _PEER_MARK
+"""The mailbox for mail to every known swarm; a worker copies such mail to the mailbox of each."""
+
+
+def peer_mailbox(swarm: str) -> str:
+    """Return the mailbox for mail to a swarm; it can't clash, as agent names contain no `@`."""
+    return _PEER_MARK + swarm
+
+
+def peer_of(mailbox: str) -> str | None:
+    """Return the swarm that a mailbox belongs to: empty for `ALL_PEERS`, None for an agent's."""
+    return mailbox[len(_PEER_MARK) :] if mailbox.startswith(_PEER_MARK) else None
+
+
+def hook_mailbox(hook_id: str) -> str:
+    """Return the mailbox of a webhook; it can't clash, as agent names don't begin with `!`."""
+    return _HOOK_MARK + hook_id
+
+
+def hook_of(mailbox: str) -> str | None:
+    """Return the id of the webhook that a mailbox belongs to; None for an agent's or a peer's."""
+    return mailbox[len(_HOOK_MARK) :] if mailbox.startswith(_HOOK_MARK) else None
+
+
+def goes_out(mailbox: str) -> bool:
+    """Return whether a mailbox leads outside; such mail is delivered even when the task has stopped."""
+    return mailbox.startswith((_PEER_MARK, _HOOK_MARK))

@@ -1,0 +1,130 @@
+"""Tasks and checkpoints as stores keep them, in JSON.
+
+Names in stored JSON never change, so that every version reads what another has written; this is the only module that
+knows them. A task's `Generation` is flat in there, among the task's own fields.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import from_json
+
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.task import Generation, Task
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.usage import NO_USAGE, Usage
+
+STORED_NAMES = {
+    # Generation
+    "number": "generation",
+    "limit_notice": "exhausted",
+    "limit_reached": "used_up",
+    "answers_unread": "unheard",
+    "client_tools": "toolbox",
+    # Task
+    "unread_questions": "questions",
+    "peers": "contacts",
+    "parent_swarm": "asker",
+    "webhooks": "hooks",
+    "dead_letters": "dead",
+    # Peer
+    "has_task": "knows",
+    "end_message": "ending",
+    "end_delivered": "over",
+    # OpenRequest
+    "answer_deadline": "due",
+}
+"""Stored names by the names of fields; the rest are stored under their own."""
+
+_CONFIG = ConfigDict(
+    extra="ignore",  # another version may have stored more
+    alias_generator=lambda name: STORED_NAMES.get(name, name),
+)
+
+# A dataclass takes no configuration from outside; an alias of one does.
+type _StoredTask = Task
+type _StoredGeneration = Generation
+
+_TASK: TypeAdapter[Task] = TypeAdapter(_StoredTask, config=_CONFIG)
+_GENERATION: TypeAdapter[Generation] = TypeAdapter(_StoredGeneration, config=_CONFIG)
+
+
+def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
+    """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
+    text = _TASK.dump_json(task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude})
+    generation = _GENERATION.dump_json(task.generation, by_alias=True, exclude_defaults=True)
+    if generation == b"{}":
+        return text.decode()
+    return f"{text[:-1].decode()},{generation[1:].decode()}"
+
+
+def read_task(text: str | bytes) -> Task:
+    """Return the task that stored JSON describes. Raises ValueError if it describes none."""
+    return task_from(from_json(text))
+
+
+def task_from(stored: Mapping[str, Any]) -> Task:
+    """Return the task that parsed stored JSON describes. Raises ValueError if it describes none."""
+    return _TASK.validate_python({**stored, "generation": _GENERATION.validate_python(stored)})
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredCheckpoint:
+    """A checkpoint in which calls refer to the model's replies by index, as calls of one reply share it."""
+
+    text: str | None
+    calls: list[dict[str, Any]]
+    receipts: tuple[Receipt | None, ...]
+    usage: Usage = NO_USAGE
+    models: dict[str, Usage] = field(default_factory=dict)
+    replies: list[Any] | None = None
+
+
+_CHECKPOINT = TypeAdapter(_StoredCheckpoint)
+_REPLY = {"completion", "responses"}
+
+
+def write_checkpoint(checkpoint: Checkpoint) -> str:
+    """Return the stored JSON of a checkpoint."""
+    replies: list[Any] = []
+    calls = []
+    for call in checkpoint.calls:
+        reply = call.completion or call.responses
+        if not replies or replies[-1] != reply:
+            replies.append(reply)
+        calls.append({**call.model_dump(exclude=_REPLY), "reply": len(replies) - 1})
+    stored = _StoredCheckpoint(
+        text=checkpoint.text,
+        calls=calls,
+        receipts=checkpoint.receipts,
+        usage=checkpoint.usage,
+        models=checkpoint.models,
+        replies=replies,
+    )
+    return _CHECKPOINT.dump_json(stored).decode()
+
+
+def read_checkpoint(text: str | bytes) -> Checkpoint:
+    """Return the checkpoint that stored JSON describes. Raises ValueError if it describes none."""
+    stored = _CHECKPOINT.validate_json(text)
+    return Checkpoint(
+        text=stored.text,
+        calls=tuple(_call(call, stored.replies or ()) for call in stored.calls),
+        receipts=stored.receipts,
+        usage=stored.usage,
+        models=stored.models,
+    )
+
+
+def _call(stored: dict[str, Any], replies: list[Any] | tuple[()]) -> AgentToolCall:
+    if "reply" not in stored:  # an early version stored each call with its reply
+        return AgentToolCall.model_validate(stored)
+    reply = replies[stored.pop("reply")]
+    return AgentToolCall.model_validate(
+        {**stored, "completion" if isinstance(reply, dict) else "responses": reply}
+    )

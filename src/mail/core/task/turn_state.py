@@ -1,0 +1,99 @@
+"""The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """How far one action of a turn has come; stored before the action starts and after it ends."""
+
+    class State(StrEnum):
+        """STARTED in the checkpoint of a repeated turn means that the action's outcome is unknown."""
+
+        STARTED = "started"
+        DONE = "done"
+        FAILED = "failed"
+
+    state: State
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """An unfinished turn.
+
+    Attributes:
+        text: what the agent said, if anything.
+        calls: its tool calls.
+        receipts: one per call that runs an action, None for the rest.
+        usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
+    """
+
+    text: str | None
+    calls: tuple[AgentToolCall, ...]
+    receipts: tuple[Receipt | None, ...]
+    usage: Usage = NO_USAGE
+    models: dict[str, Usage] = field(default_factory=dict)
+
+    def with_receipt(self, index: int, receipt: Receipt, meter: UsageMeter | None = None) -> "Checkpoint":
+        """Return the checkpoint with the receipt of the call at `index`, and with the meter's sums if given."""
+        receipts = (*self.receipts[:index], receipt, *self.receipts[index + 1 :])
+        if meter is None:
+            return replace(self, receipts=receipts)
+        return replace(self, receipts=receipts, usage=meter.spent, models=meter.spent_by_model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepaid:
+    """Cost of a discarded turn that its task has been charged for already.
+
+    If its checkpoint is kept, the repeated turn continues with the checkpoint's sums, which include this cost.
+
+    Attributes:
+        seq: the seq of the turn's message.
+    """
+
+    seq: int
+    usage: Usage
+    models: dict[str, Usage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenUserQuestion:
+    """A question to the task's owner that waits for an answer (`mail.core.task.swarm.UserQuestion`)."""
+
+    request_id: str
+    answer_subjects: tuple[str, ...]
+    routing_info: dict[str, Any] | None
+
+    def is_answered_by(self, subject: str) -> bool:
+        """Return whether a message with this subject answers it; case and whitespace are ignored."""
+        return _normal(subject) in map(_normal, self.answer_subjects)
+
+
+def _normal(subject: str) -> str:
+    return " ".join(subject.split()).casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausedCall:
+    """A breakpoint tool call that waits for its result; `asks` is the question it put to the user, if any."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    asks: OpenUserQuestion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakpoint:
+    """Why a task is paused: `agent` needs the results of `calls` from the user."""
+
+    agent: str
+    tool_format: ToolFormat
+    calls: tuple[PausedCall, ...]
