@@ -54,6 +54,8 @@ from mail.errors import (
 
 TITLE_LENGTH = 80
 
+DEFAULT_SUBJECT = "New Message"
+
 ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
 
@@ -86,7 +88,7 @@ class Submission(Value):
     """
 
     body: str = ""
-    subject: str = "New Message"
+    subject: str = DEFAULT_SUBJECT
     msg_type: Literal["request", "response", "broadcast", "interrupt"] = "request"
     entrypoint: str | None = None
     task_id: TaskId | None = None
@@ -262,8 +264,7 @@ def _title(submission: Submission) -> str:
 
 def title_of(subject: str, body: str) -> str:
     """A line by which people know the task again: what its first message is about."""
-    default = Submission.model_fields["subject"].default
-    line = " ".join((body if subject == default else subject).split())
+    line = " ".join((body if subject == DEFAULT_SUBJECT else subject).split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
