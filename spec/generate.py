@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.http.app import create_app
-from mail.http.routes import ROUTERS
+from mail.http.routes import load_routers
 from mail.http.service import Service
 
 FOLDER = Path(__file__).resolve().parent
@@ -74,7 +74,8 @@ def interswarm_schema() -> str:
 def openapi() -> str:
     """The HTTP binding. The routes are documented without being served, so there is no runtime behind them."""
     nothing = cast(Any, None)
-    app = create_app(Service(runtime=nothing, records=nothing, authenticator=nothing, started=0.0), ROUTERS)
+    service = Service(runtime=nothing, records=nothing, authenticator=nothing, started=0.0)
+    app = create_app(service, load_routers())
     return yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 

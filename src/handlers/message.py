@@ -1,6 +1,6 @@
-"""`POST /message`, `/task/cancel` and `/task/fork`: a person talks to the swarm, has heard enough, or tries something else."""
+"""`POST /message`, `/task/cancel` and `/task/fork`: requests that begin, end or fork tasks."""
 
 from handlers.http_api import serve
-from mail.http.routes import cancel, fork, message
+from mail.http.routes import message, tasks
 
-handler = serve(message.router, cancel.router, fork.router)
+handler = serve(message.router, tasks.router)

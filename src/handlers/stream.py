@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from handlers.serving import serve_system
 from handlers.wiring import make_system
 from mail.http.app import create_app
-from mail.http.routers import ROUTERS
+from mail.http.routes import load_routers
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
 """In which the adapter hands on the context of the invocation, as JSON."""
@@ -59,7 +59,7 @@ class SentBeforeTheEnd:
 
 def _make_app() -> ASGIApp:
     system = make_system()
-    served = create_app(serve_system(system, time_left), ROUTERS)
+    served = create_app(serve_system(system, time_left), load_routers())
     return served if system.watched.spans is None else SentBeforeTheEnd(served, system.watched.flush)
 
 

@@ -11,19 +11,11 @@ from support.server_process import ServerProcess
 
 from mail.core.task.events import EventKind
 from mail.core.task.usage import Usage
-from mail.http.interswarm_schemas import PostInterswarmMessage
-from mail.http.schemas import (
-    Health,
-    MessageOptions,
-    PostMessage,
-    QueuedMessage,
-    Root,
-    Status,
-    SwarmInfo,
-    TaskRecord,
-    Whoami,
-)
-from mail.http.usage import TaskCost, UsageReport
+from mail.http.routes.interswarm import PostInterswarmMessage
+from mail.http.routes.message import MessageOptions, PostMessage
+from mail.http.routes.server import Health, Root, Status, SwarmInfo, Whoami
+from mail.http.routes.usage import TaskCost, UsageReport
+from mail.http.task_json import QueuedMessage, TaskRecord
 
 TEXT = (DOCS / "api.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([A-Z]+) (/\S*)` \| ([a-z, ]+) \|", TEXT, re.MULTILINE)

@@ -105,7 +105,7 @@ def test_what_is_refused(server: ServerProcess) -> None:
         "the API key is not valid",
         "Send a valid API key",
         "this endpoint is for the role",
-        "there is no such endpoint",
+        "unknown endpoint",
         "This task has used up its",
         "is not known here",
         "the task has no event",

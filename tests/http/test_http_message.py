@@ -10,7 +10,7 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
-from mail.http.schemas import MessageOptions
+from mail.http.routes.message import MessageOptions
 
 
 async def test_answer(server: HTTPServer) -> None:

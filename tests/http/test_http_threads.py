@@ -16,8 +16,7 @@ from support.swarms import build_swarm
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.swarm import SwarmCore
-from mail.http.routes.threads import MAX_TASKS
-from mail.http.threads import Reader
+from mail.http.routes.threads import MAX_TASKS, Reader
 from mail.stdlib.agentmail.actions import ORCHESTRATOR_ACTIONS, WORKER_ACTIONS
 
 STUCK: dict[str, Any] = {"issue_type": "STUCK", "problem": "p", "what_i_tried": "t", "question": "Why?"}

@@ -210,7 +210,7 @@ async def test_pages_add_up_to_the_whole(server: HTTPServer) -> None:
 async def test_what_is_older_than_the_period_is_not_looked_at(
     server: HTTPServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage_routes, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(usage_routes, "BATCH", 1)
     for n in range(4):
         await server.ask(task_id=f"t{n}")
         clock.advance(3600)

@@ -13,7 +13,7 @@ from support.letters import letter
 from support.peer_server import PeerServer
 from support.swarms import build_swarm
 
-from mail.http.registry_schemas import PostSwarms
+from mail.http.routes.registry import PostSwarms
 from mail.net import SwarmRegistry
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "registry.md"

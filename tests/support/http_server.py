@@ -24,7 +24,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import CallerRole
 from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
-from mail.http.routers import ROUTERS
+from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
 from support.rig import Rig
 
@@ -128,7 +128,7 @@ class HTTPServer:
             started=self.rig.clock.now().timestamp(),
             **self._settings,
         )
-        self.app = create_app(self.service, ROUTERS)
+        self.app = create_app(self.service, load_routers())
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(

@@ -5,7 +5,7 @@ from support.agents import complete, turns
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.http.routes.agents import SwarmAgents
+from mail.http.routes.swarm import SwarmAgents
 
 
 async def test_the_swarm_as_its_callers_see_it() -> None:

@@ -76,7 +76,7 @@ async def test_a_known_file_is_not_sent_again(server: HTTPServer) -> None:
 async def test_nothing_else_is_served(server: HTTPServer, name: str) -> None:
     response = await server.client.get(f"/ui/{name}")
     assert response.status_code == 404
-    assert "no such endpoint" in response.json()["detail"]
+    assert "unknown endpoint" in response.json()["detail"]
 
 
 def test_no_inline_code_and_nothing_from_elsewhere() -> None:

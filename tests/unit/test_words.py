@@ -11,12 +11,58 @@ SRC = Path(__file__).parents[2] / "src"
 STORED_NAMES = "mail/core/task/stored.py"
 """The one place that knows how tasks of earlier versions are stored."""
 
-WORDS = """
-    Announcements Appeal Bell CROWD Contact Desk Doing Engine FAREWELL_SECONDS Hold HotTask Lane MomentNotKept
-    NO_PINGS_OF_ITS_OWN News Offer PATIENCE PeerBook Record RollCall ServedSwarm Stamp Toolbox TurnDesk Verbs Watched
-    Writing _write_abroad along asker bury carry_out contacts exhaust finisher give_back give_up lapse lends letters
-    meet moments observing parts places roll_call stamp toolbox troubles unheard
-""".split()
+WORDS = [
+    "Announcements",
+    "Appeal",
+    "Bell",
+    "CROWD",
+    "Contact",
+    "Desk",
+    "Doing",
+    "Engine",
+    "FAREWELL_SECONDS",
+    "Hold",
+    "HotTask",
+    "Lane",
+    "MomentNotKept",
+    "NO_PINGS_OF_ITS_OWN",
+    "News",
+    "Offer",
+    "PATIENCE",
+    "PeerBook",
+    "Record",
+    "RollCall",
+    "ServedSwarm",
+    "Stamp",
+    "Toolbox",
+    "TurnDesk",
+    "Verbs",
+    "Watched",
+    "Writing",
+    "_write_abroad",
+    "along",
+    "asker",
+    "bury",
+    "carry_out",
+    "contacts",
+    "exhaust",
+    "finisher",
+    "give_back",
+    "give_up",
+    "lapse",
+    "lends",
+    "letters",
+    "meet",
+    "moments",
+    "observing",
+    "parts",
+    "places",
+    "roll_call",
+    "stamp",
+    "toolbox",
+    "troubles",
+    "unheard",
+]
 """Names that this project used to have for things that have a standard one."""
 
 PHRASES = ("whoever", "anew", "of old", "is told", "are told", "goes on", "whose key", "is no such")

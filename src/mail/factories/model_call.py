@@ -78,7 +78,7 @@ async def _attempt(
 
 
 def read_usage(llm: str, usage: Any) -> Usage:
-    """litellm's `Usage` of one call as a record, with its price."""
+    """Litellm's `Usage` of one call as a record, with its price."""
     if usage is None:
         return Usage(calls=1, unpriced_calls=1)
     cost = price(llm, usage)

@@ -1,4 +1,4 @@
-"""Who may use a route: `caller: AdminOrUser` in its signature checks that, and documents it; and whose tasks it is about."""
+"""Access to routes by role: `caller: AdminOrUser` in a route's signature checks and documents it."""
 
 from typing import Annotated, Any
 
@@ -15,18 +15,18 @@ from mail.http.service import service_of
 
 
 class RoleGate(SecurityBase):
-    """FastAPI dependency: the caller, if it has one of the roles, and does not ask too often."""
+    """FastAPI dependency that authenticates the caller, and checks its role and its request rate."""
 
     def __init__(self, *roles: CallerRole) -> None:
         self.roles = roles
         self.model = HTTPBearer(
-            description="An API key, as `Authorization: Bearer <key>`. Where that header holds something else, such as a "
-            "signature, it is read from `X-MAIL-Authorization: Bearer <key>`."
+            description="An API key, as `Authorization: Bearer <key>`. If that header holds something else, such as a "
+            "signature, send the key as `X-MAIL-Authorization: Bearer <key>`."
         )
         self.scheme_name = "bearer"
 
     def docs(self) -> dict[str, Any]:
-        """What OpenAPI says of it, as `openapi_extra` of a route that calls it instead of depending on it."""
+        """Return its documentation, for the `openapi_extra` of a route that calls it instead of depending on it."""
         return {"security": [{self.scheme_name: []}]}
 
     async def __call__(self, request: Request) -> Caller:
@@ -43,18 +43,18 @@ Agent = Annotated[Caller, Depends(RoleGate("agent"))]
 
 
 def chosen_instance(caller: Caller, whose: str | None, swarm: str) -> str | None:
-    """Whose tasks a request is about that may name a caller of this swarm; None for everybody's.
+    """Return the principal whose tasks a request is about; None for those of all callers.
 
-    `whose` is `role:id` or `role:id@swarm`, None where the request names nobody: then users mean themselves, and admins
-    everybody. Raises Forbidden for users who name others, and BadRequest for what is no caller of this swarm, whose store
-    may hold the tasks of other swarms as well.
+    `whose` is `role:id` or `role:id@swarm`. If it is None, users get their own tasks, and admins those of all callers.
+    Raises Forbidden for users who name another caller, and BadRequest for callers of other swarms, whose tasks may be
+    in the same store.
     """
     own = str(caller.principal(swarm))
     if whose is None:
         return None if caller.role == "admin" else own
     principal = Principal.parse(whose if "@" in whose else f"{whose}@{swarm}")
     if caller.role != "admin" and str(principal) != own:
-        raise Forbidden("others' tasks are for the role admin; leave `caller` out for your own")
+        raise Forbidden("tasks of other callers are for the role admin; leave out `caller` to get your own")
     if principal.swarm != swarm:
-        raise BadRequest(f"{whose!r} is a caller of another swarm; this server tells of those of {swarm!r}")
+        raise BadRequest(f"{whose!r} is a caller of another swarm; name one of {swarm!r}")
     return str(principal)

@@ -4,56 +4,39 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.types import StatelessLifespan
 
 from mail import PROTOCOL_VERSION
-from mail.http.dead_letters_schemas import PostDeadLetters
+from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
-from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage
 from mail.http.openapi import DESCRIPTION, TAGS
-from mail.http.registry_schemas import PostSwarms
-from mail.http.schemas import (
-    GetTask,
-    GivenWebhook,
-    PostCancel,
-    PostFork,
-    PostHealth,
-    PostMessage,
-    PostSwarmsLoad,
-    StreamEvent,
-)
 from mail.http.service import Service
-
-_REFERRED_TO = (
-    GetTask,
-    GivenWebhook,
-    PostCancel,
-    PostDeadLetters,
-    PostFork,
-    PostHealth,
-    PostInterswarm,
-    PostInterswarmMessage,
-    PostMessage,
-    PostSwarms,
-    PostSwarmsLoad,
-    StreamEvent,
-)
-_COMPONENT = "#/components/schemas/{model}"
 
 
 class MAILApp(FastAPI):
-    """FastAPI whose OpenAPI knows what `mail.http` reads and streams by itself, and no 422 of FastAPI's."""
+    """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, made once."""
+        """Return the OpenAPI document, built on the first call."""
         if self.openapi_schema is None:
             document = super().openapi()
-            schemas = document["components"]["schemas"]
-            _, extra = models_json_schema(
-                [(model, "validation") for model in _REFERRED_TO], ref_template=_COMPONENT
-            )
-            schemas.update(extra["$defs"])
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            referenced = {
+                model
+                for router in self.state.routers
+                for route in router.routes
+                if isinstance(route, APIRoute)
+                for documentation in (route.openapi_extra, route.responses)
+                for model in referenced_models(documentation)
+            }
+            if referenced:
+                _, extra = models_json_schema(
+                    [(model, "validation") for model in referenced],
+                    ref_template="#/components/schemas/{model}",
+                )
+                schemas.update(extra["$defs"])
             for operations in document["paths"].values():
                 for operation in operations.values():
                     if _is_fastapis(operation["responses"].get("422", {})):
@@ -68,9 +51,9 @@ class MAILApp(FastAPI):
 def create_app(
     service: Service, routers: Iterable[APIRouter], *, lifespan: StatelessLifespan[FastAPI] | None = None
 ) -> FastAPI:
-    """The app that serves a swarm by some routes (all of them: `mail.http.routers.ROUTERS`).
+    """Create the app that serves a swarm through some routes (all of them: `mail.http.routes.load_routers`).
 
-    Its `lifespan` starts and stops whatever the service needs.
+    `lifespan` starts and stops what the service needs.
     """
     app = MAILApp(
         title="MAIL",
@@ -88,21 +71,22 @@ def create_app(
     app.state.service = service
     app.state.authenticator = service.authenticator
     if service.is_observed:
-        from mail.http.telemetry import Observed
+        from mail.http.telemetry import TelemetryMiddleware
 
-        app.add_middleware(Observed, service=service)
-    for router in routers:
+        app.add_middleware(TelemetryMiddleware, service=service)
+    app.state.routers = tuple(routers)
+    for router in app.state.routers:
         app.include_router(router)
     if service.debug:
         from mail.http.openai.routes import router as responses
 
         app.include_router(responses)
-        app.include_router(responses, prefix="/v1")  # where programs written for OpenAI may look for it
+        app.include_router(responses, prefix="/v1")  # programs written for OpenAI may look for it there
     install_error_handlers(app)
     return app
 
 
 def _is_fastapis(response: dict[str, Any]) -> bool:
-    """Whether a response is the one that FastAPI adds for parameters that aren't valid; ours are 400."""
+    """Return whether FastAPI added this response for invalid parameters; this server answers those with 400."""
     schema = response.get("content", {}).get("application/json", {}).get("schema", {})
     return str(schema.get("$ref", "")).endswith("/HTTPValidationError")

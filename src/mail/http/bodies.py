@@ -1,34 +1,84 @@
-"""JSON in and out.
+"""JSON bodies: how they are read and written, and the shapes that several routes share.
 
-Bodies are read here and not by FastAPI, so that nobody without a key can make the server read one, a large
-one is refused while it arrives, and text that can't be stored (lone surrogates, invalid UTF-8) never gets in.
+Bodies are read here rather than by FastAPI, so that only authenticated callers can make the server read one, an
+oversized body is refused while it arrives, and text that can't be stored (lone surrogates, invalid UTF-8) is refused.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError, from_json, to_json
 from starlette.requests import ClientDisconnect
 
 from mail.core.protocol.mail_tools import explain
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.events import EventKind
+from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.http.service import service_of
 
 
+class Given(BaseModel):
+    """Base class of request bodies.
+
+    Unknown fields are ignored, and optional fields may be `null`: existing clients send both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Answered(BaseModel):
+    """Base class of response bodies."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Problem(Answered):
+    """An error: what is wrong, and what to change."""
+
+    detail: str
+
+
 class JSON(Response):
-    """A response whose content is any value that JSON can hold."""
+    """A response whose content is any JSON-serializable value."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The content as JSON; bytes count as JSON already."""
+        """Return the content as JSON; bytes are taken as JSON already."""
         return content if isinstance(content, bytes) else to_json(content)
 
 
+class SchemaRef(str):
+    """A `$ref` to a model's schema that remembers the model, so that the document can include the schema.
+
+    Needed for models that FastAPI doesn't see in a route's signature.
+    """
+
+    model: type[BaseModel]
+
+    @classmethod
+    def to(cls, model: type[BaseModel]) -> "SchemaRef":
+        """Return the reference to a model."""
+        ref = cls(f"#/components/schemas/{model.__name__}")
+        ref.model = model
+        return ref
+
+
+def referenced_models(documentation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models of each `SchemaRef` in nested dicts."""
+    if isinstance(documentation, SchemaRef):
+        yield documentation.model
+    elif isinstance(documentation, dict):
+        for value in documentation.values():
+            yield from referenced_models(value)
+
+
 class JSONBody[Model: BaseModel]:
-    """FastAPI dependency: the request's body, read as a model.
+    """FastAPI dependency that reads the request's body as a model.
 
     Put it behind the caller in a route's signature, so that the caller is checked first. With
     `optional=True` a request without a body is read as `{}`.
@@ -52,9 +102,8 @@ class JSONBody[Model: BaseModel]:
             raise BadRequest(f"the request body is not valid: {explain(error)}") from error
 
     def docs(self) -> dict[str, Any]:
-        """What OpenAPI says of it, as `openapi_extra` of a route."""
-        schema = {"$ref": f"#/components/schemas/{self.model.__name__}"}
-        content = {"application/json": {"schema": schema}}
+        """Return the body's documentation, for the `openapi_extra` of a route."""
+        content = {"application/json": {"schema": {"$ref": SchemaRef.to(self.model)}}}
         return {"requestBody": {"required": not self._optional, "content": content}}
 
 
@@ -72,3 +121,61 @@ async def _read(request: Request, limit: int) -> bytes:
     except ClientDisconnect:
         raise BadRequest("the connection was closed before the request body ended") from None
     return bytes(body)
+
+
+EVERY = "*"
+"""Selects all kinds of events."""
+
+_SENDABLE = tuple(kind.value for kind in EventKind if kind not in NEVER_SENT)
+
+
+def _check_sendable(events: Any) -> Any:
+    """Refuse the first kind that can't be sent, in one error; the union of the field's types would give two for each."""
+    if not isinstance(events, list):
+        return events
+    wrong = [event for event in events if event not in (EVERY, *_SENDABLE)]
+    if not wrong:
+        return events
+    if wrong[0] in tuple(NEVER_SENT):
+        raise PydanticCustomError(
+            "never_sent", "{kind} is about webhooks, and never sent", {"kind": wrong[0]}
+        )
+    name = str(wrong[0])[:40]
+    raise PydanticCustomError(
+        "no_event_kind",
+        "there is no kind of event {name}; there are {known}, and * for all{hint}",
+        {
+            "name": repr(name),
+            "known": ", ".join(_SENDABLE),
+            "hint": did_you_mean(name, _SENDABLE),
+        },
+    )
+
+
+class GivenWebhook(Given):
+    """A URL to send events to; part of a message, or a body of its own."""
+
+    url: str = Field(description="URL to POST the events to: `https://…`.")
+    secret_ref: str | None = Field(
+        default=None,
+        description="Reference to the secret for signing requests, on the server: `${WEBHOOK_SECRET_…}`. By default, "
+        "requests are not signed.",
+    )
+    events: (
+        Annotated[list[Literal["*"] | EventKind], Field(min_length=1), BeforeValidator(_check_sendable)]
+        | None
+    ) = Field(
+        default=None,
+        description="Kinds of events to send, `*` for all. By default, those that end or pause a task: "
+        f"{', '.join(kind.value for kind in DEFAULT_EVENTS)}.",
+    )
+
+    def webhook(self) -> Webhook:
+        """Return the webhook for the runtime."""
+        events = DEFAULT_EVENTS if self.events is None else _kinds(self.events)
+        return Webhook(url=self.url, secret_ref=self.secret_ref or "", events=events)
+
+
+def _kinds(events: list[Literal["*"] | EventKind]) -> tuple[EventKind, ...]:
+    kinds = {event for event in events if isinstance(event, EventKind)}
+    return () if EVERY in events else tuple(kind for kind in EventKind if kind in kinds)

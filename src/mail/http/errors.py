@@ -1,4 +1,4 @@
-"""Every error as `{"detail": …}` with its status, in one place."""
+"""Error responses: every error as `{"detail": …}` with its status."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Let the app answer every error in MAIL's way."""
+    """Make the app answer every error in MAIL's format."""
     app.add_exception_handler(MAILError, _mail_error)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
     app.add_exception_handler(HTTPException, _http_error)
@@ -35,14 +35,14 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
 
 
 def headers_of(error: MAILError) -> Mapping[str, str] | None:
-    """The headers that go with an error."""
+    """Return the headers for an error response."""
     if isinstance(error, RateLimited):
         return {"Retry-After": str(error.retry_after)}
     return CHALLENGE if error.http_status == 401 else None
 
 
 async def _invalid_parameters(_request: Request, error: Exception) -> JSON:
-    """Wrong query parameters and headers; bodies are checked in `mail.http.bodies`."""
+    """Answer invalid query parameters and headers with 400; bodies are checked in `mail.http.bodies`."""
     assert isinstance(error, RequestValidationError)
     problems = (
         f"{' '.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()
@@ -51,16 +51,16 @@ async def _invalid_parameters(_request: Request, error: Exception) -> JSON:
 
 
 async def _http_error(request: Request, error: Exception) -> JSON:
-    """Starlette's own errors: no such route, or not this method."""
+    """Answer Starlette's own errors: an unknown path, or a method that the path doesn't support."""
     assert isinstance(error, HTTPException)
     detail = error.detail
     if error.status_code == 404:
-        detail = "there is no such endpoint; GET /openapi.json lists them all"
+        detail = "unknown endpoint; GET /openapi.json lists all endpoints"
     elif error.status_code == 405:
-        detail = f"this endpoint does not take {request.method}"
+        detail = f"this endpoint does not support {request.method}"
     return _problem(error.status_code, detail, error.headers)
 
 
 async def _unexpected(_request: Request, _error: Exception) -> JSON:
-    """The traceback is for the log, which the server that runs this app writes."""
+    """Answer 500 without details; the server that runs this app logs the traceback."""
     return _problem(500, "internal error")

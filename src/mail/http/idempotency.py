@@ -1,13 +1,13 @@
-"""Handing a submission to the runtime as its headers ask for it: once (`Idempotency-Key`), or only if (`If-Match`)."""
+"""Submitting a message as its headers demand: idempotent (`Idempotency-Key`) or conditional (`If-Match`)."""
 
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fastapi import Request
-from pydantic import BaseModel
 
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -15,6 +15,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
+from mail.core.task.limits import Budget
 from mail.core.task.ports import KeyRecord
 from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
@@ -27,76 +28,116 @@ IDEMPOTENCY_KEY: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "pattern": f"^{_KEY.pattern}$"},
-    "description": "A new text for each message, the same when it is sent again: within a day it is accepted once, "
-    "and each time answered with the same answer.",
+    "description": "A unique text for each message, the same on every retry: within a day the message is accepted "
+    "only one time, and every retry gets the same answer.",
 }
 IF_MATCH: dict[str, Any] = {
     "name": "If-Match",
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "The `ETag` of the task, which is its generation: the message is refused where the task has gone "
-    "on since. `*` stands for any generation of a task that is there.",
+    "description": "The `ETag` of the task, which is its generation: the message is refused if the task has moved to "
+    "another generation. `*` matches any generation of an existing task.",
     "example": '"1"',
 }
 PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH]
-"""What OpenAPI says of these headers."""
+"""Documentation of these headers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Terms of a submission that are not in its body.
+
+    Attributes:
+        swarm: name of the swarm that receives it.
+        ceiling: upper limit for tasks of the caller.
+        task_id: id of the task; None to let the server choose one.
+        expects: generation that the task must be in, `*` for any; None to allow a new task.
+        idempotency: the idempotency key, if one was sent.
+    """
+
+    swarm: str
+    ceiling: Budget
+    task_id: str | None
+    expects: int | Literal["*"] | None = None
+    idempotency: IdempotencyKey | None = None
+
+
+class MessageBody(Protocol):
+    """A request body that can be submitted."""
+
+    @property
+    def task_id(self) -> str | None:
+        """Id of the task, if the caller names one."""
+        ...
+
+    def submission(self, terms: Terms) -> Submission:
+        """Return the submission for the runtime."""
+        ...
+
+    def model_dump_json(self) -> str:
+        """Return the body as JSON."""
+        ...
 
 
 def etag(generation: int) -> str:
-    """The `ETag` of a task: which generation it is at."""
+    """Return the `ETag` of a task at a generation."""
     return f'"{generation}"'
 
 
 def follow_trace(request: Request) -> None:
-    """Let what the request brings be part of the trace that its caller may have begun."""
+    """Continue the trace that the request's caller may have begun."""
     CURRENT_TRACE.set(read_traceparent(request.headers.get(TRACEPARENT)))
 
 
-async def submit(request: Request, caller: Principal, body: BaseModel, submission: Submission) -> Submitted:
-    """Submit what a body asks for.
+async def submit(request: Request, caller: Principal, body: MessageBody) -> Submitted:
+    """Submit the message of a body.
 
     Raises IdempotencyConflict, PreconditionFailed, and what `Runtime.submit` raises.
     """
     service = service_of(request)
     follow_trace(request)
-    submission = submission.evolve(ceiling=service.ceiling(caller))
-    if (match := request.headers.get("if-match")) is not None:
-        submission = submission.evolve(expects=_read_generation(match.strip()))
+    match = request.headers.get("if-match")
+    terms = Terms(
+        swarm=caller.swarm,
+        ceiling=service.ceiling(caller),
+        task_id=body.task_id,
+        expects=None if match is None else _read_generation(match.strip()),
+    )
     if (key := request.headers.get("idempotency-key")) is None:
-        return await service.runtime.submit(caller, submission)
-    async with _claimed(request, caller, _read_key(key), body, submission) as submission:
-        return await service.runtime.submit(caller, submission)
+        return await service.runtime.submit(caller, body.submission(terms))
+    async with _claimed(request, caller, _read_key(key), body, terms) as terms:
+        return await service.runtime.submit(caller, body.submission(terms))
 
 
 @asynccontextmanager
 async def _claimed(
-    request: Request, caller: Principal, key: str, body: BaseModel, submission: Submission
-) -> AsyncIterator[Submission]:
-    """The submission under its key, for the task that it was for when the key was used first.
+    request: Request, caller: Principal, key: str, body: MessageBody, terms: Terms
+) -> AsyncIterator[Terms]:
+    """Claim the key, and yield the terms with the task for which the key was claimed first.
 
-    A request that is refused has used no key: the caller may mend it, and send it under the same.
+    A refused request frees its key, so that the caller can correct the request and send it under the same key.
     """
     service = service_of(request)
     clock = service.runtime.clock
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
-    task_id = submission.task_id or clock.new_id()
+    task_id = terms.task_id or clock.new_id()
     now = clock.now().timestamp()
-    record = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
-    known = await service.records.claim_key(str(caller), key, record, now=now)
-    idempotency_key = IdempotencyKey(key=key, digest=record.digest, until=known.until)
-    check(known.digest, idempotency_key)
+    claim = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
+    known = await service.records.claim_key(str(caller), key, claim, now=now)
+    idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
+    check(known.digest, idempotency)
     try:
-        yield submission.evolve(idempotency_key=idempotency_key, task_id=known.task_id)
+        yield replace(terms, idempotency=idempotency, task_id=known.task_id)
     except MAILError as error:
-        if error.http_status < 500 and known == record:
+        if error.http_status < 500 and known == claim:
             await service.records.forget_key(str(caller), key, task_id)
         raise
 
 
 def _read_key(text: str) -> str:
     if not _KEY.fullmatch(text):
-        raise BadRequest("Idempotency-Key must have 1 to 255 printable ASCII characters, and no blanks")
+        raise BadRequest("Idempotency-Key must have 1 to 255 printable ASCII characters and no spaces")
     return text
 
 

@@ -1,38 +1,39 @@
-"""What OpenAPI says beyond the routes' own signatures."""
+"""What the OpenAPI document says beyond the routes' own signatures."""
 
 from typing import Any
 
-from mail.http.schemas import Problem, StreamEvent
+from mail.http.bodies import Problem
 
 DESCRIPTION = """\
-A swarm of agents that work on your tasks by sending each other mail.
+A swarm of agents that work on your tasks by sending each other messages.
 
 Send a message with `POST /message` and wait for the answer, watch the events as they happen
-(`"stream": true`), or come back for it later (`Prefer: respond-async`, then `GET /task`).
+(`"stream": true`), or fetch the answer later (`Prefer: respond-async`, then `GET /task`).
 """
 
 TAGS = [
     {"name": "messages", "description": "Talk to the swarm."},
-    {"name": "tasks", "description": "Look at what became of your messages."},
-    {"name": "threads", "description": "Look at the mail of your tasks by what it is about."},
-    {"name": "webhooks", "description": "Be sent what happens in your tasks."},
-    {"name": "server", "description": "The server, and who you are to it."},
-    {"name": "swarms", "description": "The swarm that the server runs, and those that it knows."},
-    {"name": "interswarm", "description": "Mail from and to other swarms."},
+    {"name": "tasks", "description": "Follow, inspect and control your tasks."},
+    {"name": "threads", "description": "Read the messages of your tasks by thread."},
+    {"name": "webhooks", "description": "Manage webhooks for task events."},
+    {"name": "server", "description": "The server, and your identity on it."},
+    {"name": "swarms", "description": "The swarm that the server runs, and the swarms it knows."},
+    {"name": "interswarm", "description": "Messages from and to other swarms."},
 ]
+"""In the order in which the document lists the routes."""
 
 _MEANINGS = {
     400: "The request is not valid; `detail` says what to change.",
-    401: "There is no API key, or it is not valid.",
+    401: "The API key is missing or not valid.",
     403: "The key's role may not use this endpoint.",
-    404: "There is no such task, dead letter, thread, webhook or swarm, or nothing of that kind on this server.",
-    409: "What the task was like then is not kept any more.",
+    404: "The task, dead letter, thread, webhook or swarm was not found, or the server has this feature turned off.",
+    409: "The state of the task at that event is no longer stored.",
     412: "The task is at another generation than `If-Match` says.",
     413: "The request body is too large.",
     422: "This `Idempotency-Key` was used for another request.",
-    429: "The caller asks too often, has as many tasks running as it may, or writes to an agent for whom too much mail "
-    "waits already. Nothing is stored.",
-    500: "Something went wrong inside the server.",
+    429: "The caller sends too many requests, has too many running tasks, or writes to an agent whose mailbox is full. "
+    "Nothing is stored.",
+    500: "The server failed to handle the request.",
     503: "The store or the authentication service is not available; try again later.",
 }
 
@@ -40,7 +41,7 @@ _HEADERS: dict[int, dict[str, Any]] = {
     429: {
         "headers": {
             "Retry-After": {
-                "description": "After how many seconds to ask again.",
+                "description": "Seconds to wait before the next request.",
                 "schema": {"type": "integer", "minimum": 1},
             }
         }
@@ -50,9 +51,6 @@ _HEADERS: dict[int, dict[str, Any]] = {
 PUBLIC = (500, 503)
 PROTECTED = (401, 403, 429, *PUBLIC)
 
-EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": f"#/components/schemas/{StreamEvent.__name__}"}}}
-"""What each event of a stream is; OpenAPI 3.1 has no word of its own for that."""
-
 PAGE_HEADERS: dict[str, Any] = {
     "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
     "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
@@ -60,7 +58,7 @@ PAGE_HEADERS: dict[str, Any] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of a route, as its `responses`."""
+    """Return the documentation of error responses, for the `responses` of a route."""
     return {
         status: {"model": Problem, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
         for status in sorted(statuses)

@@ -3,38 +3,50 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 _RESPOND_ASYNC = re.compile(r"respond-async", re.IGNORECASE)
 _WAIT = re.compile(r"wait *= *\"?(\d{1,9})\"?", re.IGNORECASE)
 
+PREFER: dict[str, Any] = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`respond-async` to get a response immediately, `wait=N` to wait for at most N seconds; without an "
+    "answer by then, the response is 202 with links to the task.",
+    "examples": {"immediately": {"value": "respond-async"}, "in ten seconds": {"value": "wait=10"}},
+}
+"""The header's documentation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What a client prefers.
+    """A client's preferences.
 
     Attributes:
-        patience: seconds to wait for the answer before it is told where to look; 0 for at once, None for no end.
+        wait: seconds to wait for the answer before responding without it; None for no limit.
         applied: the part of the header that is honoured, for `Preference-Applied`.
     """
 
-    patience: float | None = None
+    wait: float | None = None
     applied: str | None = None
 
     def within(self, limit: float | None) -> float | None:
-        """The patience, where no more than `limit` seconds can be granted."""
-        return min((seconds for seconds in (self.patience, limit) if seconds is not None), default=None)
+        """Return the seconds to wait if at most `limit` can be granted."""
+        return min((seconds for seconds in (self.wait, limit) if seconds is not None), default=None)
 
 
 def read_preference(headers: Iterable[str]) -> Preference:
-    """Read `respond-async` and `wait=<seconds>`; as the RFC has it, anything else is ignored."""
-    waits: float | None = None
+    """Read `respond-async` and `wait=<seconds>`; ignore anything else, as the RFC demands."""
+    wait: float | None = None
     is_async = False
     for part in ",".join(headers).split(","):
         preference = part.partition(";")[0].strip()
         if _RESPOND_ASYNC.fullmatch(preference):
             is_async = True
-        elif waits is None and (found := _WAIT.fullmatch(preference)):
-            waits = float(found[1])
-    if waits is not None:
-        return Preference(waits, f"{'respond-async, ' if is_async else ''}wait={waits:.0f}")
+        elif wait is None and (found := _WAIT.fullmatch(preference)):
+            wait = float(found[1])
+    if wait is not None:
+        return Preference(wait, f"{'respond-async, ' if is_async else ''}wait={wait:.0f}")
     return Preference(0.0, "respond-async") if is_async else Preference()

@@ -1,4 +1,4 @@
-"""How often a caller may ask: a token bucket for each."""
+"""Request rate limits: a token bucket per caller."""
 
 import math
 import time
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from mail.config import LimitsConfig
 
 KNOWN_CALLERS = 4096
-"""How many callers are remembered; who has not asked for longest is forgotten, and begins with a full bucket again."""
+"""Buckets that are kept; the least recently used is dropped, and its caller starts with a full one again."""
 
 
 class RateLimiter:
-    """Lets each caller ask `per_second` times a second, and `burst` times at once. It counts in this process only.
+    """Allows each caller `per_second` requests a second, and bursts of `burst` requests, in this process.
 
-    `clock` counts seconds.
+    `clock` returns seconds.
     """
 
     def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,15 +29,15 @@ class RateLimiter:
         self._buckets: OrderedDict[Caller, tuple[float, float]] = OrderedDict()
 
     def admit(self, caller: Caller) -> None:
-        """Count a request. Raises RateLimited, with the time after which the next one is let through."""
+        """Count a request. Raises RateLimited, with the seconds until the next one is allowed."""
         now = self._clock()
         left, since = self._buckets.pop(caller, (float(self._burst), now))
         left = min(self._burst, left + (now - since) * self._per_second)
-        is_let = left >= 1
-        self._buckets[caller] = (left - is_let, now)
+        is_allowed = left >= 1
+        self._buckets[caller] = (left - is_allowed, now)
         while len(self._buckets) > KNOWN_CALLERS:
             self._buckets.popitem(last=False)
-        if not is_let:
+        if not is_allowed:
             raise RateLimited(
                 f"more than {self._per_second:g} requests a second; try again later",
                 retry_after=math.ceil((1 - left) / self._per_second),
@@ -45,7 +45,7 @@ class RateLimiter:
 
 
 def rates_of(limits: "LimitsConfig") -> RateLimiter | None:
-    """The limiter that the configuration asks for, if it asks for one."""
+    """Return the limiter for a configuration; None if that sets no limit."""
     if not limits.requests_per_second:
         return None
     return RateLimiter(limits.requests_per_second, limits.request_burst)

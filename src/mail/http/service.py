@@ -1,4 +1,4 @@
-"""What the routes serve: handed in once by whoever wired it, and read by every request."""
+"""The service behind the routes: a swarm's runtime and its settings, as wired by `bootstrap`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,24 +22,21 @@ if TYPE_CHECKING:
 
 
 class StopSignal:
-    """Cuts short what waits on behalf of clients, so that a stopping server needn't wait for it.
-
-    Only the waiting ends; tasks go on.
-    """
+    """Ends waits on behalf of clients, so that a server can stop without delay; tasks continue."""
 
     def __init__(self) -> None:
         self._waits: set[asyncio.Timeout] = set()
         self._is_set = False
 
     def set(self) -> None:
-        """The server stops. Call it on the event loop that serves."""
+        """Signal that the server stops. Call it on the event loop that serves."""
         self._is_set = True
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def cuts_short(self) -> AsyncIterator[None]:
-        """Raises TimeoutError inside the block once the signal is set."""
+        """Raise TimeoutError inside the block when the signal is set."""
         if self._is_set:
             raise TimeoutError
         async with asyncio.timeout(None) as wait:
@@ -51,24 +48,24 @@ class StopSignal:
 
 
 RESPONSE_MARGIN = 3.0
-"""What is kept of the time that a request may take, so that its answer still arrives."""
+"""Seconds reserved at the end of a request for sending the response."""
 
 
 def unlimited(_request: Request) -> float | None:
-    """A server that nobody ends."""
+    """Return None: requests have no time limit."""
     return None
 
 
 class Registry(Protocol):
-    """The other swarms that a server knows."""
+    """The registry of other swarms."""
 
     @property
     def local_base_url(self) -> str:
-        """By which other swarms reach this server; empty where that is not known."""
+        """URL at which other swarms reach this server; empty if unknown."""
         ...
 
     async def public_endpoints(self) -> Sequence[Value]:
-        """The public ones, as everybody may see them: the fields of `mail.http.registry_schemas.SwarmEndpoint`."""
+        """Return the public swarms, with the fields of `mail.http.routes.registry.SwarmEndpoint`."""
         ...
 
     async def register_swarm(
@@ -82,54 +79,55 @@ class Registry(Protocol):
         auth: Literal["bearer", "aws_iam"] = "bearer",
         caller_id: str = "",
     ) -> Value:
-        """Register one; the answer's `notes` say what its operator should do. Raises BadRequest."""
+        """Register a swarm; the result's `notes` say what its operator should do. Raises BadRequest."""
         ...
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
-        """Forget one; returns whether it was known."""
+        """Remove a swarm; return whether it was registered."""
         ...
 
 
 class RequestObserver(Protocol):
-    """Is told of the requests that were answered."""
+    """Measures requests."""
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
-        """`route` is the pattern of the route that has answered; `seconds` include the whole of a stream."""
+        """Report a request that has ended. `route` is its pattern; `seconds` include a whole stream."""
         ...
 
 
 class MetricsPage(Protocol):
-    """What was counted, as a page."""
+    """The page with the server's metrics."""
 
     @property
     def content_type(self) -> str:
-        """Its media type."""
+        """Media type of the page."""
         ...
 
     def render(self) -> bytes:
-        """All of it."""
+        """Return the page."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A swarm's runtime, and how to serve it.
+    """A swarm's runtime, and the settings for serving it.
 
     Attributes:
-        started: when the server started, in seconds since the epoch.
-        max_body_bytes: the largest request body that is read.
+        started: start of the server, in seconds since the epoch.
+        max_body_bytes: size limit of request bodies.
         heartbeat: seconds of silence after which a stream sends a ping.
-        debug: whether to serve what only developers need.
-        stopping: to be set when the server begins to shut down, before it waits for open connections.
-        time_left: how many seconds a request may still take before something cuts it off; None for no limit.
-        stream_url: the base URL of a server that streams better than this one, if there is one.
-        served: the runtime's swarm, where it may be dumped and replaced.
-        registry: the other swarms, where this server knows any.
-        budgets: what tasks may use up at most, by the role of their owner or by `role:id`.
-        rates: how often a caller may ask, where that is limited.
-        observers: who measures requests.
-        tracer: who follows them.
-        metrics: what was counted, where that is kept; `metrics_are_public` where it needs no key.
+        debug: whether to serve the endpoints for developers.
+        stopping: set when the server begins to shut down, before it waits for open connections.
+        time_left: returns the seconds until a request is cut off; None for no limit.
+        stream_url: base URL of a server that streams better than this one, if there is one.
+        served: the runtime's swarm, if it can be dumped and replaced.
+        registry: the other swarms, if this server has a registry.
+        budgets: upper limits for tasks, by the role of their owner or by `role:id`.
+        rates: the limiter of request rates, if they are limited.
+        observers: measure requests.
+        tracer: traces requests.
+        metrics: the server's metrics, if it collects them.
+        metrics_are_public: whether `GET /metrics` needs no key.
     """
 
     runtime: Runtime
@@ -153,26 +151,26 @@ class Service:
 
     @property
     def is_observed(self) -> bool:
-        """Whether requests are measured or traced."""
+        """Return whether requests are measured or traced."""
         return bool(self.observers) or self.tracer is not NO_TRACER
 
     def ceiling(self, caller: Principal) -> Budget:
-        """What a task of this caller may use up at most."""
+        """Return the upper limit for tasks of this caller."""
         own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
         return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 
     async def refresh(self) -> None:
-        """Come to the swarm that an admin has loaded through another process, where there may be one."""
+        """Switch to the most recently loaded swarm, which an admin may have loaded through another process."""
         if self.served is not None:
             await self.served.refresh()
 
-    def patience(self, request: Request) -> float | None:
-        """How many seconds a request may wait, so that it is answered and not cut off; None for no limit."""
+    def wait_limit(self, request: Request) -> float | None:
+        """Return the seconds that a request may wait and still be answered in time; None for no limit."""
         left = self.time_left(request)
         return None if left is None else max(0.0, left - RESPONSE_MARGIN)
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request is for."""
+    """Return the service of the app that handles a request."""
     service: Service = request.app.state.service
     return service

@@ -1,27 +1,44 @@
-"""Server-Sent Events: a task's events as they happen (SPEC, section 9)."""
+"""Server-Sent Events: streams of a task's events (SPEC, section 9)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import Request
+from pydantic import Field
 from pydantic_core import to_json
 
-from mail.core.task.events import Event
+from mail.core.task.events import Event, EventKind
 from mail.core.task.task import TaskKey
+from mail.http.bodies import Answered, SchemaRef
 from mail.http.service import Service, service_of
 
-if TYPE_CHECKING:  # imported when the first stream begins: it brings all of uvicorn
+if TYPE_CHECKING:  # imported when the first stream begins, as it imports uvicorn
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
 HEADERS = {"Cache-Control": "no-cache"}
 
 NEVER_PING = 10**9
-"""Seconds between the pings of sse-starlette: pings are events of ours, with data."""
+"""Seconds between pings of sse-starlette: the pings here are events with data."""
 
 SHUTDOWN_GRACE = 5.0
-"""Seconds that sse-starlette leaves a stream to end by itself when the server stops, before it breaks it off."""
+"""Seconds that a stream gets to end by itself when the server stops, before sse-starlette aborts it."""
+
+
+class StreamEvent(Answered):
+    """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
+
+    event: EventKind | Literal["ping"]
+    id: str | None = Field(default=None, description="For `Last-Event-ID`; a ping has none.")
+    data: str = Field(
+        description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"
+        " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`."
+    )
+
+
+EVENT_STREAM = {"text/event-stream": {"schema": {"$ref": SchemaRef.to(StreamEvent)}}}
+"""Documents each event of a stream; OpenAPI 3.1 has no keyword for that."""
 
 
 def stream_events(
@@ -29,20 +46,20 @@ def stream_events(
     key: TaskKey,
     *,
     after: int,
-    answering: int | None = None,
+    until_answer_to: int | None = None,
     headers: Mapping[str, str] | None = None,
     pings: bool = True,
 ) -> "EventSourceResponse":
-    """Stream the events past `after`, to the answer to the message `answering` or else to the end of the task.
+    """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
 
-    Without `pings` it is silent while nothing happens. A client that goes away ends the stream, never the task. Where the request's time runs out the stream ends
-    early, between two events: the client comes back with `Last-Event-ID`.
+    Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
+    request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
     """
     from sse_starlette import EventSourceResponse
 
     service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, after, answering, service.patience(request), pings),
+        _frames(service, key, after, until_answer_to, service.wait_limit(request), pings),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -50,9 +67,14 @@ def stream_events(
 
 
 async def _frames(
-    service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None, pings: bool
+    service: Service,
+    key: TaskKey,
+    after: int,
+    until_answer_to: int | None,
+    seconds: float | None,
+    pings: bool,
 ) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
+    watch = service.runtime.watch(key, after=after, answering=until_answer_to, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:
@@ -71,13 +93,13 @@ async def _frames(
 
 
 def frame(event: Event, task_id: str) -> "ServerSentEvent":
-    """An event as clients get it."""
+    """Return the frame of an event."""
     return encode(event.kind.value, event.data(task_id), str(event.seq))
 
 
 def encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":
-    """A frame of a stream."""
+    """Return a frame of a stream."""
     from sse_starlette import ServerSentEvent
 
-    # ASCII, as clients that split lines by Python's rules take U+2028 and its like for line ends.
+    # ASCII, because clients that split lines by Python's rules treat U+2028 and the like as line ends.
     return ServerSentEvent(to_json(data, ensure_ascii=True).decode(), event=event, id=seq)

@@ -1,4 +1,4 @@
-"""Measures and traces requests, where somebody wants that: an ASGI middleware around all routes."""
+"""Telemetry of requests: an ASGI middleware around all routes that measures and traces them."""
 
 import time
 
@@ -8,11 +8,11 @@ from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.http.service import Service
 
 UNMATCHED = "unmatched"
-"""The route of requests for what isn't there: their paths are as many as anybody likes."""
+"""The route of requests for unknown paths, of which there may be any number."""
 
 
-class Observed:
-    """Tells a service's observers and tracer of each request, by the pattern of its route and not by its path."""
+class TelemetryMiddleware:
+    """Reports each request to the service's observers and tracer, by its route's pattern rather than its path."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -22,7 +22,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 500  # an answer that is not begun is one of the server's own, further out
+        status = 500  # if no response starts here, the server around this app sends one
 
         async def note_status(message: Message) -> None:
             nonlocal status
@@ -47,7 +47,7 @@ class Observed:
 
 
 def route_of(scope: Scope) -> str:
-    """The pattern of the route that has answered."""
+    """Return the pattern of the route that handled the request."""
     return str(getattr(scope.get("route"), "path", UNMATCHED))
 
 

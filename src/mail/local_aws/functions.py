@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from mail.http.routes import module_names
 from mail.local_aws import forkserver
 from mail.local_aws.processes import system_environment
 from mail.local_aws.runtime_api import Reply, Request, RuntimeApi
@@ -37,7 +38,7 @@ PRELOADED = (
     "mangum",
     "mail.bootstrap.aws_system",
     "mail.http.app",
-    "mail.http.routes",
+    *module_names(),
     "mail.swarms_json",
     "simplejson",
 )

@@ -36,7 +36,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import create_app as create_http_app
 from mail.http.rates import rates_of
-from mail.http.routers import ROUTERS
+from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
 
 LOOPBACK = "127.0.0.1"
@@ -94,7 +94,7 @@ def build_app(system: ServerSystem) -> FastAPI:
                 _say(await _issue_first_tokens(system.records))
             yield
 
-    return create_http_app(service, ROUTERS, lifespan=lifespan)
+    return create_http_app(service, load_routers(), lifespan=lifespan)
 
 
 async def _issue_first_tokens(records: ServerRecords) -> str:
@@ -155,7 +155,7 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """uvicorn's own handlers, where they are wanted."""
+        """Uvicorn's own handlers, where they are wanted."""
         return super().capture_signals() if self._catches_signals else nullcontext()
 
 

@@ -280,8 +280,7 @@ def _title(submission: Submission) -> str:
 
 def title_of(subject: str, body: str) -> str:
     """A line by which people know the task again: what its first message is about."""
-    default = DEFAULT_SUBJECT
-    line = " ".join((body if subject == default else subject).split())
+    line = " ".join((body if subject == DEFAULT_SUBJECT else subject).split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 

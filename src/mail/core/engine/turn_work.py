@@ -69,7 +69,8 @@ class TurnWork(ABC):
     @abstractmethod
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn, which was tried so often, as failed without running it; None where its message is newer than
-        `upto`."""
+        `upto`.
+        """
 
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Wait no longer for the agent, as nothing that it does will count; it may be called at any time."""

@@ -1,13 +1,13 @@
 """`POST /responses`: the swarm behind OpenAI's Responses API, so that programs written for it can talk to a swarm.
 
-Only a server in debug mode has it. A response is one generation of a task of the caller:
+Only a server in debug mode serves it. A response is one generation of a task of the caller:
 
-    request ──► a submission ──► the task runs ──► the generation ends ──► response
-    input, instructions          tools are lent to it                       its answer, or the calls that wait
+    request ──► submission ──► the task runs ──► the generation ends ──► response
+    input, instructions        with the client's tools                   the answer, or the waiting tool calls
 
-- `request`     what clients send, and what is refused of it
-- `asking`      from a request to the submission that begins a task, or goes on with one
-- `answering`   from the events of a generation to the response object
+- `request`     the request body, and which of OpenAI's features are refused
+- `submission`  from a request to the submission that begins or continues a task
+- `output`      from the events of a generation to the response object
 - `stream`      the same as a stream of OpenAI's events
 - `errors`      errors in OpenAI's shape
 - `routes`      the endpoints

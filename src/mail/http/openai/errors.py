@@ -24,7 +24,7 @@ _TYPES = {
     429: "rate_limit_error",
     503: "server_error",
 }
-"""By HTTP status; all others are mistakes in the request."""
+"""OpenAI's error types by HTTP status; the rest are invalid requests."""
 
 _PARAMS: dict[type[MAILError], str] = {
     BadBreakpointResult: "input",
@@ -32,15 +32,15 @@ _PARAMS: dict[type[MAILError], str] = {
     TaskMovedOn: "previous_response_id",
     UnknownEntrypoint: "entrypoint",
 }
-"""Which field an error of the engine is about."""
+"""The request's field that an error of the engine is about."""
 
 
 class RefusedRequest(BadRequest):
-    """The request is refused.
+    """The request is not valid, or asks for something that is not supported.
 
     Attributes:
-        param: the field that is wrong.
-        code: OpenAI's name for what is wrong, where it has one.
+        param: the invalid field.
+        code: OpenAI's code for the error, if it has one.
     """
 
     def __init__(self, detail: str, *, param: str, code: str | None = None) -> None:
@@ -56,7 +56,7 @@ class ResponseNotFound(MAILError):
 
 
 class Problem(NamedTuple):
-    """What is inside of `error`."""
+    """The content of `error`."""
 
     message: str
     type: str
@@ -65,7 +65,7 @@ class Problem(NamedTuple):
 
 
 def describe_error(error: MAILError) -> Problem:
-    """An error in OpenAI's words."""
+    """Return an error in OpenAI's terms."""
     kind = _TYPES.get(error.http_status, "invalid_request_error")
     if isinstance(error, RefusedRequest):
         return Problem(error.detail, kind, error.param, error.code)
@@ -74,10 +74,10 @@ def describe_error(error: MAILError) -> Problem:
 
 
 class OpenAIRoute(APIRoute):
-    """A route whose errors are in OpenAI's shape; those without a status of their own are left to the app."""
+    """A route whose errors are in OpenAI's shape; unexpected errors are left to the app."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with its errors answered."""
+        """Return a handler that answers errors."""
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:

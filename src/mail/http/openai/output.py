@@ -16,21 +16,21 @@ Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class Echo(NamedTuple):
-    """What a response tells again of its request.
+    """The fields of a request that its response repeats.
 
     Attributes:
-        toolbox: the tools that were lent.
-        notes: the fields of `mail.http.openai.submission.ECHOED` that were given.
-        swarm: the model, where the request names none.
+        client_tools: the client's tools.
+        notes: the given fields of `mail.http.openai.submission.ECHOED`.
+        swarm: name of the swarm, the model if the request names none.
     """
 
-    toolbox: ClientTools | None
+    client_tools: ClientTools | None
     notes: JSONObject
     swarm: str
 
     def fields(self) -> JSONObject:
-        """As they stand in a response."""
-        tools = [] if self.toolbox is None else [_declare(tool) for tool in self.toolbox.tools]
+        """Return the fields of the response."""
+        tools = [] if self.client_tools is None else [_declare(tool) for tool in self.client_tools.tools]
         return {
             "background": False,
             "instructions": None,
@@ -50,10 +50,10 @@ def _declare(tool: ClientTool) -> JSONObject:
 
 
 class Work(NamedTuple):
-    """What has happened in one generation of a task, so far.
+    """The events of one generation of a task, so far.
 
     Attributes:
-        began: when it began, in ISO 8601.
+        began: time of its first event, in ISO 8601.
     """
 
     began: str
@@ -61,25 +61,25 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, timeline: Sequence[Event], generation: int) -> "Work":
-        """The generation's part of a task's timeline: each generation ends with one terminal event."""
+        """Select a generation's events from a task's timeline: each generation ends with one terminal event."""
         ends = [position + 1 for position, event in enumerate(timeline) if event.is_terminal]
         begin, end = [0, *ends, None][generation - 1 : generation + 1]
         events = timeline[begin:end]
-        first = events[0] if events else timeline[-1]  # it may have begun with the end of the one before it
+        first = events[0] if events else timeline[-1]  # it may begin with the end of the previous one
         return cls(first.timestamp, events)
 
     def at_first(self) -> "Work":
-        """The same before anything has come of it."""
+        """Return the work without its events, as at its beginning."""
         return Work(self.began, ())
 
     @property
     def end(self) -> Event | None:
-        """What has ended it; None while it goes on."""
+        """Return the event that ended it; None while it runs."""
         return self.events[-1] if self.events and self.events[-1].is_terminal else None
 
     @property
     def status(self) -> Status:
-        """As OpenAI calls it: incomplete is an answer that was given because the steps were used up."""
+        """Return OpenAI's status; incomplete is an answer that was given because of the step limit."""
         match self.end:
             case None:
                 return "in_progress"
@@ -89,20 +89,19 @@ class Work(NamedTuple):
 
     @property
     def usage(self) -> Usage:
-        """What its models were paid."""
+        """Return the usage of its model calls."""
         spent = [Usage(**event.extra["usage"]) for event in self.events if "usage" in event.extra]
         return sum(spent, NO_USAGE)
 
     def output(self, response_id: ResponseId) -> list[JSONObject]:
-        """The items of the output: the calls that wait for their results, or the answer."""
+        """Return the output's items: the calls that wait for their results, or the answer."""
         end = self.end
         if end is None or end.kind is EventKind.TASK_ERROR:
             return []
         name = str(response_id).removeprefix("resp_")
         if any(event.kind is EventKind.BREAKPOINT_TOOL_CALL for event in self.events):
-            calls = json.loads(
-                end.text
-            )  # the engine wrote it, in the style of the agent's API (SPEC, section 8)
+            # Written by the engine, in the style of the agent's API (SPEC, section 8).
+            calls = json.loads(end.text)
             return [
                 {
                     "type": "function_call",
@@ -127,7 +126,7 @@ class Work(NamedTuple):
 
 
 def describe(response_id: ResponseId, echo: Echo, work: Work) -> JSONObject:
-    """The response object of OpenAI's API."""
+    """Return the response object of OpenAI's API."""
     status, end = work.status, work.end
     return {
         "id": str(response_id),

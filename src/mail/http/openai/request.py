@@ -1,7 +1,7 @@
-"""What clients send to `POST /responses`: OpenAI's request, as far as it means something to a swarm.
+"""The body of `POST /responses`: the fields of OpenAI's request that apply to a swarm.
 
-Fields that tune one model, such as `temperature`, are ignored. What would change the meaning of an answer and can't be
-had here (images, tools that OpenAI runs, conversations, schemas of the output) is refused.
+Fields that tune one model, such as `temperature`, are ignored. Features that would change the meaning of an answer and
+are not supported (images, tools that OpenAI runs, conversations, output schemas) are refused.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,8 +17,8 @@ from pydantic import (
 )
 
 from mail.core.task.client_tools import TOOL_NAME, ClientTool, ClientTools
+from mail.http.bodies import Given
 from mail.http.openai.errors import RefusedRequest
-from mail.http.schemas import Given
 
 
 class TextPart(Given):
@@ -29,14 +29,14 @@ class TextPart(Given):
 
 
 class RefusalPart(Given):
-    """A model's refusal, sent back as part of a conversation."""
+    """A model's refusal in a conversation."""
 
     type: Literal["refusal"]
     refusal: str
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """Return the refusal's text."""
         return self.refusal
 
 
@@ -51,12 +51,12 @@ Content = Annotated[list[Part], BeforeValidator(_as_parts)]
 
 
 def text_of(content: list[TextPart | RefusalPart]) -> str:
-    """The text of all parts."""
+    """Return the text of all content items."""
     return "\n\n".join(part.text for part in content)
 
 
 class MessageItem(Given):
-    """Somebody's words."""
+    """A message of the conversation."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
@@ -71,14 +71,14 @@ class FunctionCall(Given):
 
 
 class FunctionCallOutput(Given):
-    """What came of it."""
+    """The output of such a call."""
 
     call_id: str
     output: Content
 
 
 class Reasoning(Given):
-    """What a model thought, sent back; nobody here has a use for it."""
+    """A model's reasoning, which is ignored."""
 
 
 def _type_of_item(item: Any) -> str:
@@ -99,7 +99,7 @@ def _as_items(value: Any) -> Any:
 
 
 class NamedFunction(Given):
-    """A function of the caller's; also in the shape of Chat Completions, where its parts are one level deeper."""
+    """The name of one of the caller's functions; also in the shape of Chat Completions, one level deeper."""
 
     type: Literal["function"]
     name: str = Field(pattern=TOOL_NAME)
@@ -113,7 +113,7 @@ class NamedFunction(Given):
 
 
 class FunctionTool(NamedFunction):
-    """A function that is lent."""
+    """A function of the caller's that agents may call."""
 
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -126,8 +126,8 @@ class FunctionTool(NamedFunction):
             raise ValueError("must be a JSON Schema of type 'object'")
         return value
 
-    def caller_tool(self) -> ClientTool:
-        """The tool as the engine takes it."""
+    def client_tool(self) -> ClientTool:
+        """Return the tool for the engine."""
         given: dict[str, Any] = {"name": self.name, "description": self.description, "strict": self.strict}
         if self.parameters:
             given["parameters"] = {"properties": {}, **self.parameters}
@@ -135,7 +135,7 @@ class FunctionTool(NamedFunction):
 
 
 class AllowedTools(Given):
-    """Some of the tools."""
+    """A selection of the tools."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -146,7 +146,7 @@ Mode = Literal["auto", "none", "required"]
 
 
 class Format(Given):
-    """In which form the answer is to be."""
+    """The format of the answer."""
 
     type: Literal["text"]
 
@@ -162,9 +162,9 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
 class PostResponses(Given):
-    """A request for a response. Fields in `kwargs` count where the body itself has none of their name.
+    """A request for a response. A field in `kwargs` counts if the body itself doesn't have it.
 
-    `max_steps`, `timeout` and `entrypoint` are MAIL's, and mean what they do in `POST /message`.
+    `max_steps`, `timeout` and `entrypoint` are MAIL's, as in `POST /message`.
     """
 
     input: Annotated[list[Item], BeforeValidator(_as_items)]
@@ -192,9 +192,9 @@ class PostResponses(Given):
             return {**value["kwargs"], **{name: given for name, given in value.items() if given is not None}}
         return value
 
-    def toolbox(self) -> ClientTools | None:
-        """What the caller lends; None where that is nothing. Raises RefusedRequest."""
-        tools = tuple(tool.caller_tool() for tool in self.tools or ())
+    def client_tools(self) -> ClientTools | None:
+        """Return the caller's tools; None if there are none. Raises RefusedRequest."""
+        tools = tuple(tool.client_tool() for tool in self.tools or ())
         match self.tool_choice:
             case None | "auto":
                 required = []
@@ -215,7 +215,7 @@ class PostResponses(Given):
         )
 
     def _known(self, names: list[str]) -> list[str]:
-        """The names that a tool choice holds. Raises RefusedRequest for none, and for those of no tool."""
+        """Return the names in a tool choice. Raises RefusedRequest if they are empty or unknown."""
         unknown = {*names} - {tool.name for tool in self.tools or ()}
         if unknown or not names:
             raise RefusedRequest(

@@ -1,4 +1,4 @@
-"""`POST /responses` and `GET /responses/{id}`: only where the server runs in debug mode, and not in its OpenAPI."""
+"""`POST /responses` and `GET /responses/{id}`: only in debug mode, and not in the OpenAPI document."""
 
 from typing import Annotated
 
@@ -13,9 +13,8 @@ from mail.http.idempotency import follow_trace
 from mail.http.openai.errors import OpenAIRoute, RefusedRequest, ResponseNotFound
 from mail.http.openai.output import Echo, Work, describe
 from mail.http.openai.request import PostResponses
-from mail.http.openai.stream import stream_response
+from mail.http.openai.stream import await_end, stream_response
 from mail.http.openai.submission import Previous, ResponseId, make_submission
-from mail.http.openai.waiting import await_end
 from mail.http.routes.message import task_headers
 from mail.http.service import Service, service_of
 
@@ -28,25 +27,25 @@ _body = JSONBody(PostResponses)
 
 @router.post("/responses")
 async def post_responses(request: Request) -> Response:
-    """Ask the swarm; the answer is a response, whole or as a stream.
+    """Send the swarm a request, and answer with the response, whole or as a stream.
 
-    Where it can't or shall not be waited for, the response is still in progress: GET it later.
+    In the background, or if the time is up, the response is still in progress: GET it later.
     """
     caller = await _gate(request)
-    asked = await _body(request)
+    body = await _body(request)
     service = service_of(request)
     await service.refresh()
     follow_trace(request)
     swarm = service.runtime.swarm.name
-    submission = make_submission(asked, await _previous(service, caller, asked.previous_response_id))
+    submission = make_submission(body, await _previous(service, caller, body.previous_response_id))
     submitted = await service.runtime.submit(caller.principal(swarm), submission)
     response_id = ResponseId(submitted.key.task_id, submitted.generation)
     echo = Echo(submission.client_tools, submission.notes, swarm)
     headers = task_headers(submitted)
-    seconds = service.patience(request)
-    if asked.stream:
+    seconds = service.wait_limit(request)
+    if body.stream:
         return stream_response(service, submitted.key, response_id, echo, seconds=seconds, headers=headers)
-    if not asked.background:
+    if not body.background:
         await await_end(service, submitted.key, response_id.generation, seconds)
     work = Work.of(await service.runtime.store.read_events(submitted.key), response_id.generation)
     return JSON(describe(response_id, echo, work), headers=headers)
@@ -59,9 +58,9 @@ async def get_response(
     stream: bool = False,
     starting_after: Annotated[int, Query(ge=-1, le=MAX_NUMBER)] = -1,
 ) -> Response:
-    """A response as it is now, or as a stream of its events.
+    """Return a response in its current state, or as a stream of its events.
 
-    What it tells of its request is kept until the next response of the task has begun.
+    The fields that it repeats from its request are stored until the task's next response begins.
     """
     caller = await _gate(request)
     service = service_of(request)
@@ -77,14 +76,14 @@ async def get_response(
         else Echo(None, {}, swarm)
     )
     if stream:
-        seconds = service.patience(request)
+        seconds = service.wait_limit(request)
         return stream_response(service, task.key, name, echo, seconds=seconds, starting_after=starting_after)
     work = Work.of(await service.runtime.store.read_events(task.key), name.generation)
     return JSON(describe(name, echo, work))
 
 
 async def _previous(service: Service, caller: Caller, response_id: str | None) -> Previous | None:
-    """The response that a request goes on from. Raises RefusedRequest where the caller has none with this id."""
+    """Return the response that a request continues. Raises RefusedRequest if the caller has none with this id."""
     if response_id is None:
         return None
     found = await _find(service, caller, response_id)
@@ -99,7 +98,7 @@ async def _previous(service: Service, caller: Caller, response_id: str | None) -
 
 
 async def _find(service: Service, caller: Caller, response_id: str) -> tuple[ResponseId, Task] | None:
-    """A response of the caller's, with its task; None also for those of others."""
+    """Return one of the caller's responses, with its task; None for unknown ids and other callers' responses."""
     name = ResponseId.parse(response_id)
     if name is None:
         return None

@@ -1,22 +1,38 @@
 """A response as a stream of OpenAI's events.
 
-While the swarm works there is nothing to tell but that it does: an answer comes as a whole. Every stream of one
-response has the same events with the same numbers, so that one which has broken off can be taken up again.
+While the swarm works, a stream has no events to send: the answer arrives as a whole. Every stream of one response has
+the same events with the same numbers, so that an interrupted stream can be resumed.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from mail.core.engine.watch import LONG_POLL
 from mail.core.task.task import TaskKey
 from mail.http.openai.output import Echo, JSONObject, Work, describe
 from mail.http.openai.submission import ResponseId
-from mail.http.openai.waiting import await_end
 from mail.http.service import Service
 from mail.http.sse import HEADERS, SHUTDOWN_GRACE, encode
 
 if TYPE_CHECKING:  # as in `mail.http.sse`
     from sse_starlette import EventSourceResponse, ServerSentEvent
+
+
+async def await_end(service: Service, key: TaskKey, generation: int, seconds: float | None) -> bool:
+    """Wait until a generation ends, `seconds` have passed (None: no limit), or the server stops.
+
+    Return whether it has ended.
+    """
+    wait = service.runtime.store.wait_for_response
+    try:
+        async with service.stopping.cuts_short(), asyncio.timeout(seconds):
+            while await wait(key, generation, seconds=LONG_POLL) is None:
+                pass
+    except TimeoutError:
+        return await service.runtime.store.read_response(key, generation) is not None
+    return True
 
 
 def stream_response(
@@ -29,9 +45,9 @@ def stream_response(
     starting_after: int = -1,
     headers: Mapping[str, str] | None = None,
 ) -> "EventSourceResponse":
-    """Stream the events of a response with higher numbers than `starting_after`.
+    """Stream the events of a response whose numbers are higher than `starting_after`.
 
-    After `seconds` (None: no limit), or where the server stops, the stream ends early.
+    After `seconds` (None: no limit), or when the server stops, the stream ends early.
     """
     from sse_starlette import EventSourceResponse
 
@@ -68,14 +84,14 @@ async def _frames(
         return
     work = Work.of(await store.read_events(key), response_id.generation)
     response = describe(response_id, echo, work)
-    items = chain.from_iterable(_tell_item(item, index) for index, item in enumerate(response["output"]))
+    items = chain.from_iterable(_item_events(item, index) for index, item in enumerate(response["output"]))
     last = {"type": f"response.{response['status']}", "response": response}
     for frame in frames(chain(items, [last])):
         yield frame
 
 
-def _tell_item(item: JSONObject, index: int) -> Iterator[JSONObject]:
-    """The events that tell one item of the output."""
+def _item_events(item: JSONObject, index: int) -> Iterator[JSONObject]:
+    """Yield the events of one item of the output."""
     at: dict[str, Any] = {"item_id": item["id"], "output_index": index}
     begun = {**item, "status": "in_progress"}
     if item["type"] == "function_call":

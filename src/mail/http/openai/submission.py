@@ -1,6 +1,6 @@
-"""From a request to a submission: one that begins a task, or goes on with the caller's task from its last answer.
+"""From a request to a submission that begins a task, or continues the caller's task from its last answer.
 
-The agents get one message. Where the input is one message of a user it holds just that; anything more is written as
+The agents get one message. If the input is one message of a user, it has just its text; otherwise it consists of
 sections, each below its role in brackets: `[instructions]`, `[user]`, `[assistant]`, …
 """
 
@@ -10,7 +10,13 @@ from typing import Any, NamedTuple, Self
 
 from pydantic_core import to_json
 
-from mail.core.decisions.submit import ResumeFrom, Submission, check_continues, title_of
+from mail.core.decisions.submit import (
+    DEFAULT_SUBJECT,
+    ResumeFrom,
+    Submission,
+    check_continues,
+    title_of,
+)
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.task import Task
 from mail.http.openai.errors import RefusedRequest
@@ -23,8 +29,8 @@ from mail.http.openai.request import (
     text_of,
 )
 
-MOST_BYTES = 128 * 1024
-"""How large the tools, the instructions and the metadata may be together: they are kept with the task's state."""
+MAX_BYTES = 128 * 1024
+"""Maximum size of tools, instructions and metadata together, which are stored with the task's state."""
 
 ECHOED = (
     "background",
@@ -36,13 +42,13 @@ ECHOED = (
     "store",
     "tool_choice",
 )
-"""The fields that a response tells again."""
+"""The fields that a response repeats."""
 
 _ID = re.compile(r"resp_([^\x00-\x1f\x7f#]{1,256})_([1-9][0-9]{0,8})")
 
 
 class ResponseId(NamedTuple):
-    """The name of a response: a task, and the generation of it that the response is the answer of."""
+    """The id of a response: a task, and the generation whose answer the response is."""
 
     task_id: str
     generation: int
@@ -52,82 +58,86 @@ class ResponseId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The inverse of `str`; None for what is no such name."""
+        """Read an id; None if the text is not one."""
         found = _ID.fullmatch(text)
         return cls(found[1], int(found[2])) if found else None
 
 
 class Previous(NamedTuple):
-    """The response that a request goes on from, and its task."""
+    """The response that a request continues, and its task."""
 
     task: Task
     generation: int
 
     @property
     def waiting(self) -> list[str]:
-        """The ids of the calls whose results it waits for."""
+        """Ids of the calls whose results it waits for."""
         waits = self.task.generation.breakpoint
         return [call.call_id for call in waits.calls] if waits else []
 
 
-def make_submission(asked: PostResponses, previous: Previous | None) -> Submission:
-    """What the request asks of the engine. Raises RefusedRequest, and TaskMovedOn for a response that is not the last."""
-    toolbox, notes = asked.toolbox(), _notes(asked)
-    _check_size(toolbox, notes)
-    return Submission.model_validate(
-        {
-            "entrypoint": asked.entrypoint,
-            "steps": asked.max_steps,
-            "timeout": asked.timeout,
-            "client_tools": toolbox,
-            "notes": notes,
-            **(_begin(asked) if previous is None else _go_on(asked, previous)),
-        }
+class _Text(NamedTuple):
+    """The message to the agents. The subject is the default if the body begins with the topic."""
+
+    body: str
+    subject: str = DEFAULT_SUBJECT
+
+
+def make_submission(request: PostResponses, previous: Previous | None) -> Submission:
+    """Return the submission for the engine. Raises RefusedRequest, and TaskMovedOn if a later response exists."""
+    client_tools = request.client_tools()
+    notes = request.model_dump(include=set(ECHOED), exclude_none=True)
+    _check_size(client_tools, notes)
+    resume_from, results = None, None
+    messages: Sequence[Item] = request.input
+    instructions = request.instructions
+    if previous is None:
+        _check_pairs(request.input, ())
+        _check_text(messages)
+    else:
+        check_continues(previous.task, previous.generation)
+        waiting = previous.waiting
+        _check_pairs(request.input, waiting)
+        messages = [item for item in request.input if isinstance(item, MessageItem)]
+        if instructions == previous.task.generation.notes.get("instructions"):
+            instructions = None  # in the agents' histories already
+        if waiting:
+            resume_from = ResumeFrom.BREAKPOINT_TOOL_CALL
+            results = [
+                {"call_id": item.call_id, "content": text_of(item.output)}
+                for item in request.input
+                if isinstance(item, FunctionCallOutput) and item.call_id in waiting
+            ]
+        else:
+            resume_from = ResumeFrom.USER_RESPONSE
+            _check_text(messages)
+    text = _compose(instructions, messages)
+    return Submission(
+        body=text.body,
+        subject=text.subject,
+        entrypoint=request.entrypoint,
+        task_id=None if previous is None else previous.task.task_id,
+        continues=None if previous is None else previous.generation,
+        resume_from=resume_from,
+        breakpoint_tool_call_result=results,
+        steps=request.max_steps,
+        timeout=request.timeout,
+        client_tools=client_tools,
+        notes=notes,
     )
 
 
-def _begin(asked: PostResponses) -> dict[str, Any]:
-    _check_pairs(asked.input, ())
-    _check_words(asked.input)
-    return _words(asked.instructions, asked.input)
-
-
-def _go_on(asked: PostResponses, previous: Previous) -> dict[str, Any]:
-    check_continues(previous.task, previous.generation)
-    waiting = previous.waiting
-    _check_pairs(asked.input, waiting)
-    given = {"task_id": previous.task.task_id, "continues": previous.generation}
-    # Agents remember what they have read, so they are told instructions only when these change.
-    is_told = asked.instructions == previous.task.generation.notes.get("instructions")
-    instructions = None if is_told else asked.instructions
-    messages = [item for item in asked.input if isinstance(item, MessageItem)]
-    if not waiting:
-        _check_words(messages)
-        return {**given, "resume_from": ResumeFrom.USER_RESPONSE, **_words(instructions, messages)}
-    results = [
-        {"call_id": item.call_id, "content": text_of(item.output)}
-        for item in asked.input
-        if isinstance(item, FunctionCallOutput) and item.call_id in waiting
-    ]
-    given |= {"resume_from": ResumeFrom.BREAKPOINT_TOOL_CALL, "breakpoint_tool_call_result": results}
-    return {**given, **_words(instructions, messages)}
-
-
-def _notes(asked: PostResponses) -> dict[str, Any]:
-    return asked.model_dump(include=set(ECHOED), exclude_none=True)
-
-
-def _check_size(toolbox: ClientTools | None, notes: dict[str, Any]) -> None:
-    size = len(to_json((toolbox, notes)))
-    if size > MOST_BYTES:
+def _check_size(client_tools: ClientTools | None, notes: dict[str, Any]) -> None:
+    size = len(to_json((client_tools, notes)))
+    if size > MAX_BYTES:
         raise RefusedRequest(
-            f"tools, instructions and metadata may have {MOST_BYTES} bytes together, and these have {size}",
+            f"tools, instructions and metadata may have {MAX_BYTES} bytes together, and these have {size}",
             param="tools",
         )
 
 
 def _check_pairs(items: Sequence[Item], waiting: Sequence[str]) -> None:
-    """Raise RefusedRequest, in OpenAI's words, unless every call has its output and every output a call."""
+    """Raise RefusedRequest, with OpenAI's texts, unless every call has its output and every output a call."""
     calls = {item.call_id: None for item in items if isinstance(item, FunctionCall)}
     outputs = [item.call_id for item in items if isinstance(item, FunctionCallOutput)]
     for call_id in (*waiting, *calls):
@@ -140,21 +150,21 @@ def _check_pairs(items: Sequence[Item], waiting: Sequence[str]) -> None:
             )
 
 
-def _check_words(items: Iterable[Item]) -> None:
+def _check_text(items: Iterable[Item]) -> None:
     if not any(isinstance(item, MessageItem) and text_of(item.content) for item in items):
-        raise RefusedRequest("the input holds no message", param="input")
+        raise RefusedRequest("the input has no message", param="input")
 
 
-def _words(instructions: str | None, items: Sequence[Item]) -> dict[str, str]:
-    """The `body` of the message to the agents, and a `subject` where the body doesn't begin with what it is about."""
-    asked = [text_of(item.content) for item in items if isinstance(item, MessageItem) and item.role == "user"]
-    if not instructions and len(items) == len(asked) == 1:
-        return {"body": asked[0]}
+def _compose(instructions: str | None, items: Sequence[Item]) -> _Text:
+    """Compose the message to the agents; with more than a user's message, the last of these gives it a subject."""
+    requests = [
+        text_of(item.content) for item in items if isinstance(item, MessageItem) and item.role == "user"
+    ]
+    if not instructions and len(items) == len(requests) == 1:
+        return _Text(requests[0])
     sections = [*([("instructions", instructions)] if instructions else []), *_sections(items)]
-    words = {"body": "\n\n".join(f"[{heading}]\n{content}" for heading, content in sections)}
-    if asked:
-        words["subject"] = title_of(Submission.model_fields["subject"].default, asked[-1])
-    return words
+    body = "\n\n".join(f"[{heading}]\n{content}" for heading, content in sections)
+    return _Text(body, title_of(DEFAULT_SUBJECT, requests[-1])) if requests else _Text(body)
 
 
 def _sections(items: Iterable[Item]) -> Iterable[tuple[str, str]]:

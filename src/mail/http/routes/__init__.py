@@ -1,1 +1,26 @@
-"""The HTTP routes: one module per noun."""
+"""The HTTP routes: one module per noun, with its bodies.
+
+Each module has a `router`. Importing this package imports none of them: a Lambda function loads only the routes that
+it serves.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from fastapi import APIRouter
+
+
+def module_names() -> tuple[str, ...]:
+    """Return the full names of the modules with routes."""
+    return tuple(sorted(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
+
+
+def load_routers() -> tuple[APIRouter, ...]:
+    """Import every module with routes, and return their routers in the order of the document's tags."""
+    from mail.http.openapi import TAGS
+
+    order = [tag["name"] for tag in TAGS]
+    routers: list[APIRouter] = [import_module(name).router for name in module_names()]
+    return tuple(
+        sorted(routers, key=lambda router: order.index(str(router.tags[0])) if router.tags else len(order))
+    )

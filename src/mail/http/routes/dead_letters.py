@@ -1,9 +1,10 @@
-"""Dead letters: what could not be processed, to list, to redrive and to discard."""
+"""Dead letters, messages and webhook deliveries that could not be processed: list, redrive and discard them."""
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.decisions.dead_letters import Redriven
@@ -19,11 +20,10 @@ from mail.core.engine.dead_letters import (
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
-from mail.core.task.task import TaskKey
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
-from mail.http.bodies import JSON, JSONBody
-from mail.http.dead_letters_schemas import DeadLetters, Discarded, PostDeadLetters, RedrivenLetters
+from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
 from mail.http.service import service_of
 from mail.http.task_json import page_headers
@@ -31,7 +31,96 @@ from mail.http.task_json import page_headers
 MAX_PAGE = 1000
 
 PAGE = 100
-"""Dead letters on a page, unless the caller says otherwise."""
+"""Dead letters on a page by default."""
+
+_NEXT_CURSOR = Field(description="With `all`, the `cursor` of the next request; null at the end.")
+
+
+class PostDeadLetters(Given):
+    """The dead letters to process: one, those of a task, or all that the caller may see."""
+
+    task_id: TaskId | None = None
+    seq: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="The dead letter of the task; the default is all of the task.",
+    )
+    caller: str | None = Field(
+        default=None,
+        description="The owner of the task, or with `all` of the tasks, `role:id` or `role:id@swarm`; for admins.",
+    )
+    all: bool = False
+    cursor: str | None = Field(
+        default=None, description="With `all`: the `next_cursor` of the previous response."
+    )
+
+
+class _OfTask(Answered):
+    caller: str = Field(description="The owner of the task.")
+    task_id: str
+
+
+class DeadLetterLine(_OfTask):
+    """A message that could not be processed."""
+
+    seq: int = Field(description="The event of the dead letter, which identifies it in its task.")
+    mailbox: str = Field(description="The receiving agent, `@` and a swarm, or `!` and a webhook.")
+    sender: str
+    subject: str
+    msg_type: str
+    reason: str
+    attempts: int = Field(description="How often it was tried.")
+    timestamp: str
+    message_seq: int = Field(description="The event that announced the message.")
+    task_status: TaskStatus
+
+
+class DeadLetters(Answered):
+    """A page of dead letters."""
+
+    dead_letters: list[DeadLetterLine]
+    next_cursor: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class RedrivenLetter(_OfTask):
+    """A dead letter that is processed again."""
+
+    seq: int
+    mailbox: str
+    message_seq: int | None = Field(description="The event that announces the message again, if it is one.")
+    waits: bool = Field(description="Whether it waits until the task is resumed.")
+
+
+class FailedLetter(_OfTask):
+    """A dead letter, or a task with some, that could not be redriven or discarded; it stays on the list."""
+
+    seq: int | None = Field(description="Null for all of the task.")
+    mailbox: str | None
+    reason: str
+
+
+class RedrivenLetters(Answered):
+    """The result of redriving dead letters."""
+
+    redriven: list[RedrivenLetter]
+    failed: list[FailedLetter]
+    next_cursor: str | None = _NEXT_CURSOR
+
+
+class DiscardedLetter(_OfTask):
+    """A dead letter that is off the list."""
+
+    seq: int
+
+
+class Discarded(Answered):
+    """The result of discarding dead letters."""
+
+    discarded: list[DiscardedLetter]
+    failed: list[FailedLetter]
+    next_cursor: str | None = _NEXT_CURSOR
+
 
 router = APIRouter(tags=["tasks"])
 _body = JSONBody(PostDeadLetters)
@@ -58,10 +147,10 @@ async def get_dead_letters(
         int,
         Query(ge=1, le=MAX_PAGE, description="Dead letters on a page; those of one task stay together."),
     ] = PAGE,
-    cursor: Annotated[str | None, Query(description="Where the page before this one has ended.")] = None,
+    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     task_id: Annotated[
         TaskId | None,
-        Query(description="Only those of this task, all at once: the caller's own, or `caller`'s."),
+        Query(description="Only those of this task, all on one page: the caller's own, or `caller`'s."),
     ] = None,
     of: Annotated[
         str | None,
@@ -72,7 +161,7 @@ async def get_dead_letters(
         ),
     ] = None,
 ) -> JSON:
-    """What could not be processed in the caller's tasks, or for admins in everybody's, and nobody has dealt with."""
+    """Return the open dead letters of the caller's tasks; for admins, those of all tasks."""
     runtime = service_of(request).runtime
     swarm = runtime.swarm.name
     instance = chosen_instance(caller, of, swarm)
@@ -80,16 +169,33 @@ async def get_dead_letters(
         key = TaskKey(instance or str(caller.principal(swarm)), task_id)
         task = await runtime.store.load(key)
         if task is None:
-            raise TaskNotFound(f"{_whose(of)} no task {task_id!r}")
-        return JSON(
-            {"dead_letters": list(map(_line, await letters_of(runtime.store, task))), "next_cursor": None}
-        )
+            owner = "you have" if of is None else f"{of} has"
+            raise TaskNotFound(f"{owner} no task {task_id!r}")
+        found = [_line(listed) for listed in await letters_of(runtime.store, task)]
+        return JSON({"dead_letters": found, "next_cursor": None})
     page = await list_letters(runtime, instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
-        {"dead_letters": list(map(_line, page.letters)), "next_cursor": page.cursor},
+        {"dead_letters": [_line(listed) for listed in page.letters], "next_cursor": page.cursor},
         headers=page_headers(request, "/dead-letters", query, page.cursor),
     )
+
+
+def _line(listed: ListedLetter) -> dict[str, Any]:
+    letter = listed.letter
+    return {
+        **_of_task(letter.key),
+        "seq": letter.seq,
+        "mailbox": letter.mailbox,
+        "sender": letter.sender,
+        "subject": letter.subject,
+        "msg_type": letter.msg_type,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "timestamp": letter.timestamp,
+        "message_seq": letter.message_seq,
+        "task_status": listed.status.value,
+    }
 
 
 @router.post(
@@ -102,16 +208,16 @@ async def get_dead_letters(
 async def redrive_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
-    """Let dead letters be processed again: one, those of a task, or with `all` every one that the caller may see.
+    """Process dead letters again: one, those of a task, or with `all` every one that the caller may see.
 
-    A failed task goes on with it. In one that has stopped otherwise, mail for an agent waits until the task is resumed.
+    A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is resumed.
     """
-    done = await _do(request, caller, body, redrive_letters)
-    redriven, failed = [], [_trouble(key, reason) for key, reason in done.troubles.items()]
+    done = await _process(request, caller, body, redrive_letters)
+    redriven, failed = [], [_failure(key, reason) for key, reason in done.troubles.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
         for outcome in outcomes:
-            about = {**_place(key), "seq": outcome.letter.seq, "mailbox": outcome.letter.mailbox}
+            about = {**_of_task(key), "seq": outcome.letter.seq, "mailbox": outcome.letter.mailbox}
             if outcome.refusal:
                 failed.append({**about, "reason": outcome.refusal})
             else:
@@ -129,58 +235,39 @@ async def redrive_dead_letters(
 async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
-    """Take dead letters off the list without processing them; their tasks' timelines keep them."""
-    done = await _do(request, caller, body, discard_letters)
-    discarded = [{**_place(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
-    failed = [_trouble(key, reason) for key, reason in done.troubles.items()]
+    """Take dead letters off the list without processing them; they stay in their tasks' timelines."""
+    done = await _process(request, caller, body, discard_letters)
+    discarded = [{**_of_task(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
+    failed = [_failure(key, reason) for key, reason in done.troubles.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
 
 
-async def _do(request: Request, caller: Caller, body: PostDeadLetters, work: Work) -> Sweep[Any]:
-    """Do the work with the dead letters that the body names. Raises BadRequest where it names none."""
+async def _process(request: Request, caller: Caller, body: PostDeadLetters, work: Work) -> Sweep[Any]:
+    """Apply `work` to the dead letters that the body names. Raises BadRequest if it names none."""
     if (body.task_id is None) is not body.all:
-        raise BadRequest('name a task by task_id (and a dead letter of it by seq), or send "all": true')
+        raise BadRequest('name a task by task_id (and one of its dead letters by seq), or send "all": true')
     if body.seq is not None and body.task_id is None:
-        raise BadRequest("seq is of a task: send its task_id, too")
+        raise BadRequest("seq needs a task: send its task_id, too")
     service = service_of(request)
     await service.refresh()
     runtime = service.runtime
     principal = caller.principal(runtime.swarm.name)
     instance = chosen_instance(caller, body.caller, runtime.swarm.name)
     if body.task_id is None:
-        return await sweep(runtime, _of_task(work), principal, instance, body.cursor)
+        return await sweep(
+            runtime,
+            lambda runtime, caller, key: work(runtime, caller, key, None),
+            principal,
+            instance,
+            body.cursor,
+        )
     key = TaskKey(instance or str(principal), body.task_id)
     return Sweep({key: await work(runtime, principal, key, body.seq)}, {}, None)
 
 
-def _of_task(work: Work) -> Callable[[Runtime, Principal, TaskKey], Coroutine[Any, Any, list[Any]]]:
-    return lambda runtime, caller, key: work(runtime, caller, key, None)
-
-
-def _whose(of: str | None) -> str:
-    return "you have" if of is None else f"{of} has"
-
-
-def _line(listed: ListedLetter) -> dict[str, Any]:
-    letter = listed.letter
-    return {
-        **_place(letter.key),
-        "seq": letter.seq,
-        "mailbox": letter.mailbox,
-        "sender": letter.sender,
-        "subject": letter.subject,
-        "msg_type": letter.msg_type,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "timestamp": letter.timestamp,
-        "message_seq": letter.message_seq,
-        "task_status": listed.status.value,
-    }
-
-
-def _place(key: TaskKey) -> dict[str, str]:
+def _of_task(key: TaskKey) -> dict[str, str]:
     return {"caller": key.instance, "task_id": key.task_id}
 
 
-def _trouble(key: TaskKey, reason: str) -> dict[str, Any]:
-    return {**_place(key), "seq": None, "mailbox": None, "reason": reason}
+def _failure(key: TaskKey, reason: str) -> dict[str, Any]:
+    return {**_of_task(key), "seq": None, "mailbox": None, "reason": reason}

@@ -1,54 +1,151 @@
-"""`POST /message`: a person talks to the swarm."""
+"""`POST /message`: a person sends the swarm a message."""
 
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from pydantic import Field
 
+from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
-from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.message import MAILMessage, TaskId
+from mail.core.task.limits import Budget
 from mail.http.access import RoleGate
-from mail.http.bodies import JSON, JSONBody
-from mail.http.idempotency import PARAMETERS, submit
-from mail.http.openapi import EVENT_STREAM, PROTECTED, problems
-from mail.http.preferences import Preference, read_preference
-from mail.http.schemas import Accepted, Answer, PostMessage
+from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
+from mail.http.idempotency import PARAMETERS, Terms, submit
+from mail.http.openapi import PROTECTED, problems
+from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
-from mail.http.sse import stream_events
-from mail.http.task_json import answer_events
+from mail.http.sse import EVENT_STREAM, stream_events
+from mail.http.task_json import AnswerEvent, answer_events
 
-router = APIRouter(tags=["messages"])
-_gate = RoleGate("admin", "user")
-_body = JSONBody(PostMessage)
+
+class MessageOptions(Given):
+    """Further settings of a message; unknown ones are ignored."""
+
+    max_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="How many steps the agents may take before the supervisor has to finish.",
+    )
+    timeout: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000_000,
+        allow_inf_nan=False,
+        description="Seconds after which the task ends with an error.",
+    )
+    budget: Budget | None = Field(
+        default=None,
+        description="Limits after which the supervisor has to finish the task: `turns`, `tokens`, `cost` in US "
+        "dollars, `seconds`.",
+    )
+    breakpoint_tool_call_result: Any = Field(
+        default=None,
+        description="The results of the breakpoint tools that the task waits for: a JSON string, an object "
+        '`{"content"}`, a list `[{"call_id", "content"}]`, or plain text.',
+    )
+
+
+class PostMessage(Given):
+    """A message to the swarm."""
+
+    body: str | None = Field(
+        default=None, description="The text. It may only be empty when resuming from a breakpoint."
+    )
+    subject: str | None = Field(default=None, description="The default is `New Message`.")
+    msg_type: Literal["request", "response", "broadcast", "interrupt"] | None = Field(
+        default=None, description="The default is `request`."
+    )
+    entrypoint: str | None = Field(
+        default=None,
+        description="The agent to write to; the default is the task's last entrypoint, or the swarm's for a new task.",
+    )
+    show_events: bool | None = Field(default=None, description="Whether the answer includes the events.")
+    stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
+    task_id: TaskId | None = Field(
+        default=None,
+        description="The id of the task to begin or continue; the default is a new task whose id the server chooses.",
+    )
+    resume_from: ResumeFrom | None = Field(default=None, description="Where to resume a stopped task.")
+    kwargs: MessageOptions | None = Field(default=None, description="Further settings.")
+    webhook: GivenWebhook | None = Field(
+        default=None, description="A webhook for the further events of the task."
+    )
+
+    def submission(self, terms: Terms) -> Submission:
+        """Return the message for the runtime."""
+        options = self.kwargs or MessageOptions()
+        return Submission(
+            body=self.body or "",
+            subject=DEFAULT_SUBJECT if self.subject is None else self.subject,
+            msg_type=self.msg_type or "request",
+            entrypoint=self.entrypoint,
+            task_id=terms.task_id,
+            resume_from=self.resume_from,
+            steps=options.max_steps,
+            timeout=options.timeout,
+            budget=options.budget,
+            ceiling=terms.ceiling,
+            breakpoint_tool_call_result=options.breakpoint_tool_call_result,
+            expects=terms.expects,
+            idempotency_key=terms.idempotency,
+            webhook=None if self.webhook is None else self.webhook.webhook(),
+        )
+
+
+class Answer(Answered):
+    """The swarm's answer."""
+
+    response: str = Field(
+        description="The finishing message; for a task that waits at a breakpoint, the waiting tool calls as "
+        "JSON text."
+    )
+    events: list[AnswerEvent] | None = Field(
+        description="The events since the message, if `show_events` was set."
+    )
+
+
+class AcceptedLinks(Answered):
+    """Links to the task."""
+
+    task: str
+    stream: str
+
+
+class Accepted(Answered):
+    """The message is stored and will be processed."""
+
+    task_id: str
+    links: AcceptedLinks
+
 
 TASK_HEADERS: dict[str, Any] = {
     "X-Task-ID": {"description": "The task's id, percent-encoded.", "schema": {"type": "string"}},
     "X-Last-Event-ID": {
-        "description": "The event before the message's own: after which a stream that broke off begins again.",
+        "description": "The event before the message's own, from which an interrupted stream can resume.",
         "schema": {"type": "string"},
     },
 }
 ACCEPTED: dict[str, Any] = {
-    "description": "The message is stored; the answer was not awaited.",
+    "description": "The message is stored; there is no answer yet.",
     "model": Accepted,
     "headers": {
         **TASK_HEADERS,
-        "Location": {"description": "Where the task is.", "schema": {"type": "string"}},
-        "Preference-Applied": {"description": "What was preferred.", "schema": {"type": "string"}},
+        "Location": {"description": "URL of the task.", "schema": {"type": "string"}},
+        "Preference-Applied": {
+            "description": "The preferences that were honoured.",
+            "schema": {"type": "string"},
+        },
     },
 }
-"""What OpenAPI says of `accepted`."""
+"""Documentation of the response of `accepted`."""
 
-PREFER: dict[str, Any] = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string"},
-    "description": "`respond-async` to be answered at once, `wait=N` to wait for N seconds at most; both then "
-    "answer 202 with where to look.",
-    "examples": {"at once": {"value": "respond-async"}, "in ten seconds": {"value": "wait=10"}},
-}
+router = APIRouter(tags=["messages"])
+_gate = RoleGate("admin", "user")
+_body = JSONBody(PostMessage)
 
 
 @router.post(
@@ -67,25 +164,24 @@ PREFER: dict[str, Any] = {
     openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def post_message(request: Request) -> Response:
-    """Begin a task, write to a running one, or resume one that has stopped, and wait for the answer.
+    """Begin a task, write to a running one, or resume a stopped one, and wait for the answer.
 
-    A client that goes away never cancels the task.
+    A client that disconnects never cancels the task.
     """
-    # Called here, not injected: on this, the hot path, resolving two dependencies takes FastAPI as long as
+    # Called here rather than injected: on this hot path, resolving two dependencies takes FastAPI as long as
     # everything else that it does for a request.
     caller = await _gate(request)
     body = await _body(request)
     service = service_of(request)
     await service.refresh()
-    principal = caller.principal(service.runtime.swarm.name)
-    submitted = await submit(request, principal, body, body.submission())
+    submitted = await submit(request, caller.principal(service.runtime.swarm.name), body)
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(
-            request, submitted.key, after=submitted.after, answering=submitted.seq, headers=headers
+            request, submitted.key, after=submitted.after, until_answer_to=submitted.seq, headers=headers
         )
     preference = read_preference(request.headers.getlist("prefer"))
-    message = await await_answer(service, submitted, preference.within(service.patience(request)))
+    message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
     events = None
@@ -96,12 +192,12 @@ async def post_message(request: Request) -> Response:
 
 
 def task_headers(submitted: Submitted) -> dict[str, str]:
-    """The headers that name the task, and the event after which its stream begins."""
+    """Return the headers with the task's id and the event after which the message's stream begins."""
     return {"X-Task-ID": quote(submitted.key.task_id, safe=""), "X-Last-Event-ID": str(submitted.after)}
 
 
 async def await_answer(service: Service, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
-    """The finishing message; None when nobody can or wants to wait for it any longer, or the server stops."""
+    """Return the finishing message; None when the time is up or the server stops."""
     if seconds == 0:
         return None
     try:
@@ -112,7 +208,7 @@ async def await_answer(service: Service, submitted: Submitted, seconds: float | 
 
 
 def accepted(request: Request, submitted: Submitted, preference: Preference, headers: dict[str, str]) -> JSON:
-    """The answer where nobody waits for one: where to look."""
+    """Return the response without an answer: 202, with links to the task."""
     root = request.scope.get("root_path", "")
     task_id = submitted.key.task_id
     task = f"{root}/task?{urlencode({'task_id': task_id})}"

@@ -1,27 +1,109 @@
-"""The other swarms that this one knows."""
+"""The registry of other swarms."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
+from pydantic import Field
 
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin
-from mail.http.bodies import JSON, JSONBody
+from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, problems
-from mail.http.registry_schemas import PostSwarms, SwarmRegistered, Swarms, SwarmUnregistered
 from mail.http.service import Registry, Service, service_of
+
+
+class PostSwarms(Given):
+    """Another swarm that agents may write to."""
+
+    name: str = Field(description="Its name, as given at its `/`.")
+    base_url: str = Field(description="Its server: `https://host`, optionally with a port and a path.")
+    auth_token: str | None = Field(
+        default=None,
+        description="The token for calling it, or a reference to a variable such as "
+        "`${SWARM_AUTH_TOKEN_BETA}`. The default is the variable of its name.",
+    )
+    metadata: dict[str, Any] | None = Field(
+        default=None, description="Any metadata. It is public if the swarm is."
+    )
+    volatile: bool | None = Field(
+        default=None,
+        description="Whether to remove it after a day and when the server stops. A volatile swarm may have a token, a "
+        "permanent one only a reference to a variable. The default is true if `auth_token` is a token.",
+    )
+    auth: Literal["bearer", "aws_iam"] | None = Field(
+        default=None,
+        description="`aws_iam` for a Lambda function URL whose callers sign with AWS Signature 4; the default is "
+        "`bearer`.",
+    )
+    caller_id: str | None = Field(
+        default=None,
+        description="The id of the token with which it calls this server; the default is its name.",
+    )
+
+
+class SwarmEndpoint(Answered):
+    """A swarm, and the result of its last health check."""
+
+    swarm_name: str
+    base_url: str
+    version: str
+    last_seen: str | None = Field(description="Time of its last answer.")
+    is_active: bool
+    latency: float | None = Field(description="Seconds that the answer took.")
+    swarm_description: str
+    keywords: list[str]
+    metadata: dict[str, Any]
+
+
+class Swarms(Answered):
+    """The public swarms."""
+
+    swarms: list[SwarmEndpoint]
+
+
+class SwarmRegistered(Answered):
+    """Agents may write to the swarm from now on."""
+
+    status: Literal["registered"]
+    swarm_name: str
+    notes: list[str] = Field(description="Notes for the server's operator, such as which variable to set.")
+
+
+class SwarmUnregistered(Answered):
+    """The swarm has been removed from the registry."""
+
+    status: Literal["unregistered"]
+    swarm_name: str
+
 
 router = APIRouter(tags=["swarms"])
 _register_body = JSONBody(PostSwarms)
 
 
-@router.get("/swarms", summary="The public swarms", response_model=Swarms, responses=problems(*PUBLIC))
+@router.get("/swarms", summary="List the public swarms", response_model=Swarms, responses=problems(*PUBLIC))
 async def get_swarms(request: Request) -> JSON:
-    """The public swarms that this server knows, its own among them if it is public. Needs no key."""
+    """Return the public swarms of the registry, and the server's own if it is public. Needs no key."""
     service = service_of(request)
     own = [_own(service, request)] if service.runtime.swarm.public else []
-    others = [] if service.registry is None else await service.registry.public_endpoints()
-    return JSON({"swarms": [*own, *others]})
+    registered = [] if service.registry is None else await service.registry.public_endpoints()
+    return JSON({"swarms": [*own, *registered]})
+
+
+def _own(service: Service, request: Request) -> dict[str, Any]:
+    """Return this server's own swarm as `SwarmEndpoint`."""
+    swarm, registry = service.runtime.swarm, service.registry
+    base_url = registry.local_base_url if registry is not None else ""
+    return {
+        "swarm_name": swarm.name,
+        "base_url": base_url or str(request.base_url).rstrip("/"),
+        "version": swarm.version,
+        "last_seen": service.runtime.clock.now().isoformat(),
+        "is_active": True,
+        "latency": 0.0,
+        "swarm_description": swarm.description,
+        "keywords": swarm.keywords,
+        "metadata": {},
+    }
 
 
 @router.post(
@@ -34,10 +116,10 @@ async def get_swarms(request: Request) -> JSON:
 async def post_swarms(
     request: Request, caller: Admin, body: Annotated[PostSwarms, Depends(_register_body)]
 ) -> JSON:
-    """Let agents write to `agent@name`, in the place of what was registered by that name. Only for admins.
+    """Let agents write to `agent@name`; replaces a swarm registered under that name. Only for admins.
 
-    What the swarm says of itself is read from its `/`; if it is down, later. If another one answers there, nothing
-    is registered.
+    The swarm's description is read from its `/`, or later if the swarm is down. If a swarm of another name answers
+    there, the registration is refused.
     """
     done = await _registry(request).register_swarm(
         body.name,
@@ -53,14 +135,14 @@ async def post_swarms(
 
 @router.delete(
     "/swarms/{name:path}",
-    summary="Forget another swarm",
+    summary="Remove another swarm",
     response_model=SwarmUnregistered,
     responses=problems(400, 404, *PROTECTED),
 )
 async def delete_swarm(
     request: Request, caller: Admin, name: Annotated[str, Path(description="The name of the swarm.")]
 ) -> JSON:
-    """Let nobody write to the swarm any more. Only for admins."""
+    """Remove a swarm from the registry, so that agents can no longer write to it. Only for admins."""
     if not await _registry(request).unregister_swarm(name):
         raise SwarmNotFound(f"no swarm {name!r} is registered here")
     return JSON({"status": "unregistered", "swarm_name": name})
@@ -71,20 +153,3 @@ def _registry(request: Request) -> Registry:
     if registry is None:
         raise SwarmNotFound("this server knows no other swarms")
     return registry
-
-
-def _own(service: Service, request: Request) -> dict[str, Any]:
-    """This server's own swarm, which is here and well."""
-    swarm, registry = service.runtime.swarm, service.registry
-    base_url = registry.local_base_url if registry is not None else ""
-    return {
-        "swarm_name": swarm.name,
-        "base_url": base_url or str(request.base_url).rstrip("/"),
-        "version": swarm.version,
-        "last_seen": service.runtime.clock.now().isoformat(),
-        "is_active": True,
-        "latency": 0.0,
-        "swarm_description": swarm.description,
-        "keywords": swarm.keywords,
-        "metadata": {},
-    }

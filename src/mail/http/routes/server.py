@@ -1,26 +1,89 @@
-"""The server itself: which service it is, how it is, and who the caller is to it."""
+"""The server itself: its identity, health, status and metrics, and who the caller is."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from pydantic import Field, StringConstraints
 
 from mail import PROTOCOL_VERSION
+from mail.core.task.ports import CallerRole
 from mail.core.task.task import TaskStatus
-from mail.http.access import Admin, AdminOrUser
-from mail.http.bodies import JSON, JSONBody
+from mail.errors import MetricsOff
+from mail.http.access import Admin, AdminOrUser, RoleGate
+from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, problems
-from mail.http.schemas import Health, PostHealth, Root, Status, Whoami
 from mail.http.service import Service, service_of
 
 DEFAULT_HEALTH = "healthy"
 
+
+class SwarmInfo(Answered):
+    """The swarm's public description."""
+
+    name: str
+    version: str
+    description: str
+    entrypoint: str
+    keywords: list[str]
+    public: bool
+
+
+class Root(Answered):
+    """The service at this URL."""
+
+    name: Literal["mail"]
+    status: Literal["running"]
+    protocol_version: str
+    swarm: SwarmInfo
+    uptime: float = Field(description="Seconds since the server started.")
+
+
+class PostHealth(Given):
+    """A new health status."""
+
+    status: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class Health(Answered):
+    """The health of the swarm."""
+
+    status: str
+    swarm_name: str
+    timestamp: str
+
+
+class Whoami(Answered):
+    """The caller's identity."""
+
+    id: str
+    role: CallerRole
+
+
+class SwarmState(Answered):
+    """Whether the swarm takes messages."""
+
+    name: str
+    status: Literal["ready"]
+
+
+class Status(Answered):
+    """Activity on the server and of the caller."""
+
+    swarm: SwarmState
+    active_users: int = Field(description="How many callers have a running task.")
+    user_mail_ready: bool = Field(description="Whether the caller has any task.")
+    user_task_running: bool = Field(description="Whether the caller has a running task.")
+
+
 router = APIRouter(tags=["server"])
 _health_body = JSONBody(PostHealth)
+_metrics_gate = RoleGate("admin")
 
 
-@router.get("/", summary="Which service this is", response_model=Root, responses=problems(*PUBLIC))
+@router.get("/", summary="Identify the service", response_model=Root, responses=problems(*PUBLIC))
 async def get_root(request: Request) -> JSON:
-    """Name, protocol version and swarm of this server. Needs no key."""
+    """Return name, protocol version and swarm of this server. Needs no key."""
     service = service_of(request)
     swarm = service.runtime.swarm
     return JSON(
@@ -41,16 +104,16 @@ async def get_root(request: Request) -> JSON:
     )
 
 
-@router.get("/health", summary="How the swarm is", response_model=Health, responses=problems(*PUBLIC))
+@router.get("/health", summary="Health of the swarm", response_model=Health, responses=problems(*PUBLIC))
 async def get_health(request: Request) -> JSON:
-    """The status that an admin has set, `healthy` by default. Needs no key."""
+    """Return the status that an admin has set, `healthy` by default. Needs no key."""
     service = service_of(request)
     return _health(service, await service.records.health() or DEFAULT_HEALTH)
 
 
 @router.post(
     "/health",
-    summary="Set how the swarm is",
+    summary="Set the health status",
     response_model=Health,
     responses=problems(400, 413, *PROTECTED),
     openapi_extra=_health_body.docs(),
@@ -64,20 +127,25 @@ async def post_health(
     return _health(service, body.status)
 
 
-@router.get("/whoami", summary="Who the caller is", response_model=Whoami, responses=problems(*PROTECTED))
+def _health(service: Service, status: str) -> JSON:
+    now = service.runtime.clock.now().isoformat()
+    return JSON({"status": status, "swarm_name": service.runtime.swarm.name, "timestamp": now})
+
+
+@router.get("/whoami", summary="Identify the caller", response_model=Whoami, responses=problems(*PROTECTED))
 async def get_whoami(caller: AdminOrUser) -> JSON:
-    """The id and role that the caller's key stands for."""
+    """Return the id and role of the caller's key."""
     return JSON({"id": caller.id, "role": caller.role})
 
 
 @router.get(
     "/status",
-    summary="How busy the server is, and the caller",
+    summary="Activity on the server and of the caller",
     response_model=Status,
     responses=problems(*PROTECTED),
 )
 async def get_status(request: Request, caller: AdminOrUser) -> JSON:
-    """Whether the swarm is ready, how many callers have running tasks, and whether this one has."""
+    """Return whether the swarm is ready, how many callers have running tasks, and whether this one has."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
     any_task = await runtime.store.list_tasks(instance, limit=1)
@@ -92,6 +160,24 @@ async def get_status(request: Request, caller: AdminOrUser) -> JSON:
     )
 
 
-def _health(service: Service, status: str) -> JSON:
-    now = service.runtime.clock.now().isoformat()
-    return JSON({"status": status, "swarm_name": service.runtime.swarm.name, "timestamp": now})
+@router.get(
+    "/metrics",
+    summary="Metrics of the server",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Counters, gauges and histograms in Prometheus' text format.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems(404, *PROTECTED),
+    },
+    openapi_extra=_metrics_gate.docs(),
+)
+async def get_metrics(request: Request) -> Response:
+    """Return the metrics of this process since it started. Only for admins, unless the server makes them public."""
+    service = service_of(request)
+    if service.metrics is None or not service.metrics_are_public:
+        await _metrics_gate(request)
+    if service.metrics is None:
+        raise MetricsOff
+    return Response(service.metrics.render(), media_type=service.metrics.content_type)

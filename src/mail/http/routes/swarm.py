@@ -1,19 +1,116 @@
-"""The swarm that the server runs: look at it, or put another one in its place."""
+"""The swarm that the server runs: look at it, dump it, or replace it."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request
+from pydantic import Field
 
+from mail.core.task.swarm import SwarmCore
 from mail.errors import SwarmFixed
-from mail.http.access import Admin
-from mail.http.bodies import JSON, JSONBody
+from mail.http.access import Admin, AdminOrUser
+from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, problems
-from mail.http.schemas import PostSwarmsLoad, SwarmDump, SwarmLoaded
 from mail.http.service import service_of
 from mail.swarms_json.live import LiveSwarm
 
+
+class AgentInfo(Answered):
+    """An agent as callers see it."""
+
+    name: str
+    comm_targets: list[str] = Field(
+        description="The agents that it may write to; `agent@swarm` in other swarms."
+    )
+    actions: list[str] = Field(description="The actions that it may call.")
+    enable_entrypoint: bool = Field(description="Whether callers may write to it.")
+    enable_interswarm: bool = Field(description="Whether it may write to other swarms.")
+    can_complete_tasks: bool
+
+
+class ActionInfo(Answered):
+    """An action as callers see it."""
+
+    name: str
+    description: str
+    breakpoint: bool = Field(
+        description="Whether the task pauses at it until the caller provides its result."
+    )
+
+
+class SwarmAgents(Answered):
+    """The swarm as its callers see it."""
+
+    name: str
+    version: str
+    description: str
+    entrypoint: str = Field(description="The agent that gets messages without an entrypoint.")
+    agents: list[AgentInfo]
+    actions: list[ActionInfo]
+
+
+class SwarmDump(Answered):
+    """The swarm, which has been written to the log."""
+
+    status: Literal["dumped"]
+    swarm_name: str
+    swarm: dict[str, Any] = Field(
+        description="An entry of swarms.json, without values that look like secrets."
+    )
+
+
+class PostSwarmsLoad(Given):
+    """A swarm to run."""
+
+    swarm: str = Field(alias="json", description="The swarm, as the JSON text of an entry of swarms.json.")
+
+
+class SwarmLoaded(Answered):
+    """The swarm runs from now on."""
+
+    status: Literal["success"]
+    swarm_name: str
+
+
 router = APIRouter(tags=["swarms"])
 _load_body = JSONBody(PostSwarmsLoad)
+
+
+@router.get(
+    "/swarm", summary="Describe the swarm", response_model=SwarmAgents, responses=problems(*PROTECTED)
+)
+async def get_swarm(request: Request, caller: AdminOrUser) -> JSON:
+    """Return the agents, whom they may write to and what they can do, without prompts and settings."""
+    service = service_of(request)
+    await service.refresh()
+    return JSON(_describe(service.runtime.swarm))
+
+
+def _describe(swarm: SwarmCore) -> dict[str, object]:
+    return {
+        "name": swarm.name,
+        "version": swarm.version,
+        "description": swarm.description,
+        "entrypoint": swarm.entrypoint,
+        "agents": [
+            {
+                "name": name,
+                "comm_targets": list(agent.comm_targets),
+                "actions": list(agent.actions),
+                "enable_entrypoint": agent.enable_entrypoint,
+                "enable_interswarm": agent.enable_interswarm,
+                "can_complete_tasks": agent.can_complete_tasks,
+            }
+            for name, agent in swarm.agents.items()
+        ],
+        "actions": [
+            {
+                "name": action.name,
+                "description": action.description,
+                "breakpoint": action.name in swarm.breakpoint_tools,
+            }
+            for action in swarm.actions.values()
+        ],
+    }
 
 
 @router.get(
@@ -23,7 +120,7 @@ _load_body = JSONBody(PostSwarmsLoad)
     responses=problems(404, *PROTECTED),
 )
 async def dump_swarm(request: Request, caller: Admin) -> JSON:
-    """Write the swarm that runs to the server's log, less what looks like a secret, and return it. Only for admins."""
+    """Write the running swarm to the server's log, without values that look like secrets, and return it. Only for admins."""
     served = _served(request)
     await served.refresh()
     swarm = served.dump()
@@ -32,7 +129,7 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
 
 @router.post(
     "/swarms/load",
-    summary="Put another swarm in the place of the present one",
+    summary="Replace the running swarm",
     response_model=SwarmLoaded,
     responses=problems(400, 404, 413, *PROTECTED),
     openapi_extra=_load_body.docs(),
@@ -40,7 +137,7 @@ async def dump_swarm(request: Request, caller: Admin) -> JSON:
 async def load_swarm(
     request: Request, caller: Admin, body: Annotated[PostSwarmsLoad, Depends(_load_body)]
 ) -> JSON:
-    """Replace the swarm by another version of it, for all tasks from their next turns on. Only for admins.
+    """Replace the swarm with another version, for all tasks from their next turns on. Only for admins.
 
     It may refer to modules that the server's settings allow, and to public URLs.
     """

@@ -1,33 +1,109 @@
-"""A caller's tasks: to list, to look at, and to watch."""
+"""A caller's tasks: list, inspect, watch, cancel and fork them."""
 
 import asyncio
+from contextlib import suppress
 from itertools import batched
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
+from pydantic import Field, StringConstraints
 from pydantic_core import to_json
 
+from mail.core.decisions.cancel import MAX_REASON, StillRunning
+from mail.core.engine.admission import Forked
 from mail.core.protocol.message import TaskId
-from mail.core.task.task import TaskStatus
+from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
-from mail.http.bodies import JSON, JSONBody
-from mail.http.idempotency import etag
-from mail.http.openapi import EVENT_STREAM, PAGE_HEADERS, PROTECTED, problems
-from mail.http.schemas import GetTask, TaskRecord
-from mail.http.service import service_of
-from mail.http.sse import stream_events
-from mail.http.task_json import TASKS_AT_ONCE, load_task, page_headers, read_past_record, read_record
+from mail.http.bodies import JSON, Answered, Given, JSONBody
+from mail.http.idempotency import etag, follow_trace
+from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
+from mail.http.preferences import PREFER, read_preference
+from mail.http.service import Service, service_of
+from mail.http.sse import EVENT_STREAM, stream_events
+from mail.http.task_json import READ_CONCURRENCY, TaskRecord, load_task, page_headers, read_task_json
 
 MAX_PAGE = 1000
-"""Tasks that one page can hold: what a client that knows of no pages gets."""
+"""Tasks on a page at most, and the default, for clients that don't support paging."""
 
 MAX_SEQ = 2**53
-"""Larger numbers are no longer exact in every client."""
+"""Larger numbers are not exact in every client."""
+
+CANCEL_TIMEOUT = 10.0
+"""Seconds for which a request waits for a cancelled task to stop, unless its caller prefers another time."""
+
+LOOK_SECONDS = 0.25
+"""Seconds between checks whether a turn has ended; an event shows that a swarm has received the cancellation."""
+
+
+class GetTask(Given):
+    """The task, if the query doesn't name it."""
+
+    task_id: TaskId | None = None
+
+
+class PostCancel(Given):
+    """The task to cancel."""
+
+    task_id: TaskId
+    reason: Annotated[str, StringConstraints(max_length=MAX_REASON)] = Field(
+        default="", description="Reason, for the task's timeline and other swarms."
+    )
+
+
+class CancelledTask(Answered):
+    """Progress of a cancellation."""
+
+    task_id: str
+    status: Literal["cancelled"]
+    requested: str = Field(description="Time of the cancellation, in ISO 8601.")
+    by: str
+    reason: str
+    stopped: bool = Field(
+        description="Whether the task has stopped completely: no turn runs, and every other swarm has been informed."
+    )
+    running_agents: list[str] = Field(
+        description="Agents whose turn is still running; its result will be discarded."
+    )
+    waiting_swarms: list[str] = Field(
+        description="Other swarms that have not confirmed the cancellation yet."
+    )
+
+
+class PostFork(Given):
+    """The task to fork, and the event at which to fork it."""
+
+    task_id: TaskId
+    at: int | None = Field(
+        default=None,
+        strict=True,
+        description="The id (seq) of an event: forks the task as it was after that event; the default is its current "
+        "state.",
+    )
+    run: bool = Field(
+        default=False,
+        description="Whether the fork of a task that was running continues immediately; otherwise it is paused until "
+        "it gets a message.",
+    )
+
+
+class ForkedTask(Answered):
+    """A fork of a task."""
+
+    task_id: str
+    forked_from: str = Field(description="The original task.")
+    at: int = Field(description="The last event of the original that is part of the fork.")
+    status: TaskStatus
+    generation: int = Field(description="0 until it is resumed for the first time.")
+    seq: int = Field(description="The last event of the new task so far.")
+    waiting: int = Field(description="How many messages wait in its mailboxes.")
+
 
 router = APIRouter(tags=["tasks"])
 _task_body = JSONBody(GetTask, optional=True)
+_cancel_body = JSONBody(PostCancel)
+_fork_body = JSONBody(PostFork)
 
 EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
 
@@ -37,7 +113,7 @@ EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Ev
     summary="List the caller's tasks",
     response_model=dict[str, TaskRecord],
     responses={
-        200: {"description": "Task records by task id, newest first.", "headers": PAGE_HEADERS},
+        200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS},
         **problems(400, *PROTECTED),
     },
 )
@@ -45,17 +121,17 @@ async def get_tasks(
     request: Request,
     caller: AdminOrUser,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Tasks on a page.")] = MAX_PAGE,
-    cursor: Annotated[str | None, Query(description="Where the page before this one has ended.")] = None,
+    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     status: Annotated[TaskStatus | None, Query(description="Only tasks in this state.")] = None,
 ) -> JSON:
-    """A page of the caller's tasks, newest first; without `limit`, the newest thousand."""
+    """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
     page = await runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     members = []
-    for tasks in batched(page.tasks, TASKS_AT_ONCE):
-        records = await asyncio.gather(*(read_record(runtime.store, task) for task in tasks))
-        members += [to_json(record["task_id"]) + b":" + to_json(record) for record in records]
+    for tasks in batched(page.tasks, READ_CONCURRENCY):
+        found = await asyncio.gather(*(read_task_json(runtime.store, task) for task in tasks))
+        members += [to_json(task["task_id"]) + b":" + to_json(task) for task in found]
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
     return JSON(b"{" + b",".join(members) + b"}", headers=page_headers(request, "/tasks", query, page.cursor))
 
@@ -73,10 +149,10 @@ async def get_task(
     body: Annotated[GetTask, Depends(_task_body)],
     task_id: Annotated[TaskId | None, Query(description="The task; proxies may drop a body.")] = None,
     at: Annotated[
-        int | None, Query(description="The id (seq) of an event: the task as it was once that had happened.")
+        int | None, Query(description="The id (seq) of an event: the task as it was after that event.")
     ] = None,
 ) -> JSON:
-    """The record of one of the caller's tasks, named in the query or in a JSON body; as it is, or `at` a moment before."""
+    """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event."""
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")
     wanted = task_id or body.task_id
@@ -84,11 +160,8 @@ async def get_task(
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
     task = await load_task(service, caller, wanted)
-    if at is not None:
-        return JSON(await read_past_record(service.runtime.store, task, at))
-    return JSON(
-        await read_record(service.runtime.store, task), headers={"ETag": etag(task.generation.number)}
-    )
+    headers = {"ETag": etag(task.generation.number)} if at is None else None
+    return JSON(await read_task_json(service.runtime.store, task, at), headers=headers)
 
 
 @router.get(
@@ -116,7 +189,7 @@ async def stream_task(
         ),
     ] = None,
 ) -> Response:
-    """The task's events past the last one seen, as they happen."""
+    """Stream the task's events after the last one seen, as they happen."""
     service = service_of(request)
     task = await load_task(service, caller, task_id)
     after = last_event_id_header if last_event_id_header is not None else last_event_id or 0
@@ -125,3 +198,98 @@ async def stream_task(
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
     return stream_events(request, task.key, after=after)
+
+
+@router.post(
+    "/task/cancel",
+    summary="Cancel a task",
+    response_model=CancelledTask,
+    responses={
+        202: {
+            "model": CancelledTask,
+            "description": "It is cancelled, but has not stopped completely. Send the same request again for progress.",
+        },
+        **problems(400, 404, 413, *PROTECTED),
+    },
+    openapi_extra={**_cancel_body.docs(), "parameters": [PREFER]},
+)
+async def cancel_task(
+    request: Request, caller: AdminOrUser, body: Annotated[PostCancel, Depends(_cancel_body)]
+) -> JSON:
+    """End a running or paused task. It keeps its messages, and a new message resumes it.
+
+    No new turn begins, running turns are discarded, and the other swarms of the task are informed. Answers when all of
+    that is done, or after ten seconds (`Prefer: wait=N` for another time).
+    """
+    service = service_of(request)
+    await service.refresh()
+    principal = caller.principal(service.runtime.swarm.name)
+    task = await service.runtime.cancel(principal, body.task_id, body.reason)
+    preferred = read_preference(request.headers.getlist("prefer")).wait
+    limits = (CANCEL_TIMEOUT if preferred is None else preferred, service.wait_limit(request))
+    seconds = min(limit for limit in limits if limit is not None)
+    left = await _await_stop(service, task, seconds)
+    assert task.cancellation is not None
+    return JSON(
+        {
+            "task_id": task.task_id,
+            "status": task.status.value,
+            "requested": task.cancellation.requested,
+            "by": task.cancellation.by,
+            "reason": task.cancellation.reason,
+            "stopped": left.is_stopped,
+            "running_agents": left.agents,
+            "waiting_swarms": left.swarms,
+        },
+        status_code=200 if left.is_stopped else 202,
+    )
+
+
+async def _await_stop(service: Service, task: Task, seconds: float) -> StillRunning:
+    """Wait until nothing of a cancelled task runs, or the time is up; return what still runs."""
+    runtime = service.runtime
+    left = await runtime.still_running(task)
+    with suppress(TimeoutError):
+        async with service.stopping.cuts_short(), asyncio.timeout(seconds):
+            while not left.is_stopped:
+                await runtime.store.wait_for_change(task.key, after=task.seq, seconds=LOOK_SECONDS)
+                task = await runtime.store.load(task.key) or task
+                left = await runtime.still_running(task)
+    return left
+
+
+@router.post(
+    "/task/fork",
+    status_code=201,
+    summary="Fork a task at an event",
+    response_model=ForkedTask,
+    responses=problems(400, 404, 409, 413, *PROTECTED),
+    openapi_extra=_fork_body.docs(),
+)
+async def fork_task(
+    request: Request, caller: AdminOrUser, body: Annotated[PostFork, Depends(_fork_body)]
+) -> JSON:
+    """Create a new task for the caller that continues from an event of another one, with its histories and messages.
+
+    If the original was running, the fork is paused until a message resumes it; with `run` it continues immediately.
+    """
+    service = service_of(request)
+    follow_trace(request)
+    await service.refresh()
+    principal = caller.principal(service.runtime.swarm.name)
+    ceiling = service.ceiling(principal)
+    forked = await service.runtime.fork(principal, body.task_id, at=body.at, run=body.run, ceiling=ceiling)
+    return JSON(_describe_fork(forked, body.task_id), status_code=201)
+
+
+def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
+    task = forked.task
+    return {
+        "task_id": task.task_id,
+        "forked_from": forked_from,
+        "at": forked.at,
+        "status": task.status.value,
+        "generation": task.generation,
+        "seq": task.seq,
+        "waiting": sum(map(sum, task.pending.values())),
+    }

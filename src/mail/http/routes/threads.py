@@ -1,44 +1,85 @@
-"""A caller's threads: the mail of tasks, by what it is about, as `mail.agentmail` reads it.
+"""A caller's threads: the messages of tasks, grouped by topic as in `mail.agentmail`.
 
-What a request costs is bounded by the number of tasks that it looks at: their events are read, and nothing else.
+Messages from the system are left out: they report to agents on their calls. The cost of a request is bounded by the
+number of tasks whose events it reads.
 """
 
-from datetime import timedelta
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from heapq import merge
+from itertools import batched
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from mail.agentmail import ACK_WITHIN
+from mail.agentmail import ACK_WITHIN, AgentMailMessage, Summary, Thread, Tracker
 from mail.auth.keys import Caller
-from mail.core.protocol.message import TaskId
-from mail.core.task.task import Task, TaskKey
+from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
+from mail.core.task.ports import Store
+from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
 from mail.http.service import service_of
-from mail.http.task_json import load_task, page_headers
-from mail.http.threads import Reader, ThreadRecord, Threads, read_mail
+from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers
 
 MAX_TASKS = 100
-"""Tasks that one request looks at."""
+"""Tasks that one request reads at most."""
 
 TASKS = 20
-"""Tasks on a page, unless the caller says otherwise."""
+"""Tasks on a page by default."""
 
-LONGEST_WAIT = 366 * 24 * 3600
+MAX_ACK_WITHIN = 366 * 24 * 3600
+DEFAULT_ACK_WITHIN = ACK_WITHIN.total_seconds()
+
+
+class ThreadSummary(Summary):
+    """Summary of a thread, with its tasks (newest first) and its overdue messages."""
+
+    task_ids: tuple[str, ...]
+    overdue: tuple[str, ...] = Field(description="Ids of the pending messages that have waited for too long.")
+
+
+class ThreadTurn(BaseModel):
+    """A message in a conversation, one level below the message with the id `answers`."""
+
+    message: AgentMailMessage
+    level: int
+    answers: str
+    task_id: str
+
+
+class Threads(BaseModel):
+    """Threads, and what is open in all the tasks that were read."""
+
+    threads: list[ThreadSummary]
+    who_works_on_what: dict[str, tuple[str, ...]] = Field(
+        description="The beads of each worker that works on any."
+    )
+    pending: list[str] = Field(description="Ids of the messages that have to be acknowledged.")
+    overdue: list[str] = Field(description="Ids of the pending messages that have waited for too long.")
+    next_cursor: str | None = Field(description="The `cursor` for the threads of older tasks, if any.")
+
+
+class ThreadRecord(BaseModel):
+    """A thread with its messages, each below the message that it answers."""
+
+    thread_id: str
+    summary: ThreadSummary
+    conversation: list[ThreadTurn]
+
 
 router = APIRouter(tags=["threads"])
 
 AckWithin = Annotated[
     float,
-    Query(ge=0, le=LONGEST_WAIT, description="Seconds after which a message that waits is overdue."),
+    Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue."),
 ]
-OnlyTask = Annotated[TaskId | None, Query(description="Only what is in this task.")]
+OnlyTask = Annotated[TaskId | None, Query(description="Only messages of this task.")]
 _TASK_ID = TypeAdapter[str](TaskId)
-
-DEFAULT_WAIT = ACK_WITHIN.total_seconds()
 
 
 @router.get(
@@ -54,16 +95,14 @@ async def get_threads(
     request: Request,
     caller: AdminOrUser,
     limit: Annotated[int, Query(ge=1, le=MAX_TASKS, description="Tasks on a page.")] = TASKS,
-    cursor: Annotated[str | None, Query(description="Where the page before this one has ended.")] = None,
+    cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     task_id: OnlyTask = None,
-    bead: Annotated[str | None, Query(description="Only threads with mail about this bead.")] = None,
-    pending: Annotated[
-        bool, Query(description="Only threads in which something has to be acknowledged.")
-    ] = False,
-    overdue: Annotated[bool, Query(description="Only threads in which that has waited too long.")] = False,
-    ack_within: AckWithin = DEFAULT_WAIT,
+    bead: Annotated[str | None, Query(description="Only threads with messages about this bead.")] = None,
+    pending: Annotated[bool, Query(description="Only threads with messages to be acknowledged.")] = False,
+    overdue: Annotated[bool, Query(description="Only threads with overdue messages.")] = False,
+    ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """The threads of a page of the caller's tasks. A thread of several tasks is shown as far as they are on the page."""
+    """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
     else:
@@ -86,11 +125,11 @@ async def get_threads(
 async def get_thread(
     request: Request,
     caller: AdminOrUser,
-    thread_id: Annotated[str, Path(description="The thread: the id of a bead or of a task, as a rule.")],
+    thread_id: Annotated[str, Path(description="The thread's id, usually that of a bead or of a task.")],
     task_id: OnlyTask = None,
-    ack_within: AckWithin = DEFAULT_WAIT,
+    ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """A thread, as far as it is in the caller's newest hundred tasks, or in the task that is named."""
+    """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task."""
     if task_id is not None:
         tasks = [await load_task(service_of(request), caller, task_id)]
     else:
@@ -106,14 +145,8 @@ async def get_thread(
     return JSON(thread)
 
 
-async def _read(request: Request, tasks: list[Task], ack_within: float) -> Reader:
-    runtime = service_of(request).runtime
-    mail = await read_mail(runtime.store, tasks)
-    return Reader(tasks, mail, now=runtime.clock.now(), ack_within=timedelta(seconds=ack_within))
-
-
 async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[Task]:
-    """The newest tasks, and the one that the thread is named after where it is older."""
+    """Return the newest tasks, and the task with the thread's id if that is older."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
     tasks = (await runtime.store.list_tasks(instance, limit=MAX_TASKS)).tasks
@@ -129,3 +162,137 @@ def _is_task_id(text: str) -> bool:
     except ValidationError:
         return False
     return True
+
+
+async def _read(request: Request, tasks: list[Task], ack_within: float) -> "Reader":
+    runtime = service_of(request).runtime
+    mail: list[list[MAILMessage]] = []
+    for some in batched(tasks, READ_CONCURRENCY):
+        mail += await asyncio.gather(*(_mail_of(runtime.store, task) for task in some))
+    return Reader(tasks, mail, now=runtime.clock.now(), ack_within=timedelta(seconds=ack_within))
+
+
+async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
+    """Read the messages that people and agents have sent in a task."""
+    events = await store.read_events(task.key)
+    return [
+        event.message
+        for event in events
+        if event.message is not None
+        and not event.is_redrive
+        and event.message.sender.address_type != "system"
+    ]
+
+
+class Reader:
+    """The threads of tasks at a point in time.
+
+    Args:
+        tasks: the tasks, newest first.
+        mail: the messages sent in each of them.
+        now: the time that decides which messages are overdue.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        mail: Sequence[list[MAILMessage]],
+        *,
+        now: datetime,
+        ack_within: timedelta,
+    ) -> None:
+        self._tracker = Tracker(ack_within=ack_within)
+        closed = {
+            message.id
+            for task, messages in zip(tasks, mail, strict=True)
+            for message in _closed(task, messages)
+        }
+        for message in merge(*reversed(mail), key=_sent_at):
+            self._tracker.add(message, closed=message.id in closed)
+        self._task_of = {message.id: message.task_id for messages in mail for message in messages}
+        self._rank = {task.task_id: rank for rank, task in enumerate(tasks)}
+        self._pending = [message.id for message in self._tracker.pending()]
+        self._overdue = [message.id for message in self._tracker.overdue(now)]
+
+    def threads(
+        self,
+        *,
+        bead: str | None = None,
+        pending: bool = False,
+        overdue: bool = False,
+        next_cursor: str | None = None,
+    ) -> Threads:
+        """Return the threads, those of the newest task first; with filters, only those that match all of them."""
+        chosen = (
+            self._sum_up(thread)
+            for thread in self._tracker.threads().values()
+            if bead is None or any(message.bead_id == bead for message in thread.messages)
+        )
+        found = (
+            summary
+            for summary in chosen
+            if (summary.pending or not pending) and (summary.overdue or not overdue)
+        )
+        return Threads(
+            threads=sorted(found, key=lambda summary: self._rank[summary.task_ids[0]]),
+            who_works_on_what=self._tracker.who_works_on_what(),
+            pending=self._pending,
+            overdue=self._overdue,
+            next_cursor=next_cursor,
+        )
+
+    def thread(self, thread_id: str) -> ThreadRecord | None:
+        """Return one thread; None if it has no messages."""
+        thread = self._tracker.thread(thread_id)
+        if not thread.messages:
+            return None
+        return ThreadRecord(
+            thread_id=thread_id,
+            summary=self._sum_up(thread),
+            conversation=[
+                ThreadTurn(
+                    message=turn.message,
+                    level=turn.level,
+                    answers=turn.answers,
+                    task_id=self._task_of[turn.message.id],
+                )
+                for turn in thread.conversation
+            ],
+        )
+
+    def _sum_up(self, thread: Thread) -> ThreadSummary:
+        summary = thread.summary
+        task_ids = {self._task_of[message.id] for message in thread.messages}
+        late = set(self._overdue)
+        return ThreadSummary(
+            **{name: getattr(summary, name) for name in Summary.model_fields},
+            task_ids=tuple(sorted(task_ids, key=self._rank.__getitem__)),
+            overdue=tuple(message_id for message_id in summary.pending if message_id in late),
+        )
+
+
+def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
+    """Yield the messages that need no answer: all of a task that has ended, else requests to the owner that are closed.
+
+    A request to the owner pauses the task; if no breakpoint waits for its answer, it was answered or dropped.
+    """
+    if task.status in (TaskStatus.COMPLETED, TaskStatus.FAILED):
+        yield from mail
+        return
+    calls = task.generation.breakpoint.calls if task.generation.breakpoint is not None else ()
+    waiting = {call.asks.request_id for call in calls if call.asks is not None}
+    answered = {each.message.request_id for each in mail if isinstance(each.message, MAILResponse)}
+    for message in mail:
+        content = message.message
+        if (
+            isinstance(content, MAILRequest)
+            and content.sender.address_type == "agent"
+            and content.recipient.address_type in ("user", "admin")
+            and content.request_id not in waiting | answered
+        ):
+            yield message
+
+
+def _sent_at(message: MAILMessage) -> datetime:
+    """Return the key for merging the messages of several tasks; within a task it keeps the order."""
+    return datetime.fromisoformat(message.timestamp)

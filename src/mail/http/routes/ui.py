@@ -1,6 +1,6 @@
-"""`GET /ui`: the page in `mail/http/ui`, as it lies there; it does the rest through the other routes.
+"""`GET /ui`: the static files of the page in `mail/http/ui`, which works through the API's other routes.
 
-The page holds no secret and knows nobody, so it needs no key; what it asks for does.
+The page contains no secret, so it needs no key; its requests do.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-FOLDER = Path(__file__).parent / "ui"
+FOLDER = Path(__file__).parents[1] / "ui"
 PAGE = "index.html"
 
 MEDIA_TYPES = {
@@ -21,12 +21,12 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Kept here, as what `mimetypes` says of `.js` depends on the machine; nothing else in the folder is served."""
+"""Listed here because the result of `mimetypes` for `.js` depends on the machine; no other files are served."""
 
 HEADERS = {
-    # Names don't change with the content, so a browser asks each time, and is told 304 as long as nothing has changed.
+    # Names don't change with the content, so browsers must revalidate; unchanged files are answered with 304.
     "Cache-Control": "no-cache",
-    # The last one makes a browser refuse text from the server where it would become HTML or code.
+    # The last directive makes browsers refuse text from the server that would become HTML or code.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
@@ -40,7 +40,7 @@ router = APIRouter(include_in_schema=False)
 
 
 class Asset(NamedTuple):
-    """A file of the page."""
+    """A static file."""
 
     content: bytes
     media_type: str
@@ -49,7 +49,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """The page's files by name, read once."""
+    """Return the page's files by name, read on the first call."""
     files = (path for path in FOLDER.iterdir() if path.suffix in MEDIA_TYPES)
     return {path.name: _asset(path) for path in files}
 
@@ -61,13 +61,13 @@ def _asset(path: Path) -> Asset:
 
 @router.get("/ui")
 def get_page(request: Request) -> Response:
-    """The page. Its links are relative, so that it works below any path."""
+    """Return the page. Its links are relative, so that it works below any path."""
     return _answer(request, PAGE)
 
 
 @router.get("/ui/{name}")
 def get_asset(request: Request, name: str) -> Response:
-    """A file that the page is made of."""
+    """Return a file of the page."""
     return _answer(request, name)
 
 
@@ -76,7 +76,7 @@ def _answer(request: Request, name: str) -> Response:
     if asset is None:
         raise HTTPException(404)
     headers = {**HEADERS, "ETag": asset.etag}
-    # A proxy that compresses makes the tag a weak one.
+    # Proxies that compress responses make the tag a weak one.
     known = (tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(","))
     if asset.etag in known:
         return Response(status_code=304, headers=headers)

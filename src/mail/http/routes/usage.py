@@ -1,37 +1,74 @@
-"""`GET /usage`: what tasks have cost. Its price is bounded by the number of tasks that one request looks at."""
+"""`GET /usage`: tokens and cost of tasks, by agent, model and caller (SPEC, section 8).
+
+The cost of a request is bounded by the number of tasks that it reads.
+"""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.protocol.message import TaskId
 from mail.core.task.context import CURRENT_TASK
-from mail.core.task.task import TaskKey
-from mail.errors import TaskNotFound
+from mail.core.task.task import Task, TaskKey
+from mail.core.task.usage import NO_USAGE, Usage
+from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
-from mail.http.bodies import JSON
+from mail.http.bodies import JSON, Answered
 from mail.http.openapi import PROTECTED, problems
 from mail.http.service import Service, service_of
-from mail.http.usage import Bill, Period, UsageReport, began, read_moment
 
 MAX_TASKS = 1000
-"""Tasks that one request looks at."""
+"""Tasks that one request reads."""
 
-READ_AT_ONCE = 100
-"""How many of them are read before others get their turn."""
+BATCH = 100
+"""Tasks that are read before other requests may run."""
 
-DISORDER = timedelta(minutes=5)
-"""By how much the clocks of servers that share a store may differ: their tasks are in the order of their commits."""
+CLOCK_SKEW = timedelta(minutes=5)
+"""Assumed difference between the clocks of servers that share a store, whose tasks are in the order of their commits."""
+
+
+class TaskCost(Answered):
+    """Tokens and cost of one task."""
+
+    task_id: str
+    caller: str
+    started: str
+    title: str | None
+    usage: Usage
+
+
+class UsageReport(Answered):
+    """Tokens and cost of the model calls of some tasks, in all their generations."""
+
+    tasks: int = Field(description="How many tasks the report covers, including those that called no model.")
+    total: Usage
+    agents: dict[str, Usage] = Field(description="Per agent that has called a model.")
+    models: dict[str, Usage] = Field(
+        description="Per model; `other` for those without a name, and of each task for those past the first 32."
+    )
+    callers: dict[str, Usage] = Field(description="Per owner of tasks: `role:id@swarm`.")
+    since: str | None = Field(description="The start of the requested period.")
+    until: str | None
+    cursor: str | None = Field(
+        description="The `cursor` for further tasks, if there may be any: add up the reports."
+    )
+    per_task: list[TaskCost] | None = Field(
+        default=None, description="Each task that has called a model, if `per_task` was set."
+    )
+
 
 router = APIRouter(tags=["tasks"])
 
 
 @router.get(
     "/usage",
-    summary="Look at what tasks have cost",
+    summary="Tokens and cost of tasks",
     response_model=UsageReport,
     responses=problems(400, 404, *PROTECTED),
 )
@@ -43,8 +80,8 @@ async def get_usage(
         str | None,
         Query(
             alias="caller",
-            description="Only the tasks of this caller: `role:id`, or `role:id@swarm`. For admins; others have their "
-            "own anyway.",
+            description="Only the tasks of this caller: `role:id`, or `role:id@swarm`. For admins; users always get "
+            "their own.",
         ),
     ] = None,
     since: Annotated[
@@ -53,17 +90,17 @@ async def get_usage(
     ] = None,
     until: Annotated[str | None, Query(description="Only tasks that began before this time.")] = None,
     limit: Annotated[
-        int, Query(ge=1, le=MAX_TASKS, description="Tasks to look at, the newest first.")
+        int, Query(ge=1, le=MAX_TASKS, description="Tasks to read, the newest first.")
     ] = MAX_TASKS,
-    cursor: Annotated[str | None, Query(description="Where the request before this one has ended.")] = None,
-    per_task: Annotated[bool, Query(description="Whether to tell it of each task, too.")] = False,
+    cursor: Annotated[str | None, Query(description="The previous response's cursor.")] = None,
+    per_task: Annotated[bool, Query(description="Whether to list each task, too.")] = False,
 ) -> JSON:
-    """What the language models behind the caller's tasks were paid, and for admins behind everybody's.
+    """Return the tokens and cost of the caller's tasks, for admins of all tasks, by agent, by model and by caller.
 
-    By agent, by model and by caller. Tasks count by when they began, with all that they have cost since.
+    A task counts by the time it began, with all its usage since.
     """
     service = service_of(request)
-    period = Period(read_moment(since, "since"), read_moment(until, "until"))
+    period = Period(_read_time(since, "since"), _read_time(until, "until"))
     bill = Bill(itemized=per_task)
     instance = chosen_instance(caller, whose, service.runtime.swarm.name)
     if task_id is not None:
@@ -74,38 +111,124 @@ async def get_usage(
     return JSON(bill.report(period, following))
 
 
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period: from `since` on, and before `until`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __contains__(self, time: datetime) -> bool:
+        return (self.since is None or time >= self.since) and (self.until is None or time < self.until)
+
+
+def _read_time(text: str | None, name: str) -> datetime | None:
+    """Read a time in ISO 8601; without an offset it is in UTC. Raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(
+            f"{name} must be a date or time in ISO 8601, such as 2026-01-31 or 2026-01-31T08:00:00Z; "
+            "in a URL, write + as %2B"
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _began(task: Task) -> datetime:
+    return datetime.fromisoformat(task.started)
+
+
 def _own(service: Service, caller: Caller) -> str:
     return str(caller.principal(service.runtime.swarm.name))
 
 
-async def _add_one(service: Service, caller: Caller, key: TaskKey, period: Period, bill: Bill) -> None:
-    """Raises TaskNotFound."""
+async def _add_one(service: Service, caller: Caller, key: TaskKey, period: Period, bill: "Bill") -> None:
+    """Add one task to the bill. Raises TaskNotFound."""
     CURRENT_TASK.set(key.task_id)
     task = await service.runtime.store.load(key)
     if task is None:
         mine = key.instance == _own(service, caller)
         raise TaskNotFound(f"{'you have' if mine else f'{key.instance} has'} no task {key.task_id!r}")
-    if period.holds(began(task)):
+    if _began(task) in period:
         bill.add(task)
 
 
 async def _add_page(
-    service: Service, instance: str | None, period: Period, bill: Bill, limit: int, cursor: str | None
+    service: Service, instance: str | None, period: Period, bill: "Bill", limit: int, cursor: str | None
 ) -> str | None:
-    """Add `limit` tasks up, of a caller or of everybody; returns where others follow that may count."""
+    """Add up to `limit` tasks of a caller, or of all, to the bill; return the cursor for more tasks that may count."""
     runtime = service.runtime
     swarm = f"@{runtime.swarm.name}"
     left = limit
     while left > 0:
-        page = await runtime.store.list_tasks(instance, limit=min(left, READ_AT_ONCE), cursor=cursor)
+        page = await runtime.store.list_tasks(instance, limit=min(left, BATCH), cursor=cursor)
         for task in page.tasks:
-            if task.instance.endswith(swarm) and period.holds(began(task)):
+            if task.instance.endswith(swarm) and _began(task) in period:
                 bill.add(task)
         left -= len(page.tasks)
         cursor = page.cursor
         if cursor is None:
             return None
-        if period.since is not None and page.is_ordered and began(page.tasks[-1]) + DISORDER < period.since:
+        if (
+            period.since is not None
+            and page.is_ordered
+            and _began(page.tasks[-1]) + CLOCK_SKEW < period.since
+        ):
             return None
         await asyncio.sleep(0)
     return cursor
+
+
+@dataclass(slots=True)
+class Bill:
+    """Adds up the usage of tasks; `itemized` lists each of them as well."""
+
+    itemized: bool = False
+    _tasks: int = 0
+    _total: Usage = NO_USAGE
+    _agents: dict[str, Usage] = field(default_factory=dict)
+    _models: dict[str, Usage] = field(default_factory=dict)
+    _callers: dict[str, Usage] = field(default_factory=dict)
+    _items: list[TaskCost] = field(default_factory=list)
+
+    def add(self, task: Task) -> None:
+        """Add a task."""
+        self._tasks += 1
+        cost = sum(task.usage.values(), NO_USAGE)
+        if not cost:
+            return
+        self._total += cost
+        _add(self._agents, task.usage)
+        _add(self._models, task.models)
+        _add(self._callers, {task.instance: cost})
+        if self.itemized:
+            self._items.append(
+                TaskCost(
+                    task_id=task.task_id,
+                    caller=task.instance,
+                    started=task.started,
+                    title=task.title,
+                    usage=cost,
+                )
+            )
+
+    def report(self, period: Period, cursor: str | None) -> UsageReport:
+        """Return the report for a period."""
+        return UsageReport(
+            tasks=self._tasks,
+            total=self._total,
+            agents=self._agents,
+            models=self._models,
+            callers=self._callers,
+            since=None if period.since is None else period.since.isoformat(),
+            until=None if period.until is None else period.until.isoformat(),
+            cursor=cursor,
+            per_task=self._items if self.itemized else None,
+        )
+
+
+def _add(sums: dict[str, Usage], more: Mapping[str, Usage]) -> None:
+    for name, usage in more.items():
+        sums[name] = sums.get(name, NO_USAGE) + usage

@@ -1,28 +1,58 @@
-"""Webhooks: URLs that what happens in tasks is sent to."""
+"""Webhooks: URLs that receive the events of tasks."""
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import Field
 
 from mail.core.engine.webhooks import NO_WEBHOOKS
 from mail.core.protocol.message import TaskId
-from mail.core.task.webhooks import MAX_HOOKS, WebhookRecord
+from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookRecord
 from mail.errors import BadRequest, WebhookNotFound
 from mail.http.access import AdminOrUser
-from mail.http.bodies import JSON, JSONBody
+from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
 from mail.http.openapi import PROTECTED, problems
-from mail.http.schemas import GivenWebhook
 from mail.http.service import service_of
 from mail.http.task_json import load_task
-from mail.http.webhooks_schemas import (
-    RegisteredWebhook,
-    WebhookDeleted,
-    Webhooks,
-    describe_hook,
-    describe_record,
-)
+
+
+class RegisteredWebhook(Answered):
+    """A webhook for the tasks that the caller begins."""
+
+    id: str
+    url: str
+    secret_ref: str | None
+    events: list[str] = Field(description="The kinds of events to send; `*` for all.")
+    created: str = Field(description="Time of the registration, in ISO 8601.")
+
+
+class WebhookState(Answered):
+    """The delivery state of a task's webhook."""
+
+    id: str
+    url: str
+    secret_ref: str | None
+    events: list[str]
+    delivered_to: int = Field(description="The `seq` up to which every event has been delivered or skipped.")
+    waits_to: int | None = Field(description="The `seq` of the last waiting event; null if none waits.")
+    failures: int = Field(description="How often in a row the next one could not be sent.")
+    next_try: str | None = Field(description="Time of the next attempt, in ISO 8601; null for immediately.")
+
+
+class Webhooks(Answered):
+    """The caller's webhooks or, with `task_id`, those of a task."""
+
+    webhooks: list[RegisteredWebhook | WebhookState]
+
+
+class WebhookDeleted(Answered):
+    """The webhook is deleted; tasks that were begun with it keep it."""
+
+    status: Literal["deleted"]
+    id: str
+
 
 router = APIRouter(tags=["webhooks"])
 _body = JSONBody(GivenWebhook)
@@ -39,24 +69,41 @@ async def get_webhooks(
     request: Request,
     caller: AdminOrUser,
     task_id: Annotated[
-        TaskId | None, Query(description="Those of this task, and how far each has come.")
+        TaskId | None, Query(description="Those of this task, with their delivery state.")
     ] = None,
 ) -> JSON:
-    """The webhooks that the caller has registered, the oldest first; or those of one of the caller's tasks."""
+    """Return the webhooks that the caller has registered, the oldest first; or those of one of the caller's tasks."""
     service = service_of(request)
     if task_id is None:
-        records = await service.records.webhooks(str(caller.principal(service.runtime.swarm.name)))
-        return JSON({"webhooks": [describe_record(record) for record in records]})
+        registered = await service.records.webhooks(str(caller.principal(service.runtime.swarm.name)))
+        return JSON({"webhooks": [_describe_registered(webhook) for webhook in registered]})
     task = await load_task(service, caller, task_id)
     now = service.runtime.clock.now().timestamp()
-    return JSON(
-        {
-            "webhooks": [
-                describe_hook(hook_id, hook, _time(hook.retry_at) if hook.retry_at > now else None)
-                for hook_id, hook in task.webhooks.items()
-            ]
-        }
-    )
+    return JSON({"webhooks": [_describe_state(name, hook, now) for name, hook in task.webhooks.items()]})
+
+
+def _describe_registered(webhook: WebhookRecord) -> dict[str, Any]:
+    return {**_describe(webhook.id, webhook), "created": webhook.created}
+
+
+def _describe_state(webhook_id: str, hook: TaskWebhook, now: float) -> dict[str, Any]:
+    retry_at = datetime.fromtimestamp(hook.retry_at, UTC).isoformat() if hook.retry_at > now else None
+    return {
+        **_describe(webhook_id, hook),
+        "delivered_to": hook.after,
+        "waits_to": hook.upto if hook.is_waiting else None,
+        "failures": hook.failures,
+        "next_try": retry_at,
+    }
+
+
+def _describe(webhook_id: str, webhook: Webhook | TaskWebhook) -> dict[str, Any]:
+    return {
+        "id": webhook_id,
+        "url": webhook.url,
+        "secret_ref": webhook.secret_ref or None,
+        "events": [kind.value for kind in webhook.events] or [EVERY],
+    }
 
 
 @router.post(
@@ -70,9 +117,9 @@ async def get_webhooks(
 async def post_webhook(
     request: Request, caller: AdminOrUser, body: Annotated[GivenWebhook, Depends(_body)]
 ) -> JSON:
-    """Let what happens in the tasks that the caller begins from now on be sent to a URL.
+    """Register a URL for the events of the tasks that the caller begins from now on.
 
-    The same URL with the same events is the same webhook: to register it again replaces its `secret_ref`.
+    The same URL with the same events is the same webhook: registering it again replaces its `secret_ref`.
     """
     service = service_of(request)
     runtime = service.runtime
@@ -80,11 +127,16 @@ async def post_webhook(
     if runtime.webhooks is None:
         raise BadRequest(NO_WEBHOOKS)
     await runtime.webhooks.check(webhook)
-    record = WebhookRecord(**webhook.model_dump(), created=runtime.clock.now().isoformat())
+    registered = WebhookRecord(
+        url=webhook.url,
+        secret_ref=webhook.secret_ref,
+        events=webhook.events,
+        created=runtime.clock.now().isoformat(),
+    )
     owner = str(caller.principal(runtime.swarm.name))
-    if not await service.records.set_webhook(owner, record, limit=MAX_HOOKS):
-        raise BadRequest(f"you have {MAX_HOOKS} webhooks, as many as may be; delete one first")
-    return JSON(describe_record(record), status_code=201)
+    if not await service.records.set_webhook(owner, registered, limit=MAX_HOOKS):
+        raise BadRequest(f"you have {MAX_HOOKS} webhooks, the maximum; delete one first")
+    return JSON(_describe_registered(registered), status_code=201)
 
 
 @router.delete(
@@ -98,13 +150,9 @@ async def delete_webhook(
     caller: AdminOrUser,
     webhook_id: Annotated[str, Path(description="The webhook.")],
 ) -> JSON:
-    """Forget a webhook that the caller has registered. Tasks that have begun with it keep it."""
+    """Delete a webhook that the caller has registered. Tasks that were begun with it keep it."""
     service = service_of(request)
     owner = str(caller.principal(service.runtime.swarm.name))
     if not _ID.fullmatch(webhook_id) or not await service.records.delete_webhook(owner, webhook_id):
         raise WebhookNotFound(f"you have no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
     return JSON({"status": "deleted", "id": webhook_id})
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
