@@ -16,9 +16,7 @@ from support.agents import View, call, complete, request, wait
 from support.api import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
-from mail.api import serving
-from mail.api.examples import EXAMPLES
-from mail.config import SettingsConfig
+from mail.api.agents import EXAMPLES
 from mail.core.task.swarm import AgentCore
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
@@ -460,9 +458,8 @@ class TestServer:
         assert "there is no web interface in ui" in self.stop(process)
 
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
-        settings = SettingsConfig(task_message_limit=7)
-        assert serving.build(trio(), settings).task_message_limit == 7
-        assert serving.build(trio(task_message_limit=3), settings).task_message_limit == 3
+        assert trio().to_core(task_message_limit=7).task_message_limit == 7
+        assert trio(task_message_limit=3).to_core(task_message_limit=7).task_message_limit == 3
 
     def test_wrong_port(self) -> None:
         with pytest.raises(ConfigurationError, match="port must be"):

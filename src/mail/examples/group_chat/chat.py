@@ -11,7 +11,7 @@ from typing import Self
 from uuid import UUID, uuid4
 
 from mail.api.agents import MAILAgentTemplate
-from mail.api.templates import MAILSwarmTemplate
+from mail.api.swarms import MAILSwarmTemplate
 from mail.examples.group_chat.agents import DISHES, HOST, Guest, Host
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id

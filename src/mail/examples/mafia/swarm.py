@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mail.api.agents import MAILAgentTemplate
-from mail.api.templates import MAILSwarmTemplate
+from mail.api.swarms import MAILSwarmTemplate
 from mail.examples.mafia.narrator import RuleBasedNarrator
 from mail.examples.mafia.narrator_tools import get_narrator_actions
 from mail.examples.mafia.phrases import NARRATOR
