@@ -106,7 +106,6 @@ class TestAgents:
             return MAILAgentTemplate("boss", factory, [], [], params, enable_entrypoint=True, **fields)
 
         assert made().can_complete_tasks
-        assert made()._template().can_complete_tasks
         function = template(made()).instantiate({}).agents[0].function
         assert isinstance(function, LiteLLMSupervisorFunction)
         assert "task_complete" in str(function.tools)
@@ -134,7 +133,7 @@ class TestAgents:
         ("changes", "complaint"),
         [
             ({"name": ""}, "name: "),
-            ({"tool_format": "chat"}, "tool_format 'chat' is none of"),
+            ({"tool_format": "chat"}, "tool_format must be one of"),
             ({"exclude_tools": ["halp"]}, r"'halp', which is no MAIL tool. Did you mean 'help'"),
             ({"factory": 3}, "is no function, and no import string"),
             ({"comm_targets": [1]}, "comm_targets.0: "),
