@@ -1,6 +1,6 @@
 """MAIL: swarms of agents that work by sending each other mail.
 
-The public names are loaded when they are first used, so that `import mail` itself costs next to nothing.
+The public names are loaded on first use, so that `import mail` stays cheap.
 """
 
 from importlib import import_module
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action
     from mail.api.agents import MAILAgent, MAILAgentTemplate
-    from mail.api.swarms import MAILSwarm
-    from mail.api.templates import MAILSwarmTemplate
+    from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
     from mail.core.protocol.address import MAILAddress
     from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.core.protocol.message import (
@@ -47,7 +46,7 @@ PROTOCOL_VERSION = "1.3"
 __version__: str
 """The version of this package, read from its installed metadata."""
 
-_HOMES = {
+_MODULES = {
     "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",
@@ -60,7 +59,7 @@ _HOMES = {
     "MAILRequest": "mail.core.protocol.message",
     "MAILResponse": "mail.core.protocol.message",
     "MAILSwarm": "mail.api.swarms",
-    "MAILSwarmTemplate": "mail.api.templates",
+    "MAILSwarmTemplate": "mail.api.swarms",
     "action": "mail.api.actions",
 }
 
@@ -70,8 +69,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         value: Any = version("mail")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
     else:
         raise AttributeError(f"module 'mail' has no attribute {name!r}")
     globals()[name] = value

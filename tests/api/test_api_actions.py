@@ -20,7 +20,7 @@ from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.swarms_json.actions import build_action
+from mail.swarms_json.build import build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 

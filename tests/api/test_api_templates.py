@@ -16,9 +16,7 @@ from support.agents import View, call, complete, request, wait
 from support.api import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
-from mail.api import serving
-from mail.api.examples import EXAMPLES
-from mail.config import SettingsConfig
+from mail.api.agents import EXAMPLES
 from mail.core.task.swarm import AgentCore
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
@@ -108,7 +106,6 @@ class TestAgents:
             return MAILAgentTemplate("boss", factory, [], [], params, enable_entrypoint=True, **fields)
 
         assert made().can_complete_tasks
-        assert made()._template().can_complete_tasks
         function = template(made()).instantiate({}).agents[0].function
         assert isinstance(function, LiteLLMSupervisorFunction)
         assert "task_complete" in str(function.tools)
@@ -136,7 +133,7 @@ class TestAgents:
         ("changes", "complaint"),
         [
             ({"name": ""}, "name: "),
-            ({"tool_format": "chat"}, "tool_format 'chat' is none of"),
+            ({"tool_format": "chat"}, "tool_format must be one of"),
             ({"exclude_tools": ["halp"]}, r"'halp', which is no MAIL tool. Did you mean 'help'"),
             ({"factory": 3}, "is no function, and no import string"),
             ({"comm_targets": [1]}, "comm_targets.0: "),
@@ -460,9 +457,8 @@ class TestServer:
         assert "there is no web interface in ui" in self.stop(process)
 
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
-        settings = SettingsConfig(task_message_limit=7)
-        assert serving.build(trio(), settings).task_message_limit == 7
-        assert serving.build(trio(task_message_limit=3), settings).task_message_limit == 3
+        assert trio().to_core(task_message_limit=7).task_message_limit == 7
+        assert trio(task_message_limit=3).to_core(task_message_limit=7).task_message_limit == 3
 
     def test_wrong_port(self) -> None:
         with pytest.raises(ConfigurationError, match="port must be"):

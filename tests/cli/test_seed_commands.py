@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the swarms that the documents name."""
     source = tmp_path / "swarms.json"
     done = subprocess.run(
-        [sys.executable, "-c", "from mail.swarms_json.utils import PACKAGED_SOURCE as p; print(p)"],
+        [sys.executable, "-c", "from mail.swarms_json.load import PACKAGED_SOURCE as p; print(p)"],
         capture_output=True,
         text=True,
         check=True,

@@ -12,8 +12,7 @@ import pytest
 from support.llm_stub import LLMStub, Request, call, reply, text
 
 from mail.core.task.swarm import History
-from mail.examples.mafia.evidence import Evidence
-from mail.examples.mafia.hearing import read_hearings
+from mail.examples.mafia.evidence import Evidence, read_hearings
 from mail.examples.mafia.narrator import RuleBasedNarrator
 from mail.examples.mafia.players import PLAYERS
 from mail.examples.mafia.roles import ROLES

@@ -27,7 +27,7 @@ from mail.server.app import serving
 from mail.stdlib.agentmail.actions import HANDOVER
 from mail.stdlib.agentmail.letters import enclosed
 from mail.swarms_json import build_swarm, load_swarm
-from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.swarms_json.load import PACKAGED_SOURCE
 
 BEADS = """\
 a-1: an easy one

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.server_process import TIMEOUT, environment
 
-from mail.api.examples import EXAMPLES
+from mail.api.agents import EXAMPLES
 from mail.core.task.task import TaskKey
 
 ROOT = Path(__file__).parents[2]

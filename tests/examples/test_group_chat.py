@@ -5,8 +5,7 @@ import sys
 
 from support.server_process import TIMEOUT, environment
 
-from mail.examples.group_chat.agents import CHANNEL, DISHES, HOST, QUESTION
-from mail.examples.group_chat.chat import PERSON, GroupChat
+from mail.examples.group_chat.chat import CHANNEL, DISHES, HOST, PERSON, QUESTION, GroupChat
 
 
 async def test_a_broadcast_is_heard_by_all_and_an_answer_by_one() -> None:

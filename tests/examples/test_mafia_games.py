@@ -11,9 +11,8 @@ from mafia_models import MODEL, models, speaker
 
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey
-from mail.examples.mafia.evidence import Evidence
+from mail.examples.mafia.evidence import Evidence, read_hearings
 from mail.examples.mafia.game import GAME_MASTER, Agent, Game, GamePhase, Said
-from mail.examples.mafia.hearing import read_hearings
 from mail.examples.mafia.phrases import KILLS, NOMINATES, PROTECTS, VOTES
 from mail.examples.mafia.roles import MAFIA, Team
 from mail.factories.models import close_clients

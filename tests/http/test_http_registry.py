@@ -21,7 +21,7 @@ from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
 from mail.server.app import serving
-from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.swarms_json.load import PACKAGED_SOURCE
 
 FIELDS = {
     "swarm_name",

@@ -20,9 +20,8 @@ from mail.config import ServerConfig
 from mail.core.task.ports import CallerRole
 from mail.server.app import serving
 from mail.swarms_json import load_swarm
-from mail.swarms_json.live import LiveSwarm
-from mail.swarms_json.secrets import without_secrets
-from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.swarms_json.live import LiveSwarm, without_secrets
+from mail.swarms_json.load import PACKAGED_SOURCE
 
 NAME = "example-no-proxy"
 

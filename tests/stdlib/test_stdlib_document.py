@@ -22,7 +22,7 @@ from mail.stdlib.mcp import contents
 from mail.stdlib.mcp.actions import mcp_list_servers
 from mail.stdlib.mcp.servers import find_server
 from mail.stdlib.web import MAX_REDIRECTS
-from mail.swarms_json.actions import import_action
+from mail.swarms_json.build import import_action
 from mail.swarms_json.references import resolver
 
 TEXT = (Path(__file__).parents[2] / "docs" / "stdlib" / "README.md").read_text(encoding="utf-8")

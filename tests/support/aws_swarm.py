@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.swarms_json.load import PACKAGED_SOURCE
 from support.engines import ROOT
 
 RECORD_VARIABLE = "TEST_RECORD"

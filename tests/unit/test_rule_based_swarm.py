@@ -24,10 +24,10 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskStatus
 from mail.errors import Subject
+from mail.examples.rule_based.agents import EXPLANATION
 from mail.examples.rule_based.calls import say
-from mail.examples.rule_based.supervisor import EXPLANATION
 from mail.swarms_json import build_swarm, load_swarm
-from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.swarms_json.load import PACKAGED_SOURCE
 
 ANN = Principal(role="user", id="ann", swarm="example-no-proxy")
 FORMATS: list[ToolFormat] = ["completions", "responses"]

@@ -15,7 +15,7 @@ from mail.swarms_json import (
     load_swarms_json_from_string,
     pick_swarm,
 )
-from mail.swarms_json.utils import PACKAGED_SOURCE, validate_swarm_from_swarms_json
+from mail.swarms_json.load import PACKAGED_SOURCE, validate_swarm_from_swarms_json
 
 ROOT = Path(__file__).parents[2]
 

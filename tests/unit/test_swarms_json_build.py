@@ -13,9 +13,9 @@ import pytest
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
-from mail.swarms_json.calling import as_async
+from mail.swarms_json.build import as_async
+from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
-from mail.swarms_json.utils import PACKAGED_SOURCE
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 HERE = __name__

@@ -1,11 +1,11 @@
-"""Swarms as people build them in Python: actions, agents, and the swarms they form.
+"""The Python API: actions, agents and swarms.
 
     MAILAction           a tool that agents may call: a function and its schema; `@action` makes one
-    MAILAgentTemplate    how to build an agent; `instantiate` builds a MAILAgent
-    MAILSwarmTemplate    how to build a swarm; `instantiate` builds a MAILSwarm
+    MAILAgentTemplate    a template of an agent; `instantiate` builds a MAILAgent
+    MAILSwarmTemplate    a template of a swarm; `instantiate` builds a MAILSwarm
     MAILSwarm            a swarm that runs, for one user, on the engine of `mail.core.engine.runtime`
 
-The names are loaded when they are first used: an action needs no store, and no template needs a web framework.
+The names are loaded on first use: an action needs no store, and a template no web framework.
 """
 
 from importlib import import_module
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from mail.api.agents import MAILAgent, MAILAgentTemplate
     from mail.api.overrides import ActionOverrideFunction
     from mail.api.runtime import MAILRuntime
-    from mail.api.swarms import MAILSwarm
-    from mail.api.templates import MAILSwarmTemplate
+    from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
 
 __all__ = [
     "ActionOverrideFunction",
@@ -31,23 +30,23 @@ __all__ = [
     "idempotency_key",
 ]
 
-_HOMES = {
+_MODULES = {
     "ActionOverrideFunction": "mail.api.overrides",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",
     "MAILAgentTemplate": "mail.api.agents",
     "MAILRuntime": "mail.api.runtime",
     "MAILSwarm": "mail.api.swarms",
-    "MAILSwarmTemplate": "mail.api.templates",
+    "MAILSwarmTemplate": "mail.api.swarms",
     "action": "mail.api.actions",
     "idempotency_key": "mail.api.actions",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mail.api' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 

@@ -1,4 +1,4 @@
-"""Actions as people write them: a Python function, what it takes, and what agents are told of it."""
+"""Actions in Python: a function with the name, description and parameters that agents see."""
 
 import inspect
 from collections.abc import Callable, Collection
@@ -12,8 +12,7 @@ from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
 from mail.errors import ConfigurationError
-from mail.swarms_json.actions import MadeIntoAction, build_action
-from mail.swarms_json.calling import argument_model, as_action_function
+from mail.swarms_json.build import ConvertsToAction, argument_model, as_action_function, build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.utils.parsing import read_python_string
@@ -21,9 +20,9 @@ from mail.utils.problems import describe
 
 
 def idempotency_key() -> str:
-    """Inside of an action: the id of the tool call that it answers, the same each time that call is carried out.
+    """Return the id of the tool call that the running action belongs to; it is the same if the call is repeated.
 
-    Hand it to whatever the action changes outside, so that a repetition changes nothing. Empty outside of actions.
+    Pass it to the systems that the action changes, so that a repeated call changes nothing. Empty outside actions.
     """
     return CURRENT_CALL.get()
 
@@ -36,12 +35,12 @@ class MAILAction:
         function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
-        model: checks the arguments in place of `parameters`, and fills its defaults in.
+        model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
-        function: the function as the engine runs it: async, and called with checked arguments only.
+        function: the function that the engine runs: async, with validation of its arguments.
 
-    Raises ConfigurationError for parts that can't be right.
+    Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -76,10 +75,10 @@ class MAILAction:
         style: ToolFormat = "responses",
         idempotent: bool = False,
     ) -> Self:
-        """An action whose arguments are the fields of a model.
+        """Return an action whose arguments are the fields of a model.
 
-        The name defaults to the model's, the description to its docstring. `function_str` is `function` by
-        another name, for import strings.
+        The name defaults to the model's, the description to its docstring. `function_str` is an alias of `function`
+        for import strings.
         """
         found = function if function is not None else function_str
         if found is None:
@@ -97,9 +96,9 @@ class MAILAction:
 
     @classmethod
     def from_swarm_json(cls, json_str: str, *, allowed_prefixes: Collection[str] | None = None) -> Self:
-        """The action that an entry of `actions` in swarms.json describes.
+        """Return the action that an entry of `actions` in swarms.json describes.
 
-        With `allowed_prefixes` its function may only come from these modules. Raises ConfigurationError.
+        With `allowed_prefixes` its function must come from one of these modules. Raises ConfigurationError.
         """
         try:
             entry = ActionEntry.model_validate_json(json_str)
@@ -109,7 +108,7 @@ class MAILAction:
 
     @classmethod
     def from_core(cls, core: ActionCore) -> Self:
-        """The action of the engine's that `core` is; its function checks its arguments already."""
+        """Return the action of `core`, whose function already checks its arguments."""
         action = cls.__new__(cls)
         action.name = core.name
         action.description = core.description
@@ -122,13 +121,13 @@ class MAILAction:
         return action
 
     async def __call__(self, arguments: dict[str, Any] | BaseModel) -> str:
-        """Run the action as an agent's call would."""
+        """Run the action as a call by an agent would."""
         if isinstance(arguments, BaseModel):
             arguments = arguments.model_dump(mode="json", by_alias=True)
         return await self.function(arguments)
 
     def to_core(self) -> ActionCore:
-        """The action as the engine takes it."""
+        """Return the action in the form that the engine runs."""
         return ActionCore(
             name=self.name,
             function=self.function,
@@ -140,29 +139,29 @@ class MAILAction:
         )
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
-        """Declare the action as a tool, in the style of either API."""
+        """Return the declaration of the action as a tool, in the style of either API."""
         return self.to_core().to_tool_dict(style)
 
     def to_pydantic_model(self, for_tools: bool = False) -> type[BaseModel]:
-        """A model of the arguments.
+        """Return a pydantic model of the arguments.
 
-        It is the one that the action was made of, if there is one; `for_tools` asks for one that
-        `pydantic_model_to_tool` turns into this action's declaration, with its name and description.
+        It is the model that the action was made from, if any. With `for_tools` it also has the action's name and
+        description, so that `pydantic_model_to_tool` returns the action's declaration.
         """
         if for_tools:
             return model_of(self.name, self.parameters, description=self.description)
         return self._model or model_of(self.name, self.parameters)
 
     def _validate(self) -> None:
-        """Raise ConfigurationError for what can't be an action."""
+        """Raise ConfigurationError for an action without a name."""
         if not self.name:
             raise ConfigurationError("an action needs a name")
 
     def _build_action_function(self, function: str | Callable[..., Any]) -> ActionFunction:
-        """The function as the engine runs it. Raises ConfigurationError where there is none."""
+        """Return the function that the engine runs. Raises ConfigurationError if there is none."""
         if isinstance(function, str):
             function = read_python_string(function)
-        if isinstance(function, MadeIntoAction):
+        if isinstance(function, ConvertsToAction):
             model_of(self.name, self.parameters)  # raises as below
             return function.to_core().function
         if not callable(function):
@@ -200,39 +199,39 @@ def action(
     style: ToolFormat = "responses",
     idempotent: bool = False,
 ) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
-    """Turn a function into a `MAILAction`. It may be used with parentheses or without.
+    """Turn a function into a `MAILAction`; a decorator, to be used with parentheses or without.
 
     Args:
         name: defaults to the function's.
         description: defaults to the function's docstring; one of them is needed.
-        model: what the arguments are; defaults to the annotation of the function's argument.
+        model: the arguments; defaults to the annotation of the function's argument.
         parameters: their JSON Schema, in place of `model`.
-        style: for which API the schema is made.
+        style: the API that the schema is for.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
 
-    Raises ConfigurationError where the description or the arguments are not known.
+    Raises ConfigurationError if the description or the arguments are missing.
     """
 
     def decorate(decorated: Callable[..., Any]) -> MAILAction:
         called = name or str(getattr(decorated, "__name__", ""))
-        told = description or inspect.getdoc(decorated)
-        if not told:
+        text = description or inspect.getdoc(decorated)
+        if not text:
             raise ConfigurationError(f"action {called!r}: give it a description or the function a docstring")
         if model is not None and parameters is not None:
             raise ConfigurationError(f"action {called!r}: give it a model or parameters, not both")
         if parameters is not None:
-            return MAILAction(called, told, parameters, decorated, idempotent=idempotent)
+            return MAILAction(called, text, parameters, decorated, idempotent=idempotent)
         found = model or argument_model(decorated)
         if found is not None:
             return MAILAction.from_pydantic_model(
-                found, decorated, called, told, style=style, idempotent=idempotent
+                found, decorated, called, text, style=style, idempotent=idempotent
             )
         if inspect.signature(decorated).parameters:
             raise ConfigurationError(
                 f"action {called!r}: annotate its argument with a pydantic model, or give a model or parameters"
             )
         return MAILAction(
-            called, told, {"type": "object", "properties": {}}, decorated, idempotent=idempotent
+            called, text, {"type": "object", "properties": {}}, decorated, idempotent=idempotent
         )
 
     return decorate if function is None else decorate(function)

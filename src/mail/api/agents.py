@@ -1,63 +1,60 @@
-"""Agents: how they are built (`MAILAgentTemplate`), and built (`MAILAgent`)."""
+"""Agents (`MAILAgent`) and the templates that build them (`MAILAgentTemplate`)."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from typing import Any, Self, get_args
 
 from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
-from mail.api.examples import EXAMPLES, load_example
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
-from mail.swarms_json.agents import agent_wiring, make_function
-from mail.swarms_json.entries import AgentEntry
+from mail.swarms_json.build import agent_spec, build_function
+from mail.swarms_json.check import check_agent
+from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
 from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 from mail.utils.problems import describe
 
-Factory = str | Callable[..., Any]
-"""What builds an agent's function, or its import string."""
+EXAMPLES = {
+    "supervisor": "mail.examples.supervisor",
+    "weather": "mail.examples.weather_dummy.template",
+    "math": "mail.examples.math_dummy.template",
+    "consultant": "mail.examples.consultant_dummy.agent",
+    "analyst": "mail.examples.analyst_dummy.agent",
+}
+"""The modules of the example agents; in each, `TEMPLATE` has the parameters except `name` and `comm_targets`."""
 
 
 class _Agent:
-    """What a template and its agent share: who the agent is, and its place in the swarm."""
+    """Base class of agents and their templates: the settings, as public attributes."""
 
-    def __init__(
-        self,
-        name: str,
-        factory: Factory,
-        comm_targets: Sequence[str],
-        actions: Sequence[MAILAction],
-        agent_params: Mapping[str, Any],
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        can_complete_tasks: bool | None = None,
-        tool_format: ToolFormat = "responses",
-        exclude_tools: Sequence[str] | None = None,
-    ) -> None:
-        self.name = name
-        self.factory = factory
-        self.comm_targets = list(comm_targets)
+    def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
+        self.name = spec.name
+        self.factory = spec.factory
+        self.comm_targets = spec.comm_targets
         self.actions = list(actions)
-        self.agent_params = dict(agent_params)
-        self.enable_entrypoint = enable_entrypoint
-        self.enable_interswarm = enable_interswarm
-        self.can_complete_tasks = self._supervises() if can_complete_tasks is None else can_complete_tasks
-        self.tool_format: ToolFormat = tool_format
-        self.exclude_tools = list(exclude_tools or ())
+        self.agent_params = spec.agent_params
+        self.enable_entrypoint = spec.enable_entrypoint
+        self.enable_interswarm = spec.enable_interswarm
+        self.can_complete_tasks = spec.can_complete_tasks
+        self.tool_format: ToolFormat = spec.tool_format
+        self.exclude_tools = spec.exclude_tools
         self._validate()
 
-    def entry(self) -> AgentEntry:
-        """The agent as swarms.json would describe it, as far as it can: a factory that is no text is only named."""
-        factory = self.factory if isinstance(self.factory, str) else repr(self.factory)
-        return AgentEntry(
+    @property
+    def spec(self) -> AgentSpec:
+        """The present settings of the agent."""
+        return AgentSpec(
             name=self.name,
-            factory=factory,
+            factory=self.factory,
             comm_targets=self.comm_targets,
             actions=[action.name for action in self.actions],
+            agent_params=self.agent_params,
             enable_entrypoint=self.enable_entrypoint,
             enable_interswarm=self.enable_interswarm,
             can_complete_tasks=self.can_complete_tasks,
@@ -65,16 +62,12 @@ class _Agent:
             exclude_tools=self.exclude_tools,
         )
 
-    def _supervises(self) -> bool:
-        """Whether the agent can complete tasks where nobody says so: if its factory makes supervisors."""
-        return getattr(self.factory, "supervises", False) is True
-
     def _validate(self) -> None:
-        """Raise ConfigurationError for an agent that could be in no swarm."""
+        """Raise ConfigurationError for an agent that no swarm could have."""
         where = f"agent {self.name!r}"
         if self.tool_format not in get_args(ToolFormat):
             raise ConfigurationError(
-                f"{where}: tool_format {self.tool_format!r} is none of {get_args(ToolFormat)}"
+                f"{where}: tool_format must be one of {get_args(ToolFormat)}, not {self.tool_format!r}"
             )
         for tool in self.exclude_tools:
             if tool not in MAIL_TOOLS:
@@ -85,39 +78,26 @@ class _Agent:
             raise ConfigurationError(
                 f"{where}: its factory {self.factory!r} is no function, and no import string"
             )
-        try:
-            self.entry()
-        except ValidationError as error:
-            raise ConfigurationError(f"{where}: {describe(error, AgentEntry)}") from error
-
-    def _template(self, names: Iterable[str] | None = None) -> "MAILAgentTemplate":
-        """A template of this agent; with `names`, it may only write to those, and to other swarms."""
-        known = None if names is None else set(names)
-        return MAILAgentTemplate(
-            name=self.name,
-            factory=self.factory,
-            comm_targets=[
-                target
-                for target in self.comm_targets
-                if known is None or target in known or target_address_is_interswarm(target)
-            ],
-            actions=self.actions,
-            agent_params=self.agent_params,
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=self.exclude_tools,
-        )
+        check_agent(self.spec)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
-class MAILAgent(_Agent):
-    """An agent that runs: `function` is called with its history, and returns what it does.
+def _supervises(factory: Factory, allowed_prefixes: Collection[str] | None = None) -> bool:
+    """Return whether a factory makes supervisors, which can complete tasks by default."""
+    if isinstance(factory, str):
+        try:
+            factory = read_python_string(factory, allowed_prefixes=allowed_prefixes)
+        except ConfigurationError:  # `instantiate` reports it, as the module may exist by then
+            return False
+    return getattr(factory, "supervises", False) is True
 
-    Raises ConfigurationError for parts that can't be right.
+
+class MAILAgent(_Agent):
+    """An agent that runs: `function` takes its history and returns its output.
+
+    Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -134,52 +114,66 @@ class MAILAgent(_Agent):
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
     ) -> None:
-        self.function = function
-        super().__init__(
-            name,
-            factory,
-            comm_targets,
-            actions,
-            agent_params,
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            tool_format,
-            exclude_tools,
+        is_supervisor = not isinstance(factory, str) and _supervises(factory)
+        spec = AgentSpec(
+            name=name,
+            factory=factory,
+            comm_targets=list(comm_targets),
+            agent_params=dict(agent_params),
+            enable_entrypoint=enable_entrypoint,
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=is_supervisor if can_complete_tasks is None else can_complete_tasks,
+            tool_format=tool_format,
+            exclude_tools=list(exclude_tools or ()),
         )
-        self._instance: dict[str, Any] | None = None
+        self._set_up(spec, actions, function)
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: AgentSpec,
+        actions: Sequence[MAILAction],
+        function: AgentFunction,
+        rebuild: Callable[[AgentSpec], AgentFunction] | None = None,
+    ) -> Self:
+        """Return the agent with these settings; `rebuild` builds its function again for others."""
+        agent = cls.__new__(cls)
+        agent._set_up(spec, actions, function, rebuild)
+        return agent
+
+    def _set_up(
+        self,
+        spec: AgentSpec,
+        actions: Sequence[MAILAction],
+        function: AgentFunction,
+        rebuild: Callable[[AgentSpec], AgentFunction] | None = None,
+    ) -> None:
+        self.function = function
+        self._rebuild = rebuild
+        super().__init__(spec, actions)
 
     def __call__(
         self, messages: History, tool_choice: ToolChoice = "required"
     ) -> Awaitable[tuple[str | None, list[AgentToolCall]]]:
-        """One step of the agent: from its history to text and tool calls."""
+        """Run one step of the agent; return its text and its tool calls."""
         return self.function(messages, tool_choice)
 
     def to_core(self) -> AgentCore:
-        """The agent as the engine takes it."""
-        return AgentCore(
-            function=self.function,
-            comm_targets=tuple(self.comm_targets),
-            actions=tuple(action.name for action in self.actions),
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=frozenset(self.exclude_tools),
-        )
+        """Return the agent in the form that the engine runs."""
+        return self.spec.to_core(self.function)
 
     def rewire(self, comm_targets: Sequence[str]) -> None:
-        """Let the agent write to others than before, and tell it so.
+        """Replace the agents that this one may write to.
 
-        Its function knows whom it may write to; one that a template has built is built anew.
+        Its function was built with the previous list; a function that a template built is built again.
         """
         self.comm_targets = list(comm_targets)
-        if self._instance is not None:
-            self.function = self._template().instantiate(**self._instance).function
+        if self._rebuild is not None:
+            self.function = self._rebuild(self.spec)
 
     def _to_template(self, names: list[str]) -> "MAILAgentTemplate":
-        """A template of this agent for a swarm of these agents only."""
-        return self._template(names)
+        """Return a template of this agent for a swarm of these agents only."""
+        return template_for(self, names)
 
     def _validate(self) -> None:
         if not callable(self.function):
@@ -188,22 +182,22 @@ class MAILAgent(_Agent):
 
 
 class MAILAgentTemplate(_Agent):
-    """How to build an agent.
+    """A template for building an agent.
 
     Args:
-        factory: builds the agent's function from its wiring, `agent_params` and the instance's parameters; or the
-            import string of what does.
+        factory: builds the agent's function from its wiring, `agent_params` and the instance's parameters; or its
+            import string.
         comm_targets: agents it may write to, `agent@swarm` for remote ones.
-        actions: what it may call.
-        agent_params: what the factory gets besides; `python::` and `url::` references in it are resolved at once, in
-            `system` also one to a Python object without its prefix.
-        can_complete_tasks: whether it may finish tasks; the default is what its factory makes, and only those of
-            `mail.factories.supervisor` make supervisors (seed 000, docs/factories.md).
-        tool_format: which API's shapes it speaks.
+        actions: actions it may call.
+        agent_params: further parameters of the factory; `python::` and `url::` references are resolved immediately.
+            In `system` a reference to a Python object may omit its prefix.
+        can_complete_tasks: whether it may complete tasks; by default only if its factory makes supervisors, as those
+            of `mail.factories.supervisor` do (seed 000, docs/factories.md).
+        tool_format: the API whose formats it uses.
         exclude_tools: MAIL tools it may not call.
-        allowed_prefixes: the modules that references may lead to; None for all.
+        allowed_prefixes: the modules that references may name; None for all.
 
-    Raises ConfigurationError for parts that can't be right.
+    Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -221,19 +215,39 @@ class MAILAgentTemplate(_Agent):
         *,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
-        self._allowed_prefixes = allowed_prefixes
-        super().__init__(
-            name,
-            factory,
-            comm_targets,
-            actions,
-            resolve_params(agent_params, resolver(allowed_prefixes)),
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            tool_format,
-            exclude_tools,
+        if can_complete_tasks is None:
+            can_complete_tasks = _supervises(factory, allowed_prefixes)
+        spec = AgentSpec(
+            name=name,
+            factory=factory,
+            comm_targets=list(comm_targets),
+            agent_params=resolve_params(agent_params, resolver(allowed_prefixes)),
+            enable_entrypoint=enable_entrypoint,
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=can_complete_tasks,
+            tool_format=tool_format,
+            exclude_tools=list(exclude_tools or ()),
         )
+        self._set_up(spec, actions, allowed_prefixes)
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: AgentSpec,
+        actions: Sequence[MAILAction],
+        *,
+        allowed_prefixes: Collection[str] | None = None,
+    ) -> Self:
+        """Return the template with these settings, whose references are resolved already."""
+        template = cls.__new__(cls)
+        template._set_up(spec, actions, allowed_prefixes)
+        return template
+
+    def _set_up(
+        self, spec: AgentSpec, actions: Sequence[MAILAction], allowed_prefixes: Collection[str] | None
+    ) -> None:
+        self._allowed_prefixes = allowed_prefixes
+        super().__init__(spec, actions)
 
     @classmethod
     def from_swarm_json(
@@ -243,7 +257,7 @@ class MAILAgentTemplate(_Agent):
         *,
         allowed_prefixes: Collection[str] | None = None,
     ) -> Self:
-        """The template that an entry of `agents` in swarms.json describes.
+        """Return the template that an entry of `agents` in swarms.json describes.
 
         `actions_by_name` are the swarm's actions, to which the entry refers. Raises ConfigurationError.
         """
@@ -261,38 +275,26 @@ class MAILAgentTemplate(_Agent):
         *,
         allowed_prefixes: Collection[str] | None = None,
     ) -> Self:
-        """The template that a checked entry describes, in a swarm with these actions. Raises ConfigurationError."""
+        """Return the template of a checked entry, in a swarm with these actions. Raises ConfigurationError."""
         for name in entry.actions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; give it in actions_by_name"
                 raise ConfigurationError(f"agent {entry.name!r}: {name!r} is no known action{hint}")
-        return cls(
-            **{
-                **dict(entry.items()),
-                "actions": [known[name] for name in entry.actions],
-                "allowed_prefixes": allowed_prefixes,
-            }
-        )
+        spec = agent_spec(entry, resolver(allowed_prefixes))
+        actions = [known[name] for name in entry.actions]
+        return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
 
     @classmethod
     def from_example(cls, name: str, comm_targets: Sequence[str]) -> Self:
-        """The template of an example agent: `supervisor`, `weather`, `math`, `consultant` or `analyst`.
+        """Return the template of an example agent: `supervisor`, `weather`, `math`, `consultant` or `analyst`.
 
         Raises ConfigurationError for another name.
         """
         if name not in EXAMPLES:
             hint = did_you_mean(name, EXAMPLES) or f"; there are: {', '.join(EXAMPLES)}"
             raise ConfigurationError(f"there is no example agent {name!r}{hint}")
-        return cls(name=name, comm_targets=comm_targets, **load_example(name))
-
-    def _supervises(self) -> bool:
-        if not isinstance(self.factory, str):
-            return super()._supervises()
-        try:
-            factory = read_python_string(self.factory, allowed_prefixes=self._allowed_prefixes)
-        except ConfigurationError:  # `instantiate` tells it, as it may be found until then
-            return False
-        return getattr(factory, "supervises", False) is True
+        parameters: dict[str, Any] = import_module(EXAMPLES[name]).TEMPLATE
+        return cls(name=name, comm_targets=comm_targets, **parameters)
 
     def instantiate(
         self,
@@ -304,53 +306,49 @@ class MAILAgentTemplate(_Agent):
         """Build the agent.
 
         Args:
-            instance_params: what the factory gets for this instance, such as `user_token`.
-            exclude_tools: what the swarm hides from all its agents.
+            instance_params: parameters of the factory for this instance, such as `user_token`.
+            exclude_tools: MAIL tools that no agent of the swarm may call.
             print_llm_streams: False silences a factory that takes the parameter.
 
-        Raises ConfigurationError for a factory that can't be found or refuses.
+        Raises ConfigurationError if the factory can't be imported or rejects its parameters.
         """
-        factory = self.factory
-        if isinstance(factory, str):
-            factory = read_python_string(factory, allowed_prefixes=self._allowed_prefixes)
-        hidden = sorted({*self.exclude_tools, *exclude_tools})
-        function = make_function(
-            f"agent {self.name!r}",
-            factory,
-            wiring={**self._top_level_params(), "exclude_tools": hidden},
-            params=self.agent_params,
-            instance_params=instance_params,
-            print_llm_streams=print_llm_streams,
+        actions = list(self.actions)
+
+        def build(spec: AgentSpec) -> AgentFunction:
+            if isinstance(spec.factory, str):
+                factory = read_python_string(spec.factory, allowed_prefixes=self._allowed_prefixes)
+                spec = replace(spec, factory=factory)
+            return build_function(
+                f"agent {spec.name!r}",
+                spec,
+                [action.to_tool_dict(spec.tool_format) for action in actions],
+                instance_params=instance_params,
+                print_llm_streams=print_llm_streams,
+            )
+
+        spec = replace(
+            self.spec,
+            comm_targets=list(self.comm_targets),
+            agent_params=dict(self.agent_params),
+            exclude_tools=sorted({*self.exclude_tools, *exclude_tools}),
         )
-        agent = MAILAgent(
-            name=self.name,
-            factory=self.factory,
-            actions=self.actions,
-            function=function,
-            comm_targets=self.comm_targets,
-            agent_params=self.agent_params,
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=hidden,
-        )
-        agent._instance = {
-            "instance_params": instance_params,
-            "exclude_tools": exclude_tools,
-            "print_llm_streams": print_llm_streams,
-        }
-        return agent
+        return MAILAgent.from_spec(spec, actions, build(spec), build)
 
     def _top_level_params(self) -> dict[str, Any]:
-        """What the factory is told of the agent's place in the swarm."""
-        return agent_wiring(
-            name=self.name,
-            comm_targets=self.comm_targets,
-            tools=[action.to_tool_dict(self.tool_format) for action in self.actions],
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=frozenset(self.exclude_tools),
-        )
+        """Return the parameters that the factory gets apart from `agent_params`."""
+        return self.spec.wiring([action.to_tool_dict(self.tool_format) for action in self.actions])
+
+
+def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> MAILAgentTemplate:
+    """Return a template of an agent that may write only to agents with these names, and to other swarms."""
+    known = set(names)
+    targets = [
+        target for target in agent.comm_targets if target in known or target_address_is_interswarm(target)
+    ]
+    spec = replace(
+        agent.spec,
+        comm_targets=targets,
+        agent_params=dict(agent.agent_params),
+        exclude_tools=list(agent.exclude_tools),
+    )
+    return MAILAgentTemplate.from_spec(spec, agent.actions)

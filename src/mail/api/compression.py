@@ -1,8 +1,8 @@
-"""Making a long history shorter before an agent takes a step: its beginning is replaced by a summary.
+"""Compression of long histories: before an agent's step, the oldest turns are replaced by a summary.
 
-`dynamic_ctx_ratio` is the part of the model's context window that the agent's history may fill. Past that, the
-model itself summarizes what is oldest; the newest turns, up to half of what is allowed, stay as they are. What is
-too long to be read at once, as where a game was played without limits so far, is summarized piece by piece.
+`dynamic_ctx_ratio` is the share of the model's context window that the agent's history may fill. Above it, the model
+itself summarizes the oldest turns; the newest ones, up to half of the allowed size, stay unchanged. A history that is
+longer than the context window is summarized piece by piece.
 """
 
 import asyncio
@@ -19,29 +19,29 @@ from mail.errors import BadRequest
 logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW = 128_000
-"""Tokens that a model can read, where litellm's table doesn't know it."""
+"""Context window, in tokens, of a model that is not in litellm's table."""
 
 KEPT = 0.5
-"""How much of what is allowed stays, so that not every step is followed by another summary."""
+"""Share of the allowed size that stays, so that not every step needs another summary."""
 
 LEAST = 0.125
-"""What part of the window a history gets at least, however much its agent's instructions and tools take."""
+"""Minimum share of the window for the history, however long the system prompt and the tools are."""
 
 REPLY = 4096
-"""Tokens that are kept for the model's reply where the agent has no `max_tokens`; at most a quarter of its window."""
+"""Tokens reserved for the reply of an agent without `max_tokens`; at most a quarter of its window."""
 
 SUMMARIZE = (
-    "You are the memory of an agent that works with others by mail. Summarize what the transcript holds, from the "
+    "You are the memory of an agent that works with other agents by mail. Summarize what the transcript holds, from the "
     "agent's own point of view: facts, what was agreed, who said what and in confidence to whom, open questions, "
     "and the results of its tools. Leave nothing out that it may need later. Answer with the summary alone."
 )
 
 
 def shortener(function: AgentFunction, ratio: float) -> Shorten | None:
-    """What makes the histories of this agent function shorter; None where nothing has to.
+    """Return a function that shortens this agent function's histories; None if none is needed.
 
-    That is where `ratio` is 0, and where the function calls no model and so has no window. Raises BadRequest for a
-    ratio that is none.
+    None is needed if `ratio` is 0, or if the function calls no model and so has no context window. Raises BadRequest
+    for an invalid ratio.
     """
     if not isinstance(ratio, int | float) or not 0.0 <= ratio <= 1.0:
         raise BadRequest(f"dynamic_ctx_ratio must be a number between 0.0 and 1.0, not {ratio!r}")
@@ -72,22 +72,22 @@ def _as_text(value: object) -> str:
 
 
 def _size(texts: Sequence[str]) -> int:
-    """The most tokens that the texts can be: no tokenizer makes more of them than there are bytes."""
+    """Return an upper bound of the texts' tokens: no tokenizer makes more tokens than there are bytes."""
     return sum(len(text.encode()) for text in texts)
 
 
 def _fixed(model: CallsModel) -> list[str]:
-    """What the model is told with every call, besides the history."""
+    """Return the texts that the model gets in every call apart from the history."""
     return [str(getattr(model, "system", "")), _as_text(getattr(model, "tools", []))]
 
 
 def _reply(model: CallsModel, window: int) -> int:
-    """How many tokens the model needs for its reply."""
+    """Return the number of tokens to reserve for the model's reply."""
     return min(getattr(model, "max_tokens", None) or REPLY, window // 4)
 
 
 def _cut(seen: History, counts: Sequence[int], allowed: int) -> int:
-    """How many of the oldest entries go: only whole turns, as a tool call and its result belong together."""
+    """Return how many of the oldest entries to remove: whole turns, as a tool call needs its result."""
     cut, left = len(seen), allowed
     for index in reversed(range(len(seen))):
         left -= counts[index]
@@ -99,7 +99,7 @@ def _cut(seen: History, counts: Sequence[int], allowed: int) -> int:
 
 
 class _Summary:
-    """A summary by the agent's own model, which can read so many tokens at once besides its instructions."""
+    """A summary by the agent's own model, which can read `room` tokens apart from its system prompt."""
 
     def __init__(self, model: CallsModel, room: int) -> None:
         self._llm = model.llm
@@ -107,20 +107,20 @@ class _Summary:
         self._room = room
 
     async def of(self, texts: Sequence[str]) -> str | None:
-        """What the texts hold; None where the model gives no summary, which must not keep the agent from its step.
+        """Summarize the texts; return None if the model gives no summary, so that the step can proceed without.
 
-        Where they are too much for one call, each next one reads the summary so far, and more of them.
+        If the texts are too long for one call, each further call reads the summary so far and the next portion.
         """
         summary: str | None = None
         for portion in await self._portions(texts):
-            told = [] if summary is None else [build_body_xml({"summary_so_far": summary})]
-            summary = await self._summarize("\n".join([*told, *portion]))
+            so_far = [] if summary is None else [build_body_xml({"summary_so_far": summary})]
+            summary = await self._summarize("\n".join([*so_far, *portion]))
             if summary is None:
                 break
         return summary
 
     async def _portions(self, texts: Sequence[str]) -> list[list[str]]:
-        """The texts in portions that can be read at once; half of the room is for the summary so far."""
+        """Group the texts into portions for one call each; half of the room is left for the summary so far."""
         pieces = [piece for text in texts for piece in await self._pieces(text)]
         counts = await count_tokens(self._llm, pieces)
         limit = self._room if sum(counts) <= self._room else self._room // 2
@@ -135,7 +135,7 @@ class _Summary:
         return portions
 
     async def _pieces(self, text: str) -> list[str]:
-        """The text, cut to pieces of a quarter of the room where it is longer than that."""
+        """Split a text that is longer than a quarter of the room."""
         limit = max(self._room // 4, 1)
         if _size([text]) <= limit or (await count_tokens(self._llm, [text]))[0] <= limit or len(text) < 2:
             return [text]
@@ -148,12 +148,12 @@ class _Summary:
         except Exception:  # an agent function is foreign code
             logger.warning("an agent's history could not be summarized; it stays as it is", exc_info=True)
             return None
-        told = [str(call.tool_args["content"]) for call in calls if "content" in call.tool_args]
-        return said or "\n\n".join(told) or None
+        texts = [str(call.tool_args["content"]) for call in calls if "content" in call.tool_args]
+        return said or "\n\n".join(texts) or None
 
 
 async def context_window(llm: str) -> int:
-    """How many tokens the model can read."""
+    """Return the size of the model's context window, in tokens."""
     from mail.factories import models
 
     await models.get_litellm()
@@ -161,7 +161,7 @@ async def context_window(llm: str) -> int:
 
 
 async def count_tokens(llm: str, texts: Sequence[str]) -> list[int]:
-    """How many tokens each text is to the model, nearly. That takes its time, so others may go on meanwhile."""
+    """Return the approximate number of tokens of each text. Counts in a thread, as it takes time."""
     from mail.factories import models
 
     await models.get_litellm()

@@ -1,4 +1,4 @@
-"""Whether anybody works on a swarm's mail, and since when: what is opened, started and stopped."""
+"""The engine of an embedded swarm: opens its store, and starts and stops its workers."""
 
 import asyncio
 import weakref
@@ -23,7 +23,7 @@ Mode = Literal["continuous", "manual"]
 
 
 class EmbeddedEngine:
-    """A swarm on the engine, in this process. Its database is opened when it is first needed."""
+    """A swarm on the engine, in this process. Its database is opened on first use."""
 
     def __init__(self, swarm: SwarmCore, database: Store | str, *, print_llm_streams: bool) -> None:
         self.print_llm_streams = print_llm_streams
@@ -40,7 +40,7 @@ class EmbeddedEngine:
 
     @property
     def swarm(self) -> SwarmCore:
-        """The swarm as it was given; it may be given anew."""
+        """The swarm, without overrides; it may be replaced."""
         return self._swarm
 
     @swarm.setter
@@ -48,11 +48,11 @@ class EmbeddedEngine:
         self._swarm = swarm
         if self._system is not None:
             runtime = self._system.runtime
-            runtime.swarm = replace(self._as_told(), protocol=runtime.swarm.protocol)
+            runtime.swarm = replace(self._effective_swarm(), protocol=runtime.swarm.protocol)
 
     @property
     def peers(self) -> Peers | None:
-        """How mail reaches other swarms; without it, such mail comes back to its sender."""
+        """The connection to other swarms; without one, mail to them is returned to its sender."""
         return self._peers
 
     @peers.setter
@@ -67,15 +67,15 @@ class EmbeddedEngine:
         return self._open().runtime
 
     def override_actions(self, override: ActionOverrideFunction | None) -> None:
-        """Let a function of the caller's carry out all actions from now on."""
+        """Replace the functions of all actions by a function of the caller; None restores them."""
         self._override = override
         self.swarm = self._swarm
 
     @contextmanager
     def overriding(self, override: ActionOverrideFunction | None) -> Iterator[None]:
-        """Let a function of the caller's carry out all actions inside the block; of several, the one that began last.
+        """Replace the functions of all actions by a function of the caller inside the block.
 
-        Where that one returns None, the one before it is asked.
+        Of several overrides the latest applies; if it returns None, the one before it is called.
         """
         if override is None:
             yield
@@ -89,7 +89,7 @@ class EmbeddedEngine:
             self.swarm = self._swarm
 
     def run(self, mode: Mode) -> Coroutine[Any, Any, None]:
-        """Work until `shut_down`. The mode holds at once, even before the returned coroutine is run."""
+        """Run until `shut_down`. The mode takes effect immediately, even before the coroutine is awaited."""
         if mode not in ("continuous", "manual"):
             raise BadRequest(f"mode must be 'continuous' or 'manual', not {mode!r}")
         before = None if self._run is None else self._run()
@@ -97,11 +97,11 @@ class EmbeddedEngine:
             raise MAILError("run_continuous is running already")
         self._open()
         self.mode = mode
-        running = self._run_until_told()
+        running = self._run_until_stopped()
         self._run = weakref.ref(running)
         return running
 
-    async def _run_until_told(self) -> None:
+    async def _run_until_stopped(self) -> None:
         if self._is_shut_down:
             return
         system = self._open()
@@ -117,7 +117,7 @@ class EmbeddedEngine:
             await system.stop()
 
     def require_manual(self) -> None:
-        """Manual mode begins now, if no other has begun. Raises BadRequest where mail is worked on."""
+        """Switch to manual mode. Raises BadRequest if agents already take turns by themselves."""
         if self._open().is_working:
             raise BadRequest(
                 "agents of this swarm take turns by themselves; shut it down and use "
@@ -126,21 +126,21 @@ class EmbeddedEngine:
         self.mode = "manual"
 
     def require_continuous(self) -> None:
-        """Raise BadRequest where nobody will answer by himself, as agents only take the turns that they are told to."""
+        """Raise BadRequest in manual mode, in which agents take turns only on `manual_step`."""
         if self.mode == "manual":
             raise BadRequest(
-                "this swarm is in manual mode, in which nobody answers unasked: use submit_message_nowait, and let "
-                "agents speak with manual_step"
+                "this swarm is in manual mode, in which agents don't answer by themselves: use submit_message_nowait, "
+                "and let agents respond with manual_step"
             )
 
     async def ensure(self) -> None:
-        """See to it that mail is worked on; in manual mode agents work when they are stepped."""
+        """Start the workers, except in manual mode."""
         if self.mode == "continuous":
             await self._open().start()
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Work inside the block, and after it only if that was so before."""
+        """Run the workers during the block, and afterwards only if they ran before."""
         system = self._open()
         was_working = system.is_working
         await self.ensure()
@@ -151,12 +151,12 @@ class EmbeddedEngine:
                 await system.stop()
 
     async def idle(self) -> None:
-        """Return once all mail is worked on."""
+        """Wait until all mail is processed."""
         await self.ensure()
         await self._open().idle()
 
     async def shut_down(self) -> None:
-        """Begin no new turn, let running ones finish for some seconds, and close what was opened."""
+        """Start no new turn, let running ones finish for some seconds, and close the store."""
         if self._stopping is not None and not self._stopping.done():
             self._stopping.set_result(None)
         self._is_shut_down = True
@@ -166,14 +166,14 @@ class EmbeddedEngine:
 
     def _open(self) -> "EmbeddedSystem":
         if self._is_shut_down:
-            raise MAILError("this swarm was shut down; instantiate it anew")
+            raise MAILError("this swarm was shut down; instantiate it again")
         if self._system is None:
-            self._system = bootstrap.embedded(self._as_told(), database=self._database)
+            self._system = bootstrap.embedded(self._effective_swarm(), database=self._database)
             self._system.runtime.peers = self._peers
         return self._system
 
-    def _as_told(self) -> SwarmCore:
-        """The swarm with what was said of its output and its actions."""
+    def _effective_swarm(self) -> SwarmCore:
+        """Return the swarm with its overrides applied."""
         swarm = self._swarm if self.print_llm_streams else silent_swarm(self._swarm)
         base = [] if self._override is None else [self._override]
         for override in (*base, *self._overrides):

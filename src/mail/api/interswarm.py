@@ -15,49 +15,49 @@ if TYPE_CHECKING:
     from mail.net import InterswarmRouter, SwarmRegistry
 
 LOCAL_URL = "http://localhost:8000"
-"""The base URL of a swarm that was given none."""
+"""The default base URL of a swarm."""
 
 
 class InterswarmLink:
-    """The other swarms of a runtime.
+    """The connection of a runtime to other swarms.
 
     Args:
         principal: the owner of the runtime's tasks.
-        registry: which swarms there are; one is made when it is needed.
-        on_message: takes messages of others that are routed to agents here.
+        registry: the known swarms; by default one is created on `start`.
+        on_message: called with messages that are routed to agents here.
     """
 
     def __init__(
         self,
-        workers: EmbeddedEngine,
+        engine: EmbeddedEngine,
         principal: Principal,
         registry: "SwarmRegistry | None",
         on_message: Callable[[MAILMessage], Awaitable[None]],
     ) -> None:
         self.registry = registry
-        self._workers = workers
+        self._engine = engine
         self._principal = principal
         self._on_message = on_message
         self._router: InterswarmRouter | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a connection."""
+        """Whether the swarm is connected."""
         return self._router is not None and self._router.is_running()
 
     async def start(self) -> None:
-        """Deliver mail to other swarms from now on."""
+        """Connect, so that mail to other swarms is delivered."""
         if self.registry is None:
             self.registry = bootstrap.interswarm_registry(self._principal.swarm, LOCAL_URL)
         if self._router is None:
             self._router = bootstrap.interswarm_router(self.registry)
             self._router.register_message_handler("*", self._on_message)
         await self._router.start()
-        self._workers.peers = self._router
+        self._engine.peers = self._router
 
     async def stop(self) -> None:
-        """Give mail to other swarms back to its senders."""
-        self._workers.peers = None
+        """Disconnect; mail to other swarms is then returned to its senders."""
+        self._engine.peers = None
         if self._router is not None:
             await self._router.stop()
 
@@ -67,19 +67,19 @@ class InterswarmLink:
             await self.registry.http.aclose()
 
     async def route(self, message: MAILMessage) -> MAILMessage:
-        """Send a message that belongs to no task here. Raises MAILError where there is no connection."""
+        """Send a message that belongs to no task here. Raises MAILError if the swarm is not connected."""
         if self._router is None or not self._router.is_running():
             raise MAILError("there is no connection to other swarms: await start_interswarm() first")
         return await self._router.route_message(message, owner=str(self._principal))
 
     async def receive(self, message: MAILMessage) -> bool:
-        """Take the message of a swarm that has a part in the message's task; False where none has."""
-        sender, engine = message.sender, self._workers.engine
+        """Deliver a message from a swarm that takes part in its task; return False for any other message."""
+        sender, runtime = message.sender, self._engine.engine
         source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
-        task = await engine.store.load(TaskKey(str(self._principal), message.task_id))
+        task = await runtime.store.load(TaskKey(str(self._principal), message.task_id))
         if source is None or task is None or source not in task.peers:
             return False
-        known = None if engine.peers is None else await engine.peers.caller_id(source)
+        known = None if runtime.peers is None else await runtime.peers.caller_id(source)
         wrapped = MAILInterswarmMessage(
             message_id=message.id,
             source_swarm=source,
@@ -90,5 +90,5 @@ class InterswarmLink:
             msg_type=message.msg_type,
             payload=message.message,
         )
-        await engine.receive(known or source, wrapped, back=True)
+        await runtime.receive(known or source, wrapped, back=True)
         return True

@@ -1,4 +1,4 @@
-"""Agents and actions that do something else than they were built for, for a while or in one runtime."""
+"""Overrides of agents and actions, for one step or one runtime."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
@@ -9,26 +9,26 @@ from mail.core.task.swarm import ActionCore, AgentFunction, SwarmCore
 from mail.errors import BadRequest
 
 ActionOverrideFunction = Callable[[str, dict[str, Any]], Awaitable[str | None] | str | None]
-"""Called with an action's name and the arguments of a call, in place of the action's own function. What it returns
-is the action's result; None lets the action run after all."""
+"""Called with an action's name and arguments, in place of the action's own function. Its return value is the action's
+result; None lets the action run after all."""
 
 WRAPPED = ("supervisor_fn", "action_agent_fn", "_mail_agent")
-"""The attributes in which known wrappers hold the agent function that they are wrapped around."""
+"""Attributes in which known wrappers keep the agent function that they wrap."""
 
 
 @runtime_checkable
 class CallsModel(Protocol):
-    """An agent function whose turns a language model takes."""
+    """An agent function that calls a language model."""
 
     llm: str
 
     def but(self, *, llm: str | None = None, system: str | None = None) -> AgentFunction:
-        """The same agent with another model or other instructions."""
+        """Return a copy of the agent with another model or system prompt."""
         ...
 
 
 def with_model(agent: str, function: AgentFunction, llm: str | None, system: str | None) -> AgentFunction:
-    """The function with another model or other instructions; None leaves them. Raises BadRequest if it has none."""
+    """Return the function with another model or system prompt, if given. Raises BadRequest if it calls no model."""
     if llm is None and system is None:
         return function
     if not isinstance(function, CallsModel):
@@ -37,7 +37,7 @@ def with_model(agent: str, function: AgentFunction, llm: str | None, system: str
 
 
 def silent(function: AgentFunction) -> AgentFunction:
-    """A copy of the function that prints no streams, nor lets what it is wrapped around print any."""
+    """Return a copy of the function that prints no streams; the functions that it wraps are silenced too."""
     quiet: Any = copy(function)
     if hasattr(quiet, "print_llm_streams"):
         quiet.print_llm_streams = False
@@ -48,13 +48,13 @@ def silent(function: AgentFunction) -> AgentFunction:
 
 
 def silent_swarm(swarm: SwarmCore) -> SwarmCore:
-    """The swarm with agents that print nothing."""
+    """Return the swarm with agents that print nothing."""
     agents = {name: replace(agent, function=silent(agent.function)) for name, agent in swarm.agents.items()}
     return replace(swarm, agents=agents)
 
 
 def with_actions(swarm: SwarmCore, override: ActionOverrideFunction) -> SwarmCore:
-    """The swarm with all its actions carried out by a function of the caller's."""
+    """Return the swarm with the functions of all its actions replaced by `override`."""
     actions: Mapping[str, ActionCore] = {
         name: replace(action, function=_with_override(action, override))
         for name, action in swarm.actions.items()

@@ -1,11 +1,9 @@
-"""The runtime of one user's swarm: submits messages, works on them, and lets agents take steps in manual mode.
-
-It runs on the engine of `mail.core.engine.runtime`, in this process; `mail.core.engine.runtime.MAILRuntime` is this class.
-"""
+"""The runtime of one user's swarm, in this process: submits messages, runs agents, and steps them in manual mode."""
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -25,7 +23,7 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
-from mail.swarms_json.wiring import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
+from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
 from mail.utils.problems import describe
 
 if TYPE_CHECKING:
@@ -38,30 +36,30 @@ UserRole = Literal["admin", "agent", "user"]
 IN_MEMORY = ":memory:"
 
 ANSWER_SECONDS = 3600.0
-"""How long an answer is awaited by default."""
+"""Default timeout of an answer, in seconds."""
 
-KEPT = 1000
-"""How many tasks a runtime remembers by itself; the store has all of them."""
+MAX_TASKS = 1000
+"""Number of recent tasks that a runtime remembers; the store has all of them."""
 
 
 class MAILRuntime:
-    """Runs one user's tasks on a swarm, in this process.
+    """The runtime of one user's tasks on a swarm, in this process.
 
     Args:
         user_role: `agent` for another swarm.
-        swarm_registry: the other swarms that agents may write to, once `start_interswarm` was called.
-        enable_interswarm: whether that may be called.
+        swarm_registry: the other swarms that agents may write to after `start_interswarm`.
+        enable_interswarm: whether `start_interswarm` may be called.
         exclude_tools: MAIL tools that no agent may call.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
-        print_llm_streams: False silences every agent that prints what its model streams.
-        task_message_limit: steps a task may take; None for the default.
-        database: where tasks are kept: a store, or what `[server.storage] database` takes. The default is in memory.
+        print_llm_streams: False silences every agent that prints its model's output.
+        task_message_limit: maximum number of steps of a task; None for the default.
+        database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
 
     Attributes:
-        pending_requests: per task, the future of its answer, while somebody waits for it.
-        response_queue: the newest answers, as `(task_id, message)`.
+        pending_requests: the future of the answer of each task that somebody waits for.
+        response_queue: the most recent answers, as `(task_id, message)`.
 
-    Raises ConfigurationError where the parts don't fit together.
+    Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class MAILRuntime:
             if task_message_limit is None
             else task_message_limit,
         )
-        self._workers = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
+        self._engine = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
         self._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
 
     @classmethod
@@ -113,9 +111,9 @@ class MAILRuntime:
         print_llm_streams: bool = True,
         database: Store | str = IN_MEMORY,
     ) -> Self:
-        """The runtime of a swarm that is assembled already."""
+        """Return the runtime of a swarm that is already assembled."""
         runtime = cls.__new__(cls)
-        runtime._workers = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
+        runtime._engine = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
         runtime._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
         return runtime
 
@@ -135,34 +133,34 @@ class MAILRuntime:
             warn_of_inert_setting(f"swarm {self.swarm.name!r}")
         self.principal = _principal(user_id, user_role, self.swarm.name)
         self.pending_requests: dict[str, asyncio.Future[MAILMessage]] = {}
-        self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=KEPT)
-        self._task_ids: deque[str] = deque(maxlen=KEPT)
-        self._unanswered: deque[Submitted] = deque(maxlen=KEPT)
+        self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=MAX_TASKS)
+        self._task_ids: deque[str] = deque(maxlen=MAX_TASKS)
+        self._unanswered: deque[Submitted] = deque(maxlen=MAX_TASKS)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._others = InterswarmLink(self._workers, self.principal, registry, self._handle_local_message)
+        self._link = InterswarmLink(self._engine, self.principal, registry, self._handle_local_message)
 
     @property
     def swarm(self) -> SwarmCore:
-        """The swarm; tasks go on with one that is set in its place."""
-        return self._workers.swarm
+        """The swarm; if it is replaced, running tasks continue with the new one."""
+        return self._engine.swarm
 
     @swarm.setter
     def swarm(self, swarm: SwarmCore) -> None:
-        self._workers.swarm = swarm
+        self._engine.swarm = swarm
 
     @property
     def print_llm_streams(self) -> bool:
-        """Whether agents print what their models stream."""
-        return self._workers.print_llm_streams
+        """Whether agents print their models' output."""
+        return self._engine.print_llm_streams
 
-    # ------------------------------------------------------------------------------------------- to submit
+    # ------------------------------------------------------------------------------------------- submitting
 
     async def submit(
         self, message: MAILMessage, *, resume_from: str | None = None, **options: Any
     ) -> Submitted:
-        """Accept a message; when this returns, it is stored. It is worked on as soon as somebody works.
+        """Store a message, to be processed as soon as the swarm runs.
 
-        Options are the further fields of `mail.core.decisions.submit.Submission`. Raises BadRequest or TaskNotFound.
+        Options are further fields of `mail.core.decisions.submit.Submission`. Raises BadRequest or TaskNotFound.
         """
         return await self.post(
             message=message,
@@ -173,9 +171,9 @@ class MAILRuntime:
         )
 
     async def post(self, **fields: Any) -> Submitted:
-        """Accept what somebody writes, as the fields of `mail.core.decisions.submit.Submission`; see `submit`.
+        """Store a message given as the fields of `mail.core.decisions.submit.Submission`; see `submit`.
 
-        `steps` may be called `max_steps`, as it is everywhere else.
+        `max_steps`, the public name, is accepted for `steps`.
         """
         given = {
             "steps" if name == "max_steps" else name: value
@@ -183,10 +181,10 @@ class MAILRuntime:
             if value is not None
         }
         try:
-            submission = Submission(**given, manual=self._workers.mode == "manual")
+            submission = Submission(**given, manual=self._engine.mode == "manual")
         except ValidationError as error:
             raise BadRequest(describe(error, Submission, {"steps": "max_steps"})) from error
-        submitted = await self._workers.engine.submit(self.principal, submission)
+        submitted = await self._engine.engine.submit(self.principal, submission)
         task_id = submitted.key.task_id
         if task_id in self._task_ids:
             self._task_ids.remove(task_id)
@@ -195,8 +193,8 @@ class MAILRuntime:
         return submitted
 
     async def find(self, task_id: str, message_id: str) -> Submitted | None:
-        """What became of a message that was submitted to a task, by whichever process; None if it never was."""
-        return await self._workers.engine.find(TaskKey(str(self.principal), task_id), message_id)
+        """Return the submission of a message to a task, by any process; None if there was none."""
+        return await self._engine.engine.find(TaskKey(str(self.principal), task_id), message_id)
 
     async def submit_and_wait(
         self,
@@ -205,7 +203,7 @@ class MAILRuntime:
         resume_from: str | None = None,
         **options: Any,
     ) -> MAILMessage:
-        """Submit a message and wait for its answer. Raises TimeoutError after `timeout` seconds; the task goes on."""
+        """Submit a message and wait for its answer. Raises TimeoutError after `timeout` seconds; the task continues."""
         return await self.wait(await self.submit(message, resume_from=resume_from, **options), timeout)
 
     async def submit_and_stream(
@@ -215,12 +213,12 @@ class MAILRuntime:
         resume_from: str | None = None,
         **options: Any,
     ) -> "EventSourceResponse":
-        """Submit a message and stream what happens, up to its answer, but no longer than `timeout` seconds."""
+        """Submit a message and stream the events up to its answer, for at most `timeout` seconds."""
         return await self.stream(await self.submit(message, resume_from=resume_from, **options), timeout)
 
     async def wait(self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS) -> MAILMessage:
-        """The answer to a submission; see `submit_and_wait`."""
-        await self._workers.ensure()
+        """Wait for the answer to a submission and return it; see `submit_and_wait`."""
+        await self._engine.ensure()
         task_id = submitted.key.task_id
         waiting = asyncio.ensure_future(self._answer(submitted, timeout))
         self.pending_requests[task_id] = waiting
@@ -233,14 +231,37 @@ class MAILRuntime:
     async def stream(
         self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS
     ) -> "EventSourceResponse":
-        """What happens from a submission to its answer, as Server-Sent Events."""
-        from mail.api.events import stream
+        """Stream the events from a submission to its answer; ends early after `timeout` seconds."""
+        from sse_starlette import EventSourceResponse
 
-        await self._workers.ensure()
-        return stream(self._workers.engine, submitted, timeout)
+        from mail.http.sse import HEADERS, NEVER_PING
+
+        await self._engine.ensure()
+        return EventSourceResponse(self._frames(submitted, timeout), headers=HEADERS, ping=NEVER_PING)
+
+    async def _frames(self, submitted: Submitted, timeout: float | None) -> "AsyncGenerator[ServerSentEvent]":
+        from mail.http.sse import encode, frame
+
+        task_id, engine = submitted.key.task_id, self._engine.engine
+        end = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        async with aclosing(
+            engine.watch(submitted.key, after=submitted.after, answering=submitted.seq)
+        ) as watch:
+            while True:
+                try:
+                    async with asyncio.timeout_at(end):
+                        events = await anext(watch, None)
+                except TimeoutError:
+                    return
+                if events is None:
+                    return
+                for event in events:
+                    yield frame(event, task_id)
+                if not events:
+                    yield encode("ping", {"timestamp": engine.clock.now().isoformat(), "task_id": task_id})
 
     async def _answer(self, submitted: Submitted, timeout: float | None) -> MAILMessage:
-        answer = await self._workers.engine.wait(submitted, timeout)
+        answer = await self._engine.engine.wait(submitted, timeout)
         if answer is None:
             raise TimeoutError(f"task {submitted.key.task_id!r} gave no answer within {timeout:g} seconds")
         if submitted in self._unanswered:
@@ -248,17 +269,17 @@ class MAILRuntime:
         self.response_queue.append((submitted.key.task_id, answer))
         return answer
 
-    # --------------------------------------------------------------------------------------------- to work
+    # --------------------------------------------------------------------------------------------- running
 
     async def run(self, action_override: ActionOverrideFunction | None = None) -> MAILMessage | None:
-        """Work until all that was submitted is answered; returns the last answer, None if there was nothing to do.
+        """Run until every submitted message is answered; return the last answer, or None without any message.
 
         Raises BadRequest in manual mode.
         """
         answer = None
         self.require_continuous()
-        with self._workers.overriding(action_override):
-            async with self._workers.at_work():
+        with self._engine.overriding(action_override):
+            async with self._engine.at_work():
                 while self._unanswered:
                     answer = await self.wait(self._unanswered[0], None)
         return answer
@@ -266,35 +287,35 @@ class MAILRuntime:
     def run_continuous(
         self, action_override: ActionOverrideFunction | None = None, mode: Mode = "continuous"
     ) -> Coroutine[Any, Any, None]:
-        """Work until `shutdown`; see `MAILSwarm.run_continuous`."""
-        running = self._workers.run(mode)
-        self._workers.override_actions(action_override)
+        """Run until `shutdown`; see `MAILSwarm.run_continuous`."""
+        running = self._engine.run(mode)
+        self._engine.override_actions(action_override)
         return running
 
     async def run_and_wait(
         self, submitted: Submitted, timeout: float | None, action_override: ActionOverrideFunction | None
     ) -> MAILMessage:
-        """Work until a submission is answered, and no longer if nobody worked before."""
-        with self._workers.overriding(action_override):
-            async with self._workers.at_work():
+        """Run until a submission is answered; if the swarm was running before, it keeps running."""
+        with self._engine.overriding(action_override):
+            async with self._engine.at_work():
                 return await self.wait(submitted, timeout)
 
     def require_continuous(self) -> None:
-        """Raise BadRequest in manual mode, for what waits for an answer that nobody would give."""
-        self._workers.require_continuous()
+        """Raise BadRequest in manual mode, in which agents don't answer by themselves."""
+        self._engine.require_continuous()
 
     async def await_queue_empty(self) -> None:
-        """Return once all mail is worked on; in manual mode mail waits for steps, so that is at once."""
-        await self._workers.idle()
+        """Wait until all mail is processed; in manual mode return immediately, as mail waits for steps."""
+        await self._engine.idle()
 
     async def shutdown(self) -> None:
-        """Begin no new turn, let running ones finish for some seconds, and close what was opened."""
+        """Start no new turn, let running ones finish for some seconds, and close all connections."""
         await self._graceful_shutdown()
 
     async def _graceful_shutdown(self) -> None:
-        await self._workers.shut_down()
+        await self._engine.shut_down()
         await self.stop_interswarm()
-        await self._others.close()
+        await self._link.close()
 
     async def manual_step(
         self,
@@ -321,11 +342,11 @@ class MAILRuntime:
         audience = ("all",) if response_targets is None else tuple(response_targets)
         step = Step(target, audience, response_type, payload or "")
         step.check(self.swarm)
-        engine = self._workers.engine
+        engine = self._engine.engine
         function = with_model(target, engine.swarm.agent(target).function, _llm, _system)
         options = StepOptions(function, shortener(function, dynamic_ctx_ratio))
         key = TaskKey(str(self.principal), task_id or self._task_ids[-1])
-        self._workers.require_manual()
+        self._engine.require_manual()
         if (key, target) in self._stepping:
             raise StepFailed(f"agent {target!r} is busy: another step of it is under way")
         self._stepping.add((key, target))
@@ -334,17 +355,17 @@ class MAILRuntime:
         finally:
             self._stepping.remove((key, target))
 
-    # -------------------------------------------------------------------------------------- what has happened
+    # ---------------------------------------------------------------------------------------------- events
 
     @property
     def events(self) -> dict[str, list["ServerSentEvent"]]:
-        """The events of the tasks that were submitted here, by their ids."""
+        """The events of the tasks submitted here, by task id."""
         return {task_id: self.get_events_by_task_id(task_id) for task_id in self._task_ids}
 
     def get_events_by_task_id(self, task_id: str) -> list["ServerSentEvent"]:
-        """What has happened in a task so far; nothing, if there is no such task.
+        """Return the events of a task so far; none for an unknown task.
 
-        Raises MAILError on a store that can't be read without waiting; `read_events` can.
+        Raises MAILError on a store that can only be read asynchronously, with `read_events`.
         """
         reading = self.read_events(task_id)
         try:
@@ -356,64 +377,65 @@ class MAILRuntime:
         raise MAILError("this store can't be read without waiting: await read_events(task_id) instead")
 
     async def read_events(self, task_id: str) -> list["ServerSentEvent"]:
-        """What has happened in a task so far; nothing, if there is no such task."""
+        """Return the events of a task so far; none for an unknown task."""
         from mail.http.sse import frame
 
-        key, store = TaskKey(str(self.principal), task_id), self._workers.engine.store
+        key, store = TaskKey(str(self.principal), task_id), self._engine.engine.store
         if await store.load(key) is None:
             return []
         return [frame(event, task_id) for event in await store.read_events(key)]
 
     async def read_answer_events(self, submitted: Submitted) -> list["ServerSentEvent"]:
-        """What has happened from a submission to its answer."""
-        from mail.api.events import up_to_answer
+        """Return the events from a submission up to its answer."""
+        from mail.http.sse import frame
 
-        events = await self._workers.engine.store.read_events(submitted.key, after=submitted.after)
-        return up_to_answer(events, submitted)
+        frames = []
+        for event in await self._engine.engine.store.read_events(submitted.key, after=submitted.after):
+            frames.append(frame(event, submitted.key.task_id))
+            if event.answers(submitted.seq):
+                break
+        return frames
 
     # ------------------------------------------------------------------------------------------ other swarms
 
     @property
     def swarm_registry(self) -> "SwarmRegistry | None":
         """The other swarms that agents may write to."""
-        return self._others.registry
+        return self._link.registry
 
     async def start_interswarm(self) -> None:
-        """Connect to other swarms: mail to `agent@swarm` is delivered from now on, by the registry.
+        """Connect to other swarms; see `MAILSwarm.start_interswarm`.
 
-        Raises ConfigurationError where `enable_interswarm` is off.
+        Raises ConfigurationError if `enable_interswarm` is off.
         """
         if not self.enable_interswarm:
             raise ConfigurationError(
-                f"swarm {self.swarm.name!r} keeps to itself; set enable_interswarm to let it write to others"
+                f"swarm {self.swarm.name!r} keeps to itself; set enable_interswarm to let it write to other swarms"
             )
-        await self._others.start()
+        await self._link.start()
 
     async def stop_interswarm(self) -> None:
-        """Cut the connection to other swarms, if there is one. Mail to them comes back to its sender."""
-        await self._others.stop()
+        """Disconnect from other swarms; mail to them is then returned to its sender."""
+        await self._link.stop()
 
     def is_interswarm_running(self) -> bool:
-        """Whether there is a connection to other swarms."""
-        return self._others.is_running
+        """Return whether the swarm is connected to other swarms."""
+        return self._link.is_running
 
     async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
-        """Take another swarm's message: it goes into the mailbox of the agent that it is for.
-
-        In a task that has asked that swarm, it is what the swarm answers; else somebody's message.
-        """
+        """Deliver another swarm's message; see `MAILSwarm.handle_interswarm_response`."""
         await self._handle_local_message(response_message)
 
     async def _handle_local_message(self, message: MAILMessage) -> None:
-        if not await self._others.receive(message):
+        if not await self._link.receive(message):
             await self.submit(message)
 
     async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
         """Send a message that belongs to no task here; see `InterswarmRouter.route_message`.
 
-        Raises MAILError where there is no connection.
+        Raises MAILError if the swarm is not connected.
         """
-        return await self._others.route(message)
+        return await self._link.route(message)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

@@ -1,32 +1,28 @@
-"""A server for a swarm that was built in Python, with a web interface beside it where there is one."""
+"""The server of a swarm built in Python, with its web interface if there is one."""
 
 import logging
 import os
 import shutil
 import subprocess
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mail import server
 from mail.config import SettingsConfig, load_config
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError
 
-if TYPE_CHECKING:
-    from mail.api.templates import MAILSwarmTemplate
-
 logger = logging.getLogger(__name__)
 
 URL_VARIABLES = ("MAIL_SERVER_URL", "NEXT_PUBLIC_MAIL_SERVER_URL")
-"""How the web interface learns where the server is; browsers see only what begins with NEXT_PUBLIC_."""
+"""Environment variables with the server's URL; browsers see only those that begin with NEXT_PUBLIC_."""
 
 
-def serve_template(
-    template: "MAILSwarmTemplate",
+def serve_swarm(
+    name: str,
+    build: Callable[[SettingsConfig], SwarmCore],
     *,
     port: int,
     host: str,
@@ -34,21 +30,16 @@ def serve_template(
     ui_port: int,
     open_browser: bool,
 ) -> None:
-    """Serve a swarm until the process is told to stop. Raises MAILError where it can't start."""
-    config = load_config().server.with_overrides(host=host, port=port, swarm_name=template.name, reload=False)
-    swarm = build(template, config.settings)
-    has_ui = ui_path is not None and _is_there(ui_path)
-    url = f"http://localhost:{ui_port if has_ui else port}"
-    with _interface(ui_path, ui_port, port) if has_ui and ui_path else _nothing():
+    """Serve the swarm that `build` makes for the server's settings, until the process is stopped.
+
+    Raises MAILError if it can't start.
+    """
+    config = load_config().server.with_overrides(host=host, port=port, swarm_name=name, reload=False)
+    swarm = build(config.settings)
+    interface = _interface(ui_path, ui_port, port) if ui_path is not None and _is_there(ui_path) else None
+    url = f"http://localhost:{port if interface is None else ui_port}"
+    with interface or nullcontext():
         server.serve_swarm(swarm, config, on_ready=lambda: webbrowser.open(url) if open_browser else None)
-
-
-def build(template: "MAILSwarmTemplate", settings: SettingsConfig) -> SwarmCore:
-    """The swarm of a template as the settings of a server say, where it doesn't say otherwise itself."""
-    swarm = template.to_core(print_llm_streams=settings.print_llm_streams)
-    if template.task_message_limit is None:
-        swarm = replace(swarm, task_message_limit=settings.task_message_limit)
-    return swarm
 
 
 def _is_there(path: Path) -> bool:
@@ -60,7 +51,7 @@ def _is_there(path: Path) -> bool:
 
 @contextmanager
 def _interface(path: Path, port: int, server_port: int) -> Iterator[None]:
-    """The web interface's development server, for as long as the block runs."""
+    """Run the development server of the web interface during the block."""
     npm = shutil.which("npm")
     if npm is None:
         raise MAILError("launch_ui needs npm; install Node.js, or leave launch_ui out")
@@ -77,8 +68,3 @@ def _interface(path: Path, port: int, server_port: int) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

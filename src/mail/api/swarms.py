@@ -1,15 +1,18 @@
-"""`MAILSwarm`: a swarm that runs, for one user."""
+"""Swarms (`MAILSwarm`) and the templates that build them (`MAILSwarmTemplate`)."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from mail import bootstrap
 from mail.api.actions import MAILAction
-from mail.api.agents import MAILAgent
-from mail.api.base import SwarmParts
+from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.engine import Mode
+from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.runtime import ANSWER_SECONDS, MAILRuntime, UserRole
+from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, MAILRuntime, UserRole
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -26,38 +29,168 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
-from mail.errors import BadRequest
+from mail.errors import BadRequest, ConfigurationError
+from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, assemble, build_actions, swarm_spec
+from mail.swarms_json.check import check_swarm, validate_swarm_from_swarms_json
+from mail.swarms_json.entries import SwarmEntry, SwarmSpec
+from mail.swarms_json.load import DEFAULT_SOURCE, load_swarm, load_swarm_json
+from mail.swarms_json.references import resolver
+from mail.utils.parsing import target_address_is_interswarm
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-    from mail.api.templates import MAILSwarmTemplate
     from mail.net import SwarmRegistry
 
 SenderType = Literal["admin", "agent", "user"]
-LetterType = Literal["request", "response", "broadcast", "interrupt"]
+MessageType = Literal["request", "response", "broadcast", "interrupt"]
 
 NEW_MESSAGE = str(Submission.model_fields["subject"].default)
 
+UNVERSIONED = "0"
+"""The version of a swarm that states none."""
+
+DEFAULT_USER = "default"
+
 Answered = tuple[MAILMessage, list["ServerSentEvent"]]
-"""The finishing message of a task, and what has happened up to it, where that was asked for."""
+"""The response that completes a task and, if requested, the events up to it."""
 
 
-class MAILSwarm(SwarmParts[MAILAgent]):
+class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
+    """Base class of swarms and their templates: the settings, as public attributes.
+
+    Raises ConfigurationError for invalid settings.
+    """
+
+    def __init__(self, spec: SwarmSpec, agents: Sequence[Agent], actions: Sequence[MAILAction]) -> None:
+        self.name = spec.name
+        self.version = spec.version
+        self.agents: list[Agent] = list(agents)
+        self.actions = list(actions)
+        self.entrypoint = spec.entrypoint
+        self.enable_interswarm = spec.enable_interswarm
+        self.breakpoint_tools = spec.breakpoint_tools
+        self.exclude_tools = spec.exclude_tools
+        self.task_message_limit = spec.task_message_limit
+        self.description = spec.description
+        self.keywords = spec.keywords
+        self.public = spec.public
+        self.enable_db_agent_histories = spec.enable_db_agent_histories
+        self._validate()
+
+    @property
+    def spec(self) -> SwarmSpec:
+        """The present settings of the swarm and its agents."""
+        return SwarmSpec(
+            name=self.name,
+            version=self.version,
+            entrypoint=self.entrypoint,
+            agents=[agent.spec for agent in self.agents],
+            actions=[action.to_core() for action in self._all_actions()],
+            enable_interswarm=self.enable_interswarm,
+            breakpoint_tools=self.breakpoint_tools,
+            exclude_tools=self.exclude_tools,
+            task_message_limit=self.task_message_limit,
+            description=self.description,
+            keywords=self.keywords,
+            public=self.public,
+            enable_db_agent_histories=self.enable_db_agent_histories,
+        )
+
+    def get_subswarm(
+        self, names: Sequence[str], name_suffix: str, entrypoint: str | None = None
+    ) -> "MAILSwarmTemplate":
+        """Return a template with these agents only, named `<name>-<name_suffix>`.
+
+        They may write to each other as before, and to other swarms. The entrypoint stays, or becomes the first
+        agent with `enable_entrypoint`. Raises ConfigurationError if no entrypoint or no supervisor is left.
+        """
+        known = {agent.name: agent for agent in self.agents}
+        for name in names:
+            if name not in known:
+                raise ConfigurationError(
+                    f"swarm {self.name!r}: there is no agent {name!r}{did_you_mean(name, known)}"
+                )
+        kept = [agent for agent in self.agents if agent.name in names]
+        actions = {id(action): action for agent in kept for action in agent.actions}
+        own_tools = {action.name for action in actions.values()}
+        lost_tools = {action.name for action in self._all_actions()} - own_tools
+        spec = replace(
+            self.spec,
+            name=f"{self.name}-{name_suffix}",
+            entrypoint=entrypoint or self._entrypoint_of(kept),
+            breakpoint_tools=[tool for tool in self.breakpoint_tools if tool not in lost_tools],
+            exclude_tools=list(self.exclude_tools),
+            keywords=list(self.keywords),
+        )
+        agents = [template_for(agent, names) for agent in kept]
+        return MAILSwarmTemplate.from_spec(spec, agents, list(actions.values()))
+
+    def _validate(self) -> None:
+        """Raise ConfigurationError for invalid settings, with a hint at mistyped names."""
+        check_swarm(self.spec)
+
+    def _all_actions(self) -> list[MAILAction]:
+        """Return the actions of the swarm and of its agents, without duplicates."""
+        actions = [*self.actions, *(action for agent in self.agents for action in agent.actions)]
+        return list({id(action): action for action in actions}.values())
+
+    def _build_adjacency_matrix(self) -> tuple[list[list[int]], list[str]]:
+        """Return the matrix of permissions to write, and the agents' names.
+
+        Row i has a 1 in column j if agent i may write to agent j.
+        """
+        names = [agent.name for agent in self.agents]
+        rows = [[int(self._may_write(agent, name)) for name in names] for agent in self.agents]
+        return rows, names
+
+    def _may_write(self, agent: Agent, name: str) -> bool:
+        return name in agent.comm_targets or f"{name}@{self.name}" in agent.comm_targets
+
+    def _targets_in(self, adj: Sequence[Sequence[int]]) -> list[list[str]]:
+        """Return each agent's `comm_targets` by a matrix; remote ones stay. Raises ConfigurationError."""
+        names = [agent.name for agent in self.agents]
+        if len(adj) != len(names) or any(len(row) != len(names) for row in adj):
+            raise ConfigurationError(
+                f"swarm {self.name!r}: the matrix must have {len(names)} rows of {len(names)} columns, for {names}"
+            )
+        return [
+            [name for name, may in zip(names, row, strict=True) if may]
+            + [target for target in agent.comm_targets if self._is_remote(target)]
+            for agent, row in zip(self.agents, adj, strict=True)
+        ]
+
+    def _is_remote(self, target: str) -> bool:
+        return target_address_is_interswarm(target) and not target.endswith(f"@{self.name}")
+
+    def _entrypoint_of(self, agents: Sequence[Agent]) -> str:
+        """Return the swarm's entrypoint if it is among the agents, else the first one with `enable_entrypoint`."""
+        possible = [agent.name for agent in agents if agent.enable_entrypoint]
+        if not possible:
+            raise ConfigurationError(
+                f"swarm {self.name!r}: none of these agents has enable_entrypoint: {[agent.name for agent in agents]}"
+            )
+        return self.entrypoint if self.entrypoint in possible else possible[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class MAILSwarm(_Swarm[MAILAgent]):
     """A swarm that runs, for one user.
 
     Args:
         user_role: `agent` for another swarm.
-        swarm_registry: the other swarms that agents may write to, once `start_interswarm` was called.
-        enable_interswarm: whether that may be called.
-        breakpoint_tools: tools whose call pauses the task until the user gives their result.
+        swarm_registry: the other swarms that agents may write to after `start_interswarm`.
+        enable_interswarm: whether `start_interswarm` may be called.
+        breakpoint_tools: tools whose call pauses the task until the user provides their result.
         exclude_tools: MAIL tools that no agent may call.
-        task_message_limit: steps a task may take; None for the default.
+        task_message_limit: maximum number of steps of a task; None for the default.
         enable_db_agent_histories: has no effect; histories are always kept in the store.
-        print_llm_streams: False silences every agent that prints what its model streams.
-        database: where tasks are kept: a store, or what `[server.storage] database` takes. The default is in memory.
+        print_llm_streams: False silences every agent that prints its model's output.
+        database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by default.
 
-    Raises ConfigurationError where the parts don't fit together.
+    Raises ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -67,7 +200,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         agents: Sequence[MAILAgent],
         actions: Sequence[MAILAction],
         entrypoint: str,
-        user_id: str = "default",
+        user_id: str = DEFAULT_USER,
         user_role: UserRole = "user",
         swarm_registry: "SwarmRegistry | None" = None,
         enable_interswarm: bool = False,
@@ -79,23 +212,51 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         enable_db_agent_histories: bool = False,
         print_llm_streams: bool = True,
         *,
-        database: Store | str = ":memory:",
+        database: Store | str = IN_MEMORY,
     ) -> None:
-        super().__init__(
-            name,
-            version,
-            agents,
-            actions,
-            entrypoint,
+        spec = SwarmSpec(
+            name=name,
+            version=version,
+            entrypoint=entrypoint,
             enable_interswarm=enable_interswarm,
-            breakpoint_tools=breakpoint_tools,
-            exclude_tools=exclude_tools,
+            breakpoint_tools=list(breakpoint_tools),
+            exclude_tools=list(exclude_tools),
             task_message_limit=task_message_limit,
             description=description,
-            keywords=keywords,
-            public=False,
+            keywords=list(keywords),
             enable_db_agent_histories=enable_db_agent_histories,
         )
+        super().__init__(spec, agents, actions)
+        self._start(user_id, user_role, swarm_registry, database, print_llm_streams=print_llm_streams)
+
+    @classmethod
+    def from_spec(
+        cls,
+        spec: SwarmSpec,
+        agents: Sequence[MAILAgent],
+        actions: Sequence[MAILAction],
+        *,
+        user_id: str,
+        user_role: UserRole,
+        swarm_registry: "SwarmRegistry | None",
+        print_llm_streams: bool,
+        database: Store | str,
+    ) -> Self:
+        """Return the swarm with these settings; the agents and actions replace those of `spec`."""
+        swarm = cls.__new__(cls)
+        _Swarm.__init__(swarm, spec, agents, actions)
+        swarm._start(user_id, user_role, swarm_registry, database, print_llm_streams=print_llm_streams)
+        return swarm
+
+    def _start(
+        self,
+        user_id: str,
+        user_role: UserRole,
+        swarm_registry: "SwarmRegistry | None",
+        database: Store | str,
+        *,
+        print_llm_streams: bool,
+    ) -> None:
         self.user_id = user_id
         self.user_role: UserRole = user_role
         self._runtime = MAILRuntime.from_core(
@@ -103,15 +264,15 @@ class MAILSwarm(SwarmParts[MAILAgent]):
             user_id,
             user_role,
             swarm_registry=swarm_registry,
-            enable_interswarm=enable_interswarm,
-            enable_db_agent_histories=enable_db_agent_histories,
+            enable_interswarm=self.enable_interswarm,
+            enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
 
     @property
     def runtime(self) -> MAILRuntime:
-        """What runs the swarm's tasks."""
+        """The runtime of the swarm's tasks."""
         return self._runtime
 
     @property
@@ -119,13 +280,13 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         """The other swarms that agents may write to."""
         return self._runtime.swarm_registry
 
-    # ------------------------------------------------------------------------------ a person's words
+    # ------------------------------------------------------------------------------ messages by their text
 
     async def post_message(
         self,
         body: str,
         subject: str = NEW_MESSAGE,
-        msg_type: LetterType = "request",
+        msg_type: MessageType = "request",
         entrypoint: str | None = None,
         show_events: bool = False,
         timeout: float | None = ANSWER_SECONDS,
@@ -135,23 +296,23 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
     ) -> Answered:
-        """Write to the swarm, and wait for its answer.
+        """Send a message to the swarm and wait for its answer.
 
-        Where nobody works on its mail, that begins now and goes on until `shutdown`.
+        If the swarm isn't running yet, it starts now and runs until `shutdown`.
 
         Args:
-            entrypoint: the agent to write to; the default is the swarm's, or the one that the task has had.
-            show_events: whether to return what has happened.
-            timeout: seconds to wait; the task goes on afterwards.
-            task_id: a new task's id, or the task to go on with; the default is a new task.
-            resume_from: `user_response` or `breakpoint_tool_call`, to go on with a task that has stopped.
+            entrypoint: the agent to write to; by default that of the task, or the swarm's.
+            show_events: whether to return the task's events.
+            timeout: seconds to wait; the task continues afterwards.
+            task_id: the id of a new task, or of the task to continue; by default a new task is created.
+            resume_from: `user_response` or `breakpoint_tool_call`, to resume a task that has stopped.
             breakpoint_tool_call_result: the results of breakpoint tools: JSON text, `{"content": …}`, a list of
                 `{"call_id": …, "content": …}`, or plain text.
-            max_steps: how many steps the agents may take.
+            max_steps: maximum number of steps.
 
-        Returns the finishing message, `response["message"]["body"]`, and the events.
+        Returns the response, whose text is `response["message"]["body"]`, and the events.
 
-        Raises BadRequest, as in manual mode, TaskNotFound, or TimeoutError.
+        Raises BadRequest (always in manual mode), TaskNotFound, or TimeoutError.
         """
         submitted = await self._post(
             body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
@@ -162,7 +323,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         self,
         body: str,
         subject: str = NEW_MESSAGE,
-        msg_type: LetterType = "request",
+        msg_type: MessageType = "request",
         entrypoint: str | None = None,
         timeout: float | None = ANSWER_SECONDS,
         task_id: str | None = None,
@@ -171,7 +332,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
     ) -> "EventSourceResponse":
-        """Write to the swarm; what happens up to its answer is streamed, for `timeout` seconds at most.
+        """Send a message to the swarm and stream the events up to its answer, for at most `timeout` seconds.
 
         See `post_message`.
         """
@@ -184,7 +345,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         self,
         body: str,
         subject: str = NEW_MESSAGE,
-        msg_type: LetterType = "request",
+        msg_type: MessageType = "request",
         entrypoint: str | None = None,
         show_events: bool = False,
         timeout: float | None = ANSWER_SECONDS,
@@ -195,7 +356,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         breakpoint_tool_call_result: Any = None,
         max_steps: int | None = None,
     ) -> Answered:
-        """Write to the swarm, and work on its mail until there is an answer, but no longer. See `post_message`."""
+        """Send a message to the swarm and run it until there is an answer. See `post_message`."""
         submitted = await self._post(
             body, subject, msg_type, entrypoint, task_id, resume_from, breakpoint_tool_call_result, max_steps
         )
@@ -210,19 +371,19 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         body: str,
         targets: Sequence[str],
         sender_type: SenderType = "user",
-        type: LetterType = "request",  # noqa: A002  # the documented name
+        type: MessageType = "request",  # noqa: A002  # the documented name
         task_id: str | None = None,
         *,
         sender: str | None = None,
     ) -> MAILMessage:
-        """A message that is ready to be submitted.
+        """Return a message that is ready to be submitted.
 
         Args:
             targets: agents; `["all"]` for all of them. A request or response has exactly one.
             sender: the sender's address, with `sender_type="agent"` an agent's; the default is this swarm's user.
             task_id: the default is a new one.
 
-        Raises BadRequest for targets that don't fit the type, and for a sender that is no agent of this swarm.
+        Raises BadRequest if the targets don't fit the type, or if the sender is not an agent of this swarm.
         """
         if sender is not None and sender_type == "agent":
             self._require_agent(sender)
@@ -244,7 +405,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         resume_from: str | None = None,
         **options: Any,
     ) -> Answered:
-        """Submit a message, and wait for the answer to it; see `post_message`."""
+        """Submit a message and wait for the answer to it; see `post_message`."""
         submitted = await self._runtime.submit(message, resume_from=resume_from, **options)
         return await self._answer(submitted, await self._runtime.wait(submitted, timeout), show_events)
 
@@ -255,27 +416,27 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         resume_from: str | None = None,
         **options: Any,
     ) -> "EventSourceResponse":
-        """Submit a message; what happens up to the answer to it is streamed, for `timeout` seconds at most."""
+        """Submit a message and stream the events up to the answer, for at most `timeout` seconds."""
         return await self._runtime.submit_and_stream(message, timeout, resume_from, **options)
 
     async def submit_message_nowait(self, message: MAILMessage, **options: Any) -> None:
-        """Submit a message; when this returns, it is stored, and in its recipients' mailboxes."""
+        """Submit a message; when this returns, it is stored in its recipients' mailboxes."""
         await self._runtime.submit(message, **options)
 
-    # ------------------------------------------------------------------------------------ to work
+    # ------------------------------------------------------------------------------------ running
 
     def run_continuous(
         self, action_override: ActionOverrideFunction | None = None, mode: Mode = "continuous"
     ) -> Coroutine[Any, Any, None]:
-        """Work on the swarm's mail until `shutdown`.
+        """Run the swarm until `shutdown`.
 
-        The mode holds from the call on, even before what it returns is awaited: with
-        `asyncio.create_task(swarm.run_continuous(mode="manual"))`, the next message is already one of a manual task.
+        The mode takes effect immediately, even before the returned coroutine is awaited: after
+        `asyncio.create_task(swarm.run_continuous(mode="manual"))`, the next message already starts a manual task.
 
         Args:
-            action_override: called with the name and arguments of each action, in place of its own function; where
-                it returns None the action runs after all.
-            mode: `manual` lets agents take turns only when `manual_step` says so.
+            action_override: called with the name and arguments of each action, in place of its own function; if it
+                returns None, the action's own function runs after all.
+            mode: with `manual`, agents take a turn only on `manual_step`.
         """
         return self._runtime.run_continuous(action_override, mode)
 
@@ -290,57 +451,49 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         _llm: str | None = None,
         _system: str | None = None,
     ) -> MAILMessage:
-        """Let one agent read its mail, and say something.
+        """Let one agent read its mail and respond.
 
-        It reads all that waits for it, said in public or in private, and then `payload`. It may call its actions
-        first. What it says then, by whatever means, goes to `response_targets` and to nobody else. Where it chooses
-        to say nothing the response has no text, and goes to nobody.
+        It reads all its unread mail, public and private, and then `payload`. It may call its actions first. Its
+        response goes to `response_targets` only, whichever tool it uses. If it says nothing, the response has no text
+        and goes to nobody.
 
         Args:
-            task_id: the default is the task that was submitted to last.
+            task_id: by default the task of the most recent message.
             target: the agent.
-            response_targets: agents that hear the response; `["all"]`, the default of a broadcast, for everyone.
-            response_type: a broadcast is one message to all targets; of responses and requests each gets its own.
+            response_targets: agents that receive the response; `["all"]`, the default of a broadcast, for everyone.
+            response_type: a broadcast is one message to all targets; a response or request is one message to each.
             payload: instructions for this step.
-            dynamic_ctx_ratio: the part of its model's context window that the agent's history may fill; what is
-                older is summarized by the model. 0.0 leaves histories alone.
+            dynamic_ctx_ratio: the share of its model's context window that the agent's history may fill; the model
+                summarizes older entries. 0.0 leaves histories alone.
             _llm: another model for this step.
             _system: another system prompt for this step.
 
-        Returns the response; the first, where there are several. After a breakpoint tool it is the call.
+        Returns the response; the first if there are several. After a breakpoint tool it is the call.
 
-        Raises BadRequest, TaskNotFound, or StepFailed: then nothing was read, and the step can be taken again.
+        Raises BadRequest, TaskNotFound, or StepFailed: then all mail is still unread, and the step can be retried.
         """
         return await self._runtime.manual_step(
             task_id, target, response_targets, response_type, payload, dynamic_ctx_ratio, _llm, _system
         )
 
     async def await_queue_empty(self) -> None:
-        """Return once all mail is worked on; in manual mode mail waits for steps, so that is at once."""
+        """Wait until all mail is processed; in manual mode return immediately, as mail waits for steps."""
         await self._runtime.await_queue_empty()
 
     async def shutdown(self) -> None:
-        """Begin no new turn, let running ones finish for some seconds, and close what was opened."""
+        """Start no new turn, let running ones finish for some seconds, and close all connections."""
         await self._runtime.shutdown()
 
     def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
-        """Per task, the future of its answer, while somebody waits for it."""
+        """Return the future of the answer of each task that somebody waits for."""
         return dict(self._runtime.pending_requests)
 
-    # ------------------------------------------------------------------------------------ its shape
-
-    def get_subswarm(
-        self, names: Sequence[str], name_suffix: str, entrypoint: str | None = None
-    ) -> "MAILSwarmTemplate":
-        """A template with these agents only; see `MAILSwarmTemplate.get_subswarm`."""
-        from mail.api.templates import MAILSwarmTemplate
-
-        return MAILSwarmTemplate(**self._subswarm(names, name_suffix, entrypoint))
+    # ------------------------------------------------------------------------------------ structure
 
     def update_from_adjacency_matrix(self, adj: Sequence[Sequence[int]]) -> None:
-        """Let agent i write to agent j where row i has a 1 in column j, and nowhere else in the swarm.
+        """Let agent i write to agent j if row i has a 1 in column j, and to no other agent of the swarm.
 
-        It holds from each agent's next turn on, also in tasks that run.
+        This takes effect at each agent's next turn, in running tasks too.
         """
         for agent, targets in zip(self.agents, self._targets_in(adj), strict=True):
             agent.rewire(targets)
@@ -349,42 +502,42 @@ class MAILSwarm(SwarmParts[MAILAgent]):
     # --------------------------------------------------------------------------------- other swarms
 
     async def start_interswarm(self) -> None:
-        """Connect to other swarms: mail to `agent@swarm` is delivered from now on, by the registry.
+        """Connect to other swarms: from now on, mail to `agent@swarm` is delivered to the swarms of the registry.
 
-        Raises ConfigurationError where `enable_interswarm` is off.
+        Raises ConfigurationError if `enable_interswarm` is off.
         """
         await self._runtime.start_interswarm()
 
     async def stop_interswarm(self) -> None:
-        """Cut the connection to other swarms, if there is one. Mail to them comes back to its sender."""
+        """Disconnect from other swarms; mail to them is then returned to its sender."""
         await self._runtime.stop_interswarm()
 
     def is_interswarm_running(self) -> bool:
-        """Whether there is a connection to other swarms."""
+        """Return whether the swarm is connected to other swarms."""
         return self._runtime.is_interswarm_running()
 
     async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
-        """Take another swarm's message: it goes into the mailbox of the agent that it is for.
+        """Deliver another swarm's message to the mailbox of its recipient.
 
-        In a task that has asked that swarm, it is what the swarm answers; else somebody's message.
+        In a task with an open request to that swarm it counts as the answer, otherwise as a new message.
         """
         await self._runtime.handle_interswarm_response(response_message)
 
     async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
-        """Send a message that belongs to no task here. Agents' mail to `agent@swarm` needs no such call.
+        """Send a message that belongs to no task here; agents' mail to `agent@swarm` needs no such call.
 
-        Returns the message as it was sent, or one of the system that says why it could not be delivered. Raises
-        MAILError where there is no connection.
+        Returns the message as sent, or a system message with the reason why it could not be delivered. Raises
+        MAILError if the swarm is not connected.
         """
         return await self._runtime.route_interswarm_message(message)
 
-    # --------------------------------------------------------------------------------------- inside
+    # --------------------------------------------------------------------------------------- internals
 
     def _core(self) -> SwarmCore:
-        return self._assemble({agent.name: agent.function for agent in self.agents})
+        return assemble(self.spec, {agent.name: agent.function for agent in self.agents})
 
     def _require_agent(self, address: str) -> None:
-        """Raise BadRequest where an address, `agent` or `agent@swarm`, names no agent of this swarm or another."""
+        """Raise BadRequest for an address that names an unknown agent of this swarm."""
         name, swarm = parse_agent_address(address)
         names = [agent.name for agent in self.agents]
         if swarm in (None, self.name) and name not in names:
@@ -396,7 +549,7 @@ class MAILSwarm(SwarmParts[MAILAgent]):
         self,
         body: str,
         subject: str,
-        msg_type: LetterType,
+        msg_type: MessageType,
         entrypoint: str | None,
         task_id: str | None,
         resume_from: str | None,
@@ -417,6 +570,203 @@ class MAILSwarm(SwarmParts[MAILAgent]):
 
     async def _answer(self, submitted: Submitted, answer: MAILMessage, show_events: bool) -> Answered:
         return answer, await self._runtime.read_answer_events(submitted) if show_events else []
+
+
+class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
+    """A template for building a swarm, for any number of users.
+
+    Args:
+        version: the version of the swarm itself.
+        actions: the swarm's actions; those of its agents are added.
+        entrypoint: the agent that users write to.
+        breakpoint_tools: tools whose call pauses the task until the user provides their result.
+        exclude_tools: MAIL tools that no agent may call.
+        task_message_limit: maximum number of steps of a task; None for the default.
+        public: whether it is visible to other swarms.
+        enable_db_agent_histories: has no effect; histories are always kept in the store.
+
+    Raises ConfigurationError for invalid settings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str = UNVERSIONED,
+        agents: Sequence[MAILAgentTemplate] = (),
+        actions: Sequence[MAILAction] = (),
+        entrypoint: str = "",
+        enable_interswarm: bool = False,
+        breakpoint_tools: Sequence[str] = (),
+        exclude_tools: Sequence[str] = (),
+        task_message_limit: int | None = None,
+        description: str = "",
+        keywords: Sequence[str] = (),
+        public: bool = False,
+        enable_db_agent_histories: bool = False,
+    ) -> None:
+        spec = SwarmSpec(
+            name=name,
+            version=version,
+            entrypoint=entrypoint,
+            enable_interswarm=enable_interswarm,
+            breakpoint_tools=list(breakpoint_tools),
+            exclude_tools=list(exclude_tools),
+            task_message_limit=task_message_limit,
+            description=description,
+            keywords=list(keywords),
+            public=public,
+            enable_db_agent_histories=enable_db_agent_histories,
+        )
+        super().__init__(spec, agents, actions)
+
+    @classmethod
+    def from_spec(
+        cls, spec: SwarmSpec, agents: Sequence[MAILAgentTemplate], actions: Sequence[MAILAction]
+    ) -> Self:
+        """Return the template with these settings; the agents and actions replace those of `spec`."""
+        template = cls.__new__(cls)
+        _Swarm.__init__(template, spec, agents, actions)
+        return template
+
+    @classmethod
+    def from_swarm_json(cls, json_str: str, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+        """Return the template that an entry of swarms.json describes; its references are resolved immediately.
+
+        With `allowed_prefixes` they may only name these modules, and public URLs. Raises ConfigurationError.
+        """
+        return cls._from_entry(
+            validate_swarm_from_swarms_json(load_swarm_json(json_str)), allowed_prefixes=allowed_prefixes
+        )
+
+    @classmethod
+    def from_swarm_json_file(cls, swarm_name: str, json_filepath: str | Path = DEFAULT_SOURCE) -> Self:
+        """Return the template of the swarm of that name in a swarms.json file. Raises ConfigurationError."""
+        return cls._from_entry(load_swarm(swarm_name, json_filepath))
+
+    @classmethod
+    def _from_entry(cls, entry: SwarmEntry, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+        cores = build_actions(entry, resolver(allowed_prefixes))
+        actions = {core.name: MAILAction.from_core(core) for core in cores}
+        agents = [
+            MAILAgentTemplate.from_entry(agent, actions, allowed_prefixes=allowed_prefixes)
+            for agent in entry.agents
+        ]
+        spec = swarm_spec(entry, [agent.spec for agent in agents], cores)
+        return cls.from_spec(spec, agents, list(actions.values()))
+
+    def instantiate(
+        self,
+        instance_params: Mapping[str, Any],
+        user_id: str = DEFAULT_USER,
+        user_role: UserRole = "user",
+        base_url: str | None = None,
+        registry_file: str | None = None,
+        print_llm_streams: bool = True,
+        *,
+        database: Store | str = IN_MEMORY,
+    ) -> MAILSwarm:
+        """Build the swarm for a user.
+
+        Args:
+            instance_params: parameters of every agent's factory for this instance, such as `user_token`.
+            user_role: `agent` for another swarm.
+            base_url: the URL at which other swarms reach this one, if `enable_interswarm` is on.
+            registry_file: the file of the swarms that it knows; by default they are kept in memory.
+            print_llm_streams: False silences all agents.
+            database: the store of the tasks: a `Store`, or a value of `[server.storage] database`. In memory by
+                default.
+
+        Raises ConfigurationError if a factory can't be imported or rejects its parameters.
+        """
+        registry = None
+        if self.enable_interswarm:
+            registry = bootstrap.interswarm_registry(
+                self.name,
+                base_url or LOCAL_URL,
+                registry_file,
+                description=self.description,
+                keywords=self.keywords,
+                public=self.public,
+            )
+        spec = replace(
+            self.spec,
+            breakpoint_tools=list(self.breakpoint_tools),
+            exclude_tools=list(self.exclude_tools),
+            keywords=list(self.keywords),
+        )
+        return MAILSwarm.from_spec(
+            spec,
+            self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams),
+            self.actions,
+            user_id=user_id,
+            user_role=user_role,
+            swarm_registry=registry,
+            print_llm_streams=print_llm_streams,
+            database=database,
+        )
+
+    def to_core(
+        self,
+        instance_params: Mapping[str, Any] | None = None,
+        *,
+        print_llm_streams: bool = True,
+        task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+    ) -> SwarmCore:
+        """Build the agents and return the swarm in the form that a server runs for all its users.
+
+        `task_message_limit` is the server's setting; the template's own takes precedence.
+        """
+        agents = self._instantiate_agents(instance_params or {}, print_llm_streams=print_llm_streams)
+        functions = {agent.name: agent.function for agent in agents}
+        return assemble(self.spec, functions, task_message_limit=task_message_limit)
+
+    def _instantiate_agents(
+        self, instance_params: Mapping[str, Any], *, print_llm_streams: bool
+    ) -> list[MAILAgent]:
+        return [
+            agent.instantiate(
+                instance_params, exclude_tools=self.exclude_tools, print_llm_streams=print_llm_streams
+            )
+            for agent in self.agents
+        ]
+
+    def update_from_adjacency_matrix(self, adj: Sequence[Sequence[int]]) -> None:
+        """Let agent i write to agent j if row i has a 1 in column j, and to no other agent of the swarm."""
+        for agent, targets in zip(self.agents, self._targets_in(adj), strict=True):
+            agent.comm_targets = targets
+
+    def start_server(
+        self,
+        port: int = 8000,
+        host: str = "0.0.0.0",  # noqa: S104  # the documented default
+        launch_ui: bool = False,
+        ui_port: int = 3000,
+        open_browser: bool = False,
+        *,
+        ui_path: str | Path | None = None,
+    ) -> None:
+        """Serve the swarm over HTTP until the process is stopped, like `mail server`.
+
+        All other settings come from `mail.toml`. `launch_ui` also starts the development server of a web interface
+        (`npm run dev` in `ui_path`, by default in `ui`), if there is one.
+
+        Raises MAILError if it can't start.
+        """
+        from mail.api.serving import serve_swarm
+
+        if not 0 <= port <= 65535:
+            raise ConfigurationError(f"port must be a number from 0 to 65535, not {port}")
+        serve_swarm(
+            self.name,
+            lambda settings: self.to_core(
+                print_llm_streams=settings.print_llm_streams, task_message_limit=settings.task_message_limit
+            ),
+            port=port,
+            host=host,
+            ui_path=Path(ui_path or "ui") if launch_ui else None,
+            ui_port=ui_port,
+            open_browser=open_browser,
+        )
 
 
 def _sender(sender_type: SenderType, address: str) -> MAILAddress:

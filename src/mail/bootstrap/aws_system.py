@@ -21,7 +21,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, StoreUnavailable
 from mail.net import SwarmRegistry
 from mail.swarms_json import SwarmEntry
-from mail.swarms_json.wiring import describe_swarm
+from mail.swarms_json.build import describe_swarm
 
 
 class AwsSystem:

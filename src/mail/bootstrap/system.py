@@ -20,7 +20,7 @@ from mail.core.task.ports import ServerRecords, Store, TurnQueue
 from mail.core.task.swarm import SwarmCore
 from mail.net import SwarmRegistry
 from mail.swarms_json import SwarmEntry
-from mail.swarms_json.wiring import describe_swarm
+from mail.swarms_json.build import describe_swarm
 
 TURN_GRACE_SECONDS = 10.0
 """How long running turns may go on when the server is told to stop; longer ones are run again after a start."""

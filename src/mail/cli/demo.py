@@ -80,7 +80,7 @@ def _how_to_answer(message: str) -> str:
 def _config(database: str) -> "ServerConfig":
     """The documented defaults with the packaged example, whatever the current folder configures."""
     from mail.config.models import AS_GIVEN, ServerConfig
-    from mail.swarms_json.utils import PACKAGED_SOURCE
+    from mail.swarms_json.load import PACKAGED_SOURCE
 
     defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
     return defaults.with_overrides(database=database, swarm_source=str(PACKAGED_SOURCE))

@@ -1,1 +1,1 @@
-"""Examples to run, read and copy: a swarm that needs no language model, and the actions that it uses."""
+"""Examples to run, read and copy: swarms without a language model, and agents with one."""

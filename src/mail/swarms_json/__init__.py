@@ -1,14 +1,22 @@
-"""swarms.json: what a swarm consists of, as data, and how it is turned into agents that run."""
+"""swarms.json: the description of a swarm as data, and its conversion to agents that run.
+
+entries      the fields of the file, and the specs made of them
+load, check  reading a file and validating it, without importing anything that it refers to
+references   resolving `python::` and `url::` strings
+build        calling the factories and importing the actions
+live         the swarm that a server runs, and how an admin replaces it
+schema       the JSON Schema
+"""
 
 from mail.swarms_json.build import build_swarm
+from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
-from mail.swarms_json.utils import (
+from mail.swarms_json.load import (
     find_source,
     load_swarm,
     load_swarms_json_from_file,
     load_swarms_json_from_string,
     pick_swarm,
-    validate_swarm_from_swarms_json,
 )
 
 __all__ = [

@@ -1,18 +1,40 @@
-"""From an entry of swarms.json to a swarm that runs: factories are called, actions are imported."""
+"""From a spec to a swarm that runs: references are imported, factories called, functions wrapped as actions.
 
-from collections.abc import Collection, Mapping
+Most rules on how agents and actions fit together are checked by `SwarmCore`. `assemble` checks the ones that need
+lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
+"""
 
-from mail.core.task.swarm import ActionCore, AgentFunction, SwarmCore
-from mail.swarms_json.actions import build_actions
-from mail.swarms_json.agents import agent_wiring, make_function
-from mail.swarms_json.entries import AgentEntry, SwarmEntry
-from mail.swarms_json.references import Resolve, resolve_params, resolver
-from mail.swarms_json.wiring import (
-    DEFAULT_TASK_MESSAGE_LIMIT,
-    assemble,
-    excluded_tools,
-    warn_of_inert_setting,
-)
+import inspect
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, get_type_hints, runtime_checkable
+
+from pydantic import BaseModel, ValidationError
+
+from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.mail_tools import MAIL_TOOLS, explain
+from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
+from mail.errors import ConfigurationError, ToolCallFault
+from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
+from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
+from mail.utils.threads import in_daemon_thread
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TASK_MESSAGE_LIMIT = 15
+
+BUILT_IN_PYTHON = "(built in Python)"
+"""Placeholder for a factory without a name."""
+
+MAX_SHOWN = 2000
+"""Maximum number of characters of a schema that an error message repeats to an agent."""
+
+
+# ------------------------------------------------------------------------------------------------- swarms
 
 
 def build_swarm(
@@ -26,52 +48,394 @@ def build_swarm(
     """Import everything that the entry refers to and build its agents.
 
     Args:
-        task_message_limit: the server's setting; the entry's own goes first.
-        user_token: what the factories get as the token of the user they work for.
+        task_message_limit: the server's setting; the entry's own takes precedence.
+        user_token: the token of the user, passed to the factories.
         allowed_prefixes: the modules that the entry may import from; None for all.
         print_llm_streams: the server's setting; False silences every factory that takes the parameter.
 
-    Raises ConfigurationError for a reference that leads nowhere, or parts that don't fit together.
+    Raises ConfigurationError if a reference can't be resolved or the settings contradict each other.
     """
     if entry.enable_db_agent_histories:
         warn_of_inert_setting(f"swarm {entry.name!r}")
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
-    by_name = {action.name: action for action in actions}
+    agents = [agent_spec(agent, resolve) for agent in entry.agents]
+    tools = {action.name: action for action in actions}
     functions = {
-        agent.name: _build_agent(
-            entry, agent, by_name, user_token, resolve, print_llm_streams=print_llm_streams
+        agent.name: build_function(
+            f"swarm {entry.name!r}, agent {agent.name!r}",
+            replace(
+                agent,
+                factory=resolve(each.factory),
+                exclude_tools=[*entry.exclude_tools, *agent.exclude_tools],
+            ),
+            # A name that is no action is reported by `assemble`, with a hint.
+            [tools[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in tools],
+            instance_params={"user_token": user_token},
+            print_llm_streams=print_llm_streams,
         )
-        for agent in entry.agents
+        for each, agent in zip(entry.agents, agents, strict=True)
     }
-    return assemble(entry, functions, actions, task_message_limit=task_message_limit)
+    return assemble(swarm_spec(entry, agents, actions), functions, task_message_limit=task_message_limit)
 
 
-def _build_agent(
-    entry: SwarmEntry,
-    agent: AgentEntry,
-    actions: Mapping[str, ActionCore],
-    user_token: str,
-    resolve: Resolve,
-    *,
-    print_llm_streams: bool,
-) -> AgentFunction:
-    # A name that is no action is reported by `assemble`, with a hint.
-    tools = [actions[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in actions]
-    return make_function(
-        f"swarm {entry.name!r}, agent {agent.name!r}",
-        resolve(agent.factory),
-        wiring=agent_wiring(
-            name=agent.name,
-            comm_targets=agent.comm_targets,
-            tools=tools,
-            enable_entrypoint=agent.enable_entrypoint,
-            enable_interswarm=agent.enable_interswarm,
-            can_complete_tasks=agent.can_complete_tasks,
-            tool_format=agent.tool_format,
-            exclude_tools=excluded_tools(entry, agent),
-        ),
-        params=resolve_params(agent.agent_params, resolve),
-        instance_params={"user_token": user_token},
-        print_llm_streams=print_llm_streams,
+def swarm_spec(entry: SwarmEntry, agents: list[AgentSpec], actions: list[ActionCore]) -> SwarmSpec:
+    """Return the spec of an entry whose agents' references are resolved and whose actions are built."""
+    return SwarmSpec(
+        name=entry.name,
+        version=entry.version,
+        entrypoint=entry.entrypoint,
+        agents=agents,
+        actions=actions,
+        enable_interswarm=entry.enable_interswarm,
+        breakpoint_tools=entry.breakpoint_tools,
+        exclude_tools=entry.exclude_tools,
+        task_message_limit=entry.task_message_limit,
+        description=entry.description,
+        keywords=entry.keywords,
+        public=entry.public,
+        enable_db_agent_histories=entry.enable_db_agent_histories,
     )
+
+
+def agent_spec(entry: AgentEntry, resolve: Resolve | None = None) -> AgentSpec:
+    """Return the spec of an entry; without `resolve` the references in its `agent_params` stay as they are."""
+    return AgentSpec(
+        name=entry.name,
+        factory=entry.factory,
+        comm_targets=entry.comm_targets,
+        actions=entry.actions,
+        agent_params=resolve_params(entry.agent_params, resolve) if resolve else entry.agent_params,
+        enable_entrypoint=entry.enable_entrypoint,
+        enable_interswarm=entry.enable_interswarm,
+        can_complete_tasks=entry.can_complete_tasks,
+        tool_format=entry.tool_format,
+        exclude_tools=entry.exclude_tools,
+    )
+
+
+def assemble(
+    spec: SwarmSpec,
+    functions: Mapping[str, AgentFunction],
+    *,
+    task_message_limit: int = DEFAULT_TASK_MESSAGE_LIMIT,
+) -> SwarmCore:
+    """Return the swarm of a spec, given its agents' functions.
+
+    `task_message_limit` is the server's setting; the spec's own takes precedence. Raises ConfigurationError if the
+    settings contradict each other.
+    """
+    where = f"swarm {spec.name!r}"
+    _require_unique(f"{where}: agents", (agent.name for agent in spec.agents))
+    _require_unique(f"{where}: actions", (action.name for action in spec.actions))
+    by_name = {action.name: action for action in spec.actions}
+    for tool in spec.breakpoint_tools:
+        if tool not in by_name and tool not in MAIL_TOOLS:
+            hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
+            raise ConfigurationError(f"{where}: breakpoint tool {tool!r} is no action of the swarm{hint}")
+    return SwarmCore(
+        name=spec.name,
+        version=spec.version,
+        entrypoint=spec.entrypoint,
+        agents={
+            agent.name: replace(agent, exclude_tools=[*spec.exclude_tools, *agent.exclude_tools]).to_core(
+                functions[agent.name]
+            )
+            for agent in spec.agents
+        },
+        actions=by_name,
+        breakpoint_tools=frozenset(spec.breakpoint_tools),
+        task_message_limit=spec.task_message_limit or task_message_limit,
+        description=spec.description,
+        keywords=tuple(spec.keywords),
+        public=spec.public,
+    )
+
+
+def _require_unique(what: str, names: Iterable[str]) -> None:
+    double = sorted(name for name, count in Counter(names).items() if count > 1)
+    if double:
+        raise ConfigurationError(
+            f"{what} must have different names, but there are several: {', '.join(double)}"
+        )
+
+
+def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
+    """Return an entry for a swarm built in Python: its agents and their permissions, but not their factories."""
+    return SwarmEntry(
+        name=swarm.name,
+        version=swarm.version,
+        entrypoint=swarm.entrypoint,
+        agents=[
+            AgentEntry(
+                name=name,
+                factory=BUILT_IN_PYTHON,
+                comm_targets=list(agent.comm_targets),
+                actions=list(agent.actions),
+                enable_entrypoint=agent.enable_entrypoint,
+                enable_interswarm=agent.enable_interswarm,
+                can_complete_tasks=agent.can_complete_tasks,
+                tool_format=agent.tool_format,
+                exclude_tools=sorted(agent.exclude_tools),
+            )
+            for name, agent in swarm.agents.items()
+        ],
+        actions=[
+            ActionEntry(
+                name=action.name,
+                description=action.description,
+                parameters=dict(action.parameters),
+                idempotent=action.idempotent,
+            )
+            for action in swarm.actions.values()
+        ],
+        breakpoint_tools=sorted(swarm.breakpoint_tools),
+        task_message_limit=swarm.task_message_limit,
+        description=swarm.description,
+        keywords=list(swarm.keywords),
+        public=swarm.public,
+    )
+
+
+def warn_of_inert_setting(where: str) -> None:
+    """Log that `enable_db_agent_histories`, which was set, has no effect."""
+    logger.warning(
+        "%s: enable_db_agent_histories has no effect: agents' histories are always kept in the database",
+        where,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- agents
+
+
+def build_function(
+    where: str,
+    spec: AgentSpec,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    instance_params: Mapping[str, Any],
+    print_llm_streams: bool = True,
+) -> AgentFunction:
+    """Call an agent's factory (seed 000, docs/factories.md: Instance Parameters vs. Top-Level Wiring).
+
+    Args:
+        where: the agent, for messages.
+        spec: the agent, its factory imported.
+        tools: declare the agent's actions.
+        instance_params: parameters that every agent of this instance gets, such as `user_token`. The agent's own
+            `agent_params` take precedence over them, and the wiring over both.
+        print_llm_streams: False silences every factory that takes the parameter.
+
+    Raises ConfigurationError if the factory rejects its parameters or returns no function.
+    """
+    factory: Any = spec.factory
+    wiring = spec.wiring(tools)
+    _warn(where, wiring, spec.agent_params)
+    given = {"user_token": "", **instance_params, **spec.agent_params, **wiring}
+    if not print_llm_streams and _takes(factory, "print_llm_streams"):
+        given["print_llm_streams"] = False
+    if not _takes(factory, "exclude_tools"):  # a later addition, which some factories don't know
+        del given["exclude_tools"]
+    try:
+        function = factory(**given)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: its factory {_name(factory)!r} refused: {error}") from error
+    if not callable(function):
+        raise ConfigurationError(
+            f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; {AGENT_FUNCTION}"
+        )
+    return function  # type: ignore[no-any-return]  # a factory is foreign code
+
+
+def _warn(where: str, wiring: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    for name in sorted(wiring.keys() & params.keys()):
+        logger.warning("%s: %r in agent_params is ignored; set it on the agent itself", where, name)
+    for name, value in params.items():
+        if isinstance(value, str) and LOOKS_LIKE_REFERENCE.fullmatch(value):
+            logger.warning(
+                "%s: %r in agent_params is taken as text; write 'python::%s' for the object",
+                where,
+                name,
+                value,
+            )
+
+
+def _takes(factory: Any, parameter: str) -> bool:
+    """Return whether a factory can be called with this parameter."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return True
+    return parameter in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _name(factory: Any) -> str:
+    return getattr(factory, "__qualname__", None) or repr(factory)
+
+
+# ------------------------------------------------------------------------------------------------ actions
+
+
+@runtime_checkable
+class ConvertsToAction(Protocol):
+    """An object that the `@action` decorator of `mail.api` returns."""
+
+    def to_core(self) -> ActionCore:
+        """Return the action in the form that the engine runs."""
+        ...
+
+
+def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
+    """Build all actions of the swarm, declared and imported. Raises ConfigurationError if one can't be built."""
+    for action in entry.actions:
+        if action.function is None and action.name not in entry.breakpoint_tools:
+            raise ConfigurationError(
+                f"swarm {entry.name!r}, action {action.name!r}: name its function, or list it in breakpoint_tools"
+            )
+    declared = [build_action(action, resolve, f"swarm {entry.name!r}, ") for action in entry.actions]
+    return declared + [import_action(reference, resolve) for reference in entry.action_imports]
+
+
+def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> ActionCore:
+    """Build a declared action; without a function it can only be a breakpoint tool."""
+    return ActionCore(
+        name=action.name,
+        function=_function(action, resolve, where),
+        description=action.description,
+        parameters=action.parameters,
+        idempotent=action.idempotent,
+    )
+
+
+def import_action(reference: str, resolve: Resolve) -> ActionCore:
+    """Return the ready-made action that a reference names. Raises ConfigurationError if it names something else."""
+    found = resolve(reference)
+    if isinstance(found, ActionCore):
+        return found
+    if isinstance(found, ConvertsToAction):
+        return found.to_core()
+    raise ConfigurationError(
+        f"action_imports: {reference!r} is no action; name an object made by @mail.action"
+    )
+
+
+def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFunction:
+    if action.function is None:
+        model_of(
+            action.name, action.parameters
+        )  # reports errors in the schema, which nothing else would check
+        return _no_function
+    found = resolve(action.function)
+    if isinstance(found, ConvertsToAction):
+        return found.to_core().function
+    if not callable(found):
+        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is no function")
+    return as_action_function(action.name, found, action.parameters)
+
+
+async def _no_function(_arguments: dict[str, Any]) -> str:
+    """Stand in for the function of a breakpoint tool, which has none."""
+    raise ToolCallFault("the user gives the result of this tool; it has no function")
+
+
+# --------------------------------------------------------------------------------- functions as actions
+
+
+def as_action_function(
+    name: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    model: type[BaseModel] | None = None,
+) -> ActionFunction:
+    """Wrap a function as the function of the action `name`, with its arguments checked before each call.
+
+    `function` takes one argument, a dictionary or the pydantic model of its annotation, or none at all; it may be a
+    coroutine function. Arguments are validated by `model`, or by the schema `parameters` without one. A function that
+    takes a dictionary gets JSON values: with a model its defaults are filled in, without one they are as the agent
+    sent them.
+
+    The wrapper raises ToolCallFault with the problem and the expected schema. Raises ConfigurationError if
+    `parameters` is not the schema of an object.
+    """
+    run = as_async(function)
+    takes_nothing = not _positional(function)
+    wanted = argument_model(function)
+    described = model or model_of(name, parameters)
+    checks = model or wanted or described
+
+    async def call(arguments: dict[str, Any]) -> str:
+        checked = _check(name, checks, arguments, parameters)
+        if takes_nothing:
+            result = await run()
+        elif wanted is None:
+            result = await run(checked.model_dump(mode="json", by_alias=True) if model else arguments)
+        elif isinstance(checked, wanted):
+            result = await run(checked)
+        else:
+            result = await run(_check(name, wanted, arguments, parameters))
+        return result  # type: ignore[no-any-return]  # the engine checks that it is text
+
+    return call
+
+
+def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as a coroutine function; a synchronous one runs in a thread and blocks no other agent."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return function
+
+    async def run(*arguments: Any) -> Any:
+        result = await in_daemon_thread(function, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    return run
+
+
+def argument_model(function: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the pydantic model that the function's argument is annotated with; None without one."""
+    for parameter in _positional(function)[:1]:
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            annotation = _type_hints(function).get(parameter.name)
+        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+            return annotation
+    return None
+
+
+def _check(
+    name: str, model: type[BaseModel], arguments: dict[str, Any], parameters: Mapping[str, Any]
+) -> BaseModel:
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        expected = json.dumps(dict(parameters), ensure_ascii=False, default=str)
+        if len(expected) > MAX_SHOWN:
+            expected = f"{expected[:MAX_SHOWN]}…"
+        raise ToolCallFault(
+            f"{name} was not run, its arguments are wrong: {explain(error)}. Expected: {expected}"
+        ) from error
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that can take the argument by position; those bound by `partial` don't count."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return [inspect.Parameter("arguments", inspect.Parameter.POSITIONAL_ONLY)]
+    kinds = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    return [parameter for parameter in parameters if parameter.kind in kinds]
+
+
+def _type_hints(function: Any) -> dict[str, Any]:
+    """Evaluate annotations written as text; return nothing if they name something that can't be found here."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        return {}

@@ -1,18 +1,26 @@
-"""The entries of swarms.json: typed, frozen, and closed to unknown fields.
+"""The entries of swarms.json, and the specs that agents and swarms are built from.
 
-The descriptions are those of the JSON Schema, `docs/swarms-schema.json`.
+`AgentEntry` and `SwarmEntry` are what a file says: typed, frozen, and closed to unknown fields. `AgentSpec` and
+`SwarmSpec` are the same settings with their references resolved, whether they came from a file or from Python. The
+descriptions of the entries appear in the JSON Schema, `docs/swarms-schema.json`.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.values import Value
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction
+
+Factory = str | Callable[..., Any]
+"""A callable that builds an agent's function, or its import string."""
 
 
 class Entry(Value):
-    """What all entries share."""
+    """Base class of all entries."""
 
     model_config = ConfigDict(strict=True)
 
@@ -21,15 +29,15 @@ class ActionEntry(Entry):
     """An action that agents of the swarm may call."""
 
     name: str = Field(min_length=1, description="The tool's name.")
-    description: str = Field(default="", description="What language models are told of it.")
+    description: str = Field(default="", description="The description that language models see.")
     parameters: dict[str, Any] = Field(
         default_factory=lambda: {"type": "object", "properties": {}},
         description="The JSON Schema of its arguments, which are checked before the function is called.",
     )
     function: str | None = Field(
         default=None,
-        description="The Python function, as python::package.module:name. A breakpoint tool needs none: the user "
-        "gives its result.",
+        description="The Python function, as python::package.module:name. Optional for a breakpoint tool: the user "
+        "provides its result.",
     )
     idempotent: bool = Field(
         default=False, description="Whether it may be repeated when a crash leaves its outcome unknown."
@@ -40,23 +48,23 @@ class AgentEntry(Entry):
     """An agent of the swarm."""
 
     name: str = Field(min_length=1, description="Its address; not 'all', and without '@' and '#'.")
-    factory: str = Field(description="What builds the agent's function, as python::package.module:name.")
+    factory: str = Field(description="The factory of the agent's function, as python::package.module:name.")
     comm_targets: list[str] = Field(
         default_factory=list, description="Agents it may write to, agent@swarm for those of other swarms."
     )
     actions: list[str] = Field(default_factory=list, description="Names of the swarm's actions it may call.")
     agent_params: dict[str, Any] = Field(
         default_factory=dict,
-        description="What the factory gets besides, such as llm and system. Strings that begin with python:: or "
+        description="Further parameters of the factory, such as llm and system. Strings that begin with python:: or "
         "url:: are replaced by what they refer to, at any depth.",
     )
     enable_entrypoint: bool = Field(default=False, description="Whether users may write to it.")
     enable_interswarm: bool = Field(default=False, description="Whether it may write to other swarms.")
     can_complete_tasks: bool = Field(
-        default=False, description="Whether it may finish tasks, that is, supervises."
+        default=False, description="Whether it may complete tasks; this makes it a supervisor."
     )
     tool_format: ToolFormat = Field(
-        default="responses", description="The API in whose shapes its function speaks."
+        default="responses", description="The API whose formats its function uses."
     )
     exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools it may not call.")
 
@@ -73,20 +81,88 @@ class SwarmEntry(Entry):
     actions: list[ActionEntry] = Field(default_factory=list, description="Actions declared here.")
     action_imports: list[str] = Field(
         default_factory=list,
-        description="Ready-made actions, as python::package.module:name of what @mail.action has made.",
+        description="Ready-made actions, as python::package.module:name of an object made by @mail.action.",
     )
     breakpoint_tools: list[str] = Field(
         default_factory=list,
-        description="Actions whose call pauses the task until the user gives their result.",
+        description="Actions whose call pauses the task until the user provides their result.",
     )
     exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools that no agent may call.")
     task_message_limit: int | None = Field(
-        default=None, ge=1, description="Steps a task may take; null for the server's setting."
+        default=None, ge=1, description="Maximum number of steps of a task; null for the server's setting."
     )
-    description: str = Field(default="", description="What other swarms and people are told of it.")
-    keywords: list[str] = Field(default_factory=list, description="By which others may find it.")
-    public: bool = Field(default=False, description="Whether other swarms are told of it.")
+    description: str = Field(default="", description="The description that users and other swarms see.")
+    keywords: list[str] = Field(default_factory=list, description="Keywords for finding it.")
+    public: bool = Field(default=False, description="Whether it is visible to other swarms.")
     enable_interswarm: bool = Field(default=False, description="Whether it exchanges mail with other swarms.")
     enable_db_agent_histories: bool = Field(
         default=False, description="Has no effect: agents' histories are always kept in the database."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """The settings of an agent, from a file or from Python.
+
+    Attributes:
+        factory: builds the agent's function from `wiring` and `agent_params`.
+        comm_targets: agents it may write to, `agent@swarm` for remote ones.
+        actions: names of the swarm's actions that it may call.
+        agent_params: further parameters of the factory, references resolved.
+    """
+
+    name: str
+    factory: Factory
+    comm_targets: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    agent_params: dict[str, Any] = field(default_factory=dict)
+    enable_entrypoint: bool = False
+    enable_interswarm: bool = False
+    can_complete_tasks: bool = False
+    tool_format: ToolFormat = "responses"
+    exclude_tools: list[str] = field(default_factory=list)
+
+    def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the parameters that every factory gets; `tools` declare the agent's actions."""
+        return {
+            "name": self.name,
+            "comm_targets": list(self.comm_targets),
+            "tools": list(tools),
+            "enable_entrypoint": self.enable_entrypoint,
+            "enable_interswarm": self.enable_interswarm,
+            "can_complete_tasks": self.can_complete_tasks,
+            "tool_format": self.tool_format,
+            "exclude_tools": sorted(set(self.exclude_tools)),
+        }
+
+    def to_core(self, function: AgentFunction) -> AgentCore:
+        """Return the agent in the form that the engine runs."""
+        return AgentCore(
+            function=function,
+            comm_targets=tuple(self.comm_targets),
+            actions=tuple(self.actions),
+            enable_entrypoint=self.enable_entrypoint,
+            enable_interswarm=self.enable_interswarm,
+            can_complete_tasks=self.can_complete_tasks,
+            tool_format=self.tool_format,
+            exclude_tools=frozenset(self.exclude_tools),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmSpec:
+    """The settings of a swarm, from a file or from Python; the fields are those of `SwarmEntry`."""
+
+    name: str
+    version: str
+    entrypoint: str
+    agents: list[AgentSpec] = field(default_factory=list)
+    actions: list[ActionCore] = field(default_factory=list)
+    enable_interswarm: bool = False
+    breakpoint_tools: list[str] = field(default_factory=list)
+    exclude_tools: list[str] = field(default_factory=list)
+    task_message_limit: int | None = None
+    description: str = ""
+    keywords: list[str] = field(default_factory=list)
+    public: bool = False
+    enable_db_agent_histories: bool = False

@@ -1,13 +1,14 @@
-"""The swarm that a server runs: the configured one, or the one that an admin has loaded in its place.
+"""The swarm that a server runs: the configured one, or one that an admin has loaded in its place.
 
-A loaded swarm is kept among the server's records, so that every process of the server comes to it: each looks there
-when it starts, and now and then (`refresh`). It holds until another one is loaded, or until the configured swarm is
-changed: what was said last is what counts.
+A loaded swarm is stored with the server's documents. Every process of the server looks there when it starts and at
+regular intervals (`refresh`). A loaded swarm stays until another one is loaded or the configured swarm changes: the
+latest change wins.
 """
 
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -16,22 +17,22 @@ from mail.core.engine.runtime import Runtime
 from mail.core.task.ports import ServerRecords, TemplateRecord
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
+from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry
-from mail.swarms_json.secrets import without_secrets
-from mail.swarms_json.utils import load_swarm_json, validate_swarm_from_swarms_json
+from mail.swarms_json.load import load_swarm_json
 
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 15.0
-"""How long a process may go on with a swarm that was replaced through another one."""
+"""Maximum age of a process's copy of the swarm, after another process has replaced it."""
 
 
 class LiveSwarm:
-    """The swarm of a runtime, and how it is replaced.
+    """The swarm of a runtime, which an admin can replace.
 
     Args:
-        configured: what the server's own configuration says.
-        build: makes a swarm of a loaded entry; restricts what it may import. Raises ConfigurationError.
+        configured: the swarm of the server's own configuration.
+        build: builds a swarm from a loaded entry; restricts its imports. Raises ConfigurationError.
     """
 
     def __init__(
@@ -53,14 +54,14 @@ class LiveSwarm:
 
     @property
     def entry(self) -> SwarmEntry:
-        """What the swarm was built of."""
+        """The entry that the swarm was built from."""
         return self._entry
 
     async def load(self, text: str) -> SwarmEntry:
-        """Put another swarm in the place of the present one, here and in all other processes.
+        """Replace the swarm, in this process and in all others of the server; running tasks continue with it.
 
-        Tasks go on with it. It must have the name of the present one, under which tasks are kept. Raises BadRequest
-        for a swarm that can't be built; then the present one stays.
+        It must keep the name of the present swarm, under which tasks are stored. Raises BadRequest for a swarm that
+        can't be built; then the present one stays.
         """
         try:
             entry = validate_swarm_from_swarms_json(load_swarm_json(text))
@@ -83,39 +84,90 @@ class LiveSwarm:
         return entry
 
     async def refresh(self) -> None:
-        """Come to the swarm that was loaded last, if this process has not looked for some seconds.
+        """Switch to the most recently loaded swarm; checks at most every `REFRESH_SECONDS`.
 
-        One that can't be built here is told in the log, and the present one stays.
+        If it can't be built here, that is logged and the present swarm stays.
         """
         now = self._runtime.clock.now().timestamp()
         if now < self._fresh_until:
             return
         self._fresh_until = now + REFRESH_SECONDS
-        record = await self._records.template()
-        if record is None or record.replaces != self._configured_digest:
+        loaded = await self._records.template()
+        if loaded is None or loaded.replaces != self._configured_digest:
             if self._text is not None:
                 self._adopt(self._configured, self._configured_core, None)
             return
-        if record.text == self._text:
+        if loaded.text == self._text:
             return
         try:
-            entry = validate_swarm_from_swarms_json(json.loads(record.text))
-            self._adopt(entry, await self._built(entry), record.text)
+            entry = validate_swarm_from_swarms_json(json.loads(loaded.text))
+            self._adopt(entry, await self._built(entry), loaded.text)
         except (ConfigurationError, ValueError):
-            logger.exception("the swarm that was loaded on %s can't be built here", record.loaded)
+            logger.exception("the swarm that was loaded on %s can't be built here", loaded.loaded)
         else:
-            logger.info("swarm %s is the one that was loaded on %s", entry.name, record.loaded)
+            logger.info("swarm %s is the one that was loaded on %s", entry.name, loaded.loaded)
 
     def dump(self) -> dict[str, Any]:
-        """The swarm as data, less what looks like a secret; it goes to the log as well."""
+        """Return the swarm as data, with apparent secrets hidden, and log it."""
         shown: dict[str, Any] = without_secrets(self._entry.model_dump(mode="json"))
         logger.info("swarm %s: %s", self._entry.name, json.dumps(shown, ensure_ascii=False))
         return shown
 
     async def _built(self, entry: SwarmEntry) -> SwarmCore:
-        """Imports run code, and references may fetch URLs: not on the event loop."""
+        """Build a swarm in a thread: imports run code, and references may fetch URLs."""
         return await asyncio.to_thread(self._build, entry)
 
     def _adopt(self, entry: SwarmEntry, core: SwarmCore, text: str | None) -> None:
         self._entry, self._text = entry, text
         self._runtime.swarm = core
+
+
+# ------------------------------------------------------------------------------------------------ secrets
+
+HIDDEN = "(hidden)"
+
+_SECRET = re.compile(
+    r"token|secret|pass(word|wd|phrase|code)|pwd|credential|auth(?!ors?$)|bearer|jwt|cookie|session|signature|dsn$"
+    r"|connection.?string|(^|[^a-z])(otp|pass|pin|pw|salt)$|key(s|id)?$|webhook|headers?$|^env(iron(ment)?)?$",
+    re.IGNORECASE,
+)
+"""Names of secret values of any type. All headers and environment variables count, as any of them may be secret."""
+
+_COUNT = re.compile(r"(max|min)_(\w+_)?tokens", re.IGNORECASE)
+"""Names of numbers of tokens, which are not secret."""
+
+_IN_TEXT = re.compile(
+    r"(?<=://)[^/\s@]+(?=@)"  # credentials in a URL
+    r"|(?<=[?&;])[^=&\s]*(token|secret|passw|key|auth|sig)[^=&\s]*=[^&\s]+"  # or in its query
+    r"|\bbearer\s+[\w.~+/=-]{8,}"
+    r"|\b(sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}|\bAKIA[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.[\w.-]+",
+    re.IGNORECASE,
+)
+"""Secrets inside a text, whatever its name."""
+
+
+def without_secrets(value: Any) -> Any:
+    """Return JSON with `HIDDEN` in place of secrets, recognized by their names or their format.
+
+    Hides too much rather than too little.
+    """
+    match value:
+        case dict():
+            return {
+                key: _shown(str(value.get("name", "")) if key == "value" else key, item)
+                for key, item in value.items()
+            }
+        case list():
+            return [without_secrets(item) for item in value]
+        case str():
+            return _IN_TEXT.sub(HIDDEN, value)
+        case _:
+            return value
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a named value or `HIDDEN`. Booleans, null and numbers of tokens are never secret."""
+    if value is None or isinstance(value, bool) or not _SECRET.search(name):
+        return without_secrets(value)
+    is_count = isinstance(value, int | float) and _COUNT.fullmatch(name)
+    return value if is_count else HIDDEN

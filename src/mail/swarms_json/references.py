@@ -1,7 +1,6 @@
-"""References in swarms.json: strings that stand for something else.
+"""References in swarms.json.
 
-`python::package.module:attribute` stands for the object of that name, `url::https://…` for the JSON document
-there, as text.
+`python::package.module:attribute` refers to a Python object, `url::https://…` to a JSON document, read as text.
 """
 
 import re
@@ -15,16 +14,16 @@ LOOKS_LIKE_REFERENCE = re.compile(r"[a-zA-Z_]\w*(\.\w+)+:[a-zA-Z_]\w*")
 """`package.module:attribute`, without the prefix."""
 
 Resolve = Callable[[str], Any]
-"""From a reference to what it stands for; without a prefix it is a Python object's. Raises ConfigurationError."""
+"""Returns the object that a reference names; without a prefix, a Python object. Raises ConfigurationError."""
 
 
 def resolver(allowed_prefixes: Collection[str] | None = None, *, trusts_urls: bool | None = None) -> Resolve:
-    """How references are resolved.
+    """Return a function that resolves references.
 
     Args:
         allowed_prefixes: the modules whose objects may be named; None for all.
-        trusts_urls: whether any URL may be read, and one that can't be read stands for itself. Otherwise only
-            public ones may, and must be there. The default: where all modules may be named.
+        trusts_urls: whether any URL may be read, with the reference itself as the value if reading fails. Otherwise
+            only public URLs may be read, and a failure is an error. The default is True if all modules are allowed.
     """
     trusts = allowed_prefixes is None if trusts_urls is None else trusts_urls
 
@@ -40,9 +39,9 @@ def resolver(allowed_prefixes: Collection[str] | None = None, *, trusts_urls: bo
 
 
 def resolve_references(value: Any, resolve: Resolve) -> Any:
-    """`value` with every reference in it resolved, in dictionaries and lists at any depth.
+    """Resolve every reference in `value`, in dictionaries and lists at any depth.
 
-    Raises ConfigurationError for a reference that leads nowhere.
+    Raises ConfigurationError if one can't be resolved.
     """
     match value:
         case dict():
@@ -56,10 +55,10 @@ def resolve_references(value: Any, resolve: Resolve) -> Any:
 
 
 def resolve_params(params: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
-    """An agent's `agent_params` with every reference in them resolved.
+    """Resolve every reference in an agent's `agent_params`.
 
-    In `system` a reference to a Python object may lack its prefix (seed 000, docs/factories.md): no instructions look
-    like one. Raises ConfigurationError for a reference that leads nowhere.
+    In `system` a reference to a Python object may omit its prefix (seed 000, docs/factories.md): no system prompt
+    looks like one. Raises ConfigurationError if one can't be resolved.
     """
     resolved: dict[str, Any] = resolve_references(dict(params), resolve)
     system = params.get("system")

@@ -14,15 +14,15 @@ from mail.swarms_json.entries import SwarmEntry
 
 
 class PlainSchema(GenerateJsonSchema):
-    """pydantic's JSON Schema (draft 2020-12) without a title per field, which only repeats its name."""
+    """A generator of JSON Schema (draft 2020-12) that omits the titles of fields, which only repeat their names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Never."""
+        """Return False for every field."""
         return False
 
 
 def swarms_schema() -> dict[str, Any]:
-    """The schema, made of the entries. How parts fit together, and what references lead to, it can't say."""
+    """Return the schema of the entries. It can't express how they fit together or what references name."""
     return {
         "$schema": PlainSchema.schema_dialect,
         "title": "swarms.json",

@@ -1,1 +1,1 @@
-"""An agent that analyses what it is told."""
+"""An analyst: an agent that analyses reports and figures."""

@@ -1,4 +1,4 @@
-"""What the analyst is told."""
+"""The system prompt of the analyst."""
 
 SYSPROMPT = """\
 You analyse what other agents give you: reports, figures, observations.

@@ -1,1 +1,1 @@
-"""An agent that advises on decisions."""
+"""A consultant: an agent that advises on decisions."""

@@ -1,4 +1,4 @@
-"""What the consultant is told."""
+"""The system prompt of the consultant."""
 
 SYSPROMPT = """\
 You advise on decisions.

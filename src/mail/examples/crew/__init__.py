@@ -1,6 +1,6 @@
-"""A crew that works on beads: an orchestrator and two workers, who coordinate by the forms of Agent Mail.
+"""A crew that works on beads: an orchestrator and two workers, coordinated by the forms of Agent Mail.
 
-They follow rules, and what they build is made up (`workshop`). Begin with `worker`; `orchestrator` is the other side.
+They follow rules, and the work itself is simulated (`workshop`). Start with `worker`, then read `orchestrator`.
 """
 
 from mail.examples.crew.orchestrator import Orchestrator

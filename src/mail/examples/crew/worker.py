@@ -1,4 +1,4 @@
-"""A worker: it takes beads, reports each step, asks when it is stuck, and leaves a checkpoint in time."""
+"""A worker: it accepts beads, reports each step, requests help, and leaves a checkpoint before its context is full."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -7,52 +7,51 @@ from mail.agentmail import CheckpointReason, FailureType, IssueType, Parser, Spa
 from mail.agentmail.messages import HelpResponse
 from mail.errors import Subject
 from mail.examples.crew.workshop import Outcome, Step, take_step
-from mail.examples.rule_based.agent import RuleBasedAgent, reply_subject
+from mail.examples.rule_based.agents import RuleBasedAgent, brief, reply_subject
 from mail.examples.rule_based.calls import ToolUse
-from mail.examples.rule_based.phrases import brief
-from mail.examples.rule_based.reading import Call, Entry, Letter, back_to
+from mail.examples.rule_based.reading import Call, Entry, Message, back_to
 from mail.stdlib.agentmail.actions import BRIEF
 from mail.stdlib.agentmail.letters import enclosed
 
 CONTEXT_OF_STEP = 20
-"""How much of its context window a step takes, in percent."""
+"""Share of its context window that a step takes, in percent."""
 
 CONTEXT_HIGH = 80
 
-WAIT: ToolUse = ("await_message", {"reason": "the others will write"})
+WAIT: ToolUse = ("await_message", {"reason": "the other agents will write"})
 
 _parser = Parser(exact_subjects=True)
 
 
 class Worker(RuleBasedAgent):
-    """Works on whatever bead its mail is about; several may be in its hands at once."""
+    """An agent that works on the beads of its mail, several at the same time if requested."""
 
-    def decide(self, letter: Letter, earlier: Iterator[Entry]) -> list[ToolUse]:
-        """Take a step for a request or an answer, and say what has come of one."""
-        if letter.is_from_system:
-            return self._go_on(letter, list(earlier))
-        match read(letter):
+    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+        """Take a step for a request or an answer, and report the outcome of a step."""
+        if message.is_from_system:
+            return self._after_step(message, list(earlier))
+        match read(message):
             case SpawnRequest(bead_id=bead_id, orchestrator=boss, checkpoint=commit):
-                title = enclosed(letter.body, BRIEF)
+                title = enclosed(message.body, BRIEF)
                 accept = {"target": boss, "bead_id": bead_id, "title": title}
                 step = Step(bead_id=bead_id, title=title, after=commit)
                 return [("accept_bead", accept), _take(step)]
             case HelpResponse(bead_id=bead_id, guidance=guidance):
                 stuck = next((step for step in _steps(earlier) if bead_id in ("", step.bead_id)), None)
-                return [_take(stuck.model_copy(update={"guidance": guidance})) if stuck else _thank(letter)]
+                return [_take(stuck.with_guidance(guidance)) if stuck else _thank(message)]
             case _:
-                return [_thank(letter)]
+                return [_thank(message)]
 
-    def _go_on(self, letter: Letter, earlier: list[Entry]) -> list[ToolUse]:
-        """The system has written: a step is done, or something is wrong."""
-        if letter.subject == Subject.ACTION_COMPLETE:
-            outcome = Outcome.model_validate_json(letter.body.removeprefix(f"{take_step.name}: "))
+    def _after_step(self, message: Message, earlier: list[Entry]) -> list[ToolUse]:
+        """Report the outcome of a step, or a failure, from a message of the system."""
+        if message.subject == Subject.ACTION_COMPLETE:
+            outcome = Outcome.model_validate_json(message.body.removeprefix(f"{take_step.name}: "))
             return self._report(outcome, earlier)
         step = next(_steps(iter(earlier)), None)
-        if letter.subject != Subject.ACTION_ERROR or step is None:
+        if message.subject != Subject.ACTION_ERROR or step is None:
             return [WAIT]
         boss, _ = _request_for(step.bead_id, earlier)
-        return [_failure(boss, step.bead_id, FailureType.ERROR, brief(letter.body))]
+        return [_failure(boss, step.bead_id, FailureType.ERROR, brief(message.body))]
 
     def _report(self, outcome: Outcome, earlier: list[Entry]) -> list[ToolUse]:
         boss, since = _request_for(outcome.bead_id, earlier)
@@ -62,7 +61,7 @@ class Worker(RuleBasedAgent):
         if outcome.question:
             problem = {
                 "issue_type": IssueType.SPEC_UNCLEAR,
-                "problem": f"I can't go on with {outcome.title!r}.",
+                "problem": f"I can't continue with {outcome.title!r}.",
                 "what_i_tried": "I have read the spec again.",
                 "files_touched": outcome.files,
                 "question": outcome.question,
@@ -94,15 +93,15 @@ class Worker(RuleBasedAgent):
         return [("report_progress", about | progress), _take(following)]
 
 
-def read(letter: Letter) -> object:
-    """What a letter says in Agent Mail."""
-    return _parser.parse({"sender": letter.sender, "subject": letter.subject, "body": letter.body}).parsed
+def read(message: Message) -> object:
+    """Parse a message by the forms of Agent Mail."""
+    return _parser.parse({"sender": message.sender, "subject": message.subject, "body": message.body}).parsed
 
 
-def _thank(letter: Letter) -> ToolUse:
-    """A turn must use a tool, and there may be nothing to await. A response would answer an open request of theirs."""
-    words = {"subject": reply_subject(letter.subject), "body": "Thank you."}
-    return "send_interrupt", {"target": letter.sender, **words}
+def _thank(message: Message) -> ToolUse:
+    """Thank the sender by an interrupt, as a turn must use a tool and a response could answer an open request."""
+    thanks = {"subject": reply_subject(message.subject), "body": "Thank you."}
+    return "send_interrupt", {"target": message.sender, **thanks}
 
 
 def _take(step: Step) -> ToolUse:
@@ -115,21 +114,21 @@ def _failure(boss: str, bead_id: str, kind: FailureType, reason: str) -> ToolUse
 
 
 def _steps(entries: Iterator[Entry]) -> Iterator[Step]:
-    """The steps that the agent has taken, in the order of the entries."""
+    """Iterate over the steps that the agent has taken, in the order of the entries."""
     for entry in entries:
         if isinstance(entry, Call) and entry.tool == take_step.name:
             yield Step.model_validate(entry.arguments)
 
 
 def _request_for(bead_id: str, earlier: list[Entry]) -> tuple[str, list[Entry]]:
-    """To whom to report on a bead, and what has been since the request for it, oldest first."""
+    """Return the orchestrator of a bead, and the entries since its request, oldest first."""
 
-    def asks(entry: Entry) -> bool:
-        message = read(entry) if isinstance(entry, Letter) else None
-        return isinstance(message, SpawnRequest) and message.bead_id == bead_id
+    def requests_it(entry: Entry) -> bool:
+        form = read(entry) if isinstance(entry, Message) else None
+        return isinstance(form, SpawnRequest) and form.bead_id == bead_id
 
-    request, since = back_to(chain(earlier), asks)
-    assert isinstance(request, Letter)
-    message = read(request)
-    assert isinstance(message, SpawnRequest)
-    return message.orchestrator, since
+    request, since = back_to(chain(earlier), requests_it)
+    assert isinstance(request, Message)
+    form = read(request)
+    assert isinstance(form, SpawnRequest)
+    return form.orchestrator, since

@@ -1,6 +1,6 @@
-"""The work itself, which is made up: a bead takes some steps, and its title says what comes in between.
+"""The simulated work: a bead takes some steps, and words in its title cause questions and obstacles.
 
-The same step always comes out the same, so that it may be repeated after a crash.
+A step is deterministic, so that it may be repeated after a crash.
 """
 
 from hashlib import sha256
@@ -17,7 +17,7 @@ QUESTIONS = {
     "limit": "The spec names two limits. Which one holds?",
     "price": "Which currency are the prices in?",
 }
-"""What is unclear about a bead whose title holds the word, once its first step is done."""
+"""Questions after the first step of a bead, by a word in its title."""
 
 
 class Step(BaseModel):
@@ -25,12 +25,16 @@ class Step(BaseModel):
 
     bead_id: str = Field(description="The bead.")
     title: str = Field(description="What the bead is about.")
-    after: str = Field(default="", description="The commit to go on from; empty to begin.")
-    guidance: str = Field(default="", description="What somebody has said about an open question.")
+    after: str = Field(default="", description="The commit to continue from; empty to begin.")
+    guidance: str = Field(default="", description="The answer to an open question.")
+
+    def with_guidance(self, guidance: str) -> "Step":
+        """Return the step with the answer to its question."""
+        return Step(bead_id=self.bead_id, title=self.title, after=self.after, guidance=guidance)
 
 
 class Outcome(BaseModel):
-    """What a step has come to: `done` of `steps` are in the commit, and there may be a reason why there are no more."""
+    """The outcome of a step: the commit has `done` of `steps`; a question or an obstacle may have stopped it."""
 
     bead_id: str
     title: str
@@ -43,25 +47,25 @@ class Outcome(BaseModel):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether all steps are done."""
         return self.done == self.steps
 
 
 def commit_of(bead_id: str, done: int) -> str:
-    """The commit that holds so many steps of a bead; the empty text for none."""
+    """Return the commit with this number of steps of a bead; empty for none."""
     return sha256(f"{bead_id} {done}".encode()).hexdigest()[:7] if done else ""
 
 
 @action(description="Take the next step of the work on a bead", idempotent=True)
 def take_step(step: Step) -> str:
-    """The outcome as JSON. Raises ToolCallFault for a commit that is not the bead's."""
+    """Return the outcome as JSON. Raises ToolCallFault for a commit of another bead."""
     steps = STEPS_OF_LARGE if "large" in step.title else STEPS
     commits = [commit_of(step.bead_id, done) for done in range(steps)]
     if step.after not in commits:
-        raise ToolCallFault(f"bead {step.bead_id!r} has no commit {step.after!r} to go on from")
+        raise ToolCallFault(f"bead {step.bead_id!r} has no commit {step.after!r} to continue from")
     done = commits.index(step.after)
     question = next((text for word, text in QUESTIONS.items() if word in step.title), "")
-    obstacle = "its parts exclude each other" if "impossible" in step.title else ""
+    obstacle = "its requirements exclude each other" if "impossible" in step.title else ""
     is_stopped = done == 1 and bool(obstacle or (question and not step.guidance))
     done += not is_stopped
     return Outcome(

@@ -2,5 +2,5 @@
 
     python -m mail.examples.group_chat
 
-Begin with `chat`; `agents` has who takes part.
+`chat` has the agents and the chat.
 """

@@ -1,13 +1,12 @@
-"""Hold the chat in the terminal."""
+"""Run the chat in the terminal."""
 
 import asyncio
 
-from mail.examples.group_chat.agents import CHANNEL, HOST, QUESTION
-from mail.examples.group_chat.chat import PERSON, GroupChat
+from mail.examples.group_chat.chat import CHANNEL, HOST, PERSON, QUESTION, GroupChat
 
 
 async def main() -> None:
-    """The person writes to the host, to everyone, and to a guest."""
+    """Write to the host, to everyone, and to a guest."""
     async with GroupChat.open() as chat:
         for text, to, channel in (
             ("Please plan a dinner.", HOST, None),

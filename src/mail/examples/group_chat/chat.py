@@ -1,26 +1,78 @@
 """The chat: an exchange, a swarm, and the bridge between them.
 
-A person writes to the host in private. The host writes to everyone on a channel, and each guest answers the host on it;
-the person hears what is said to everyone, and nothing of what is not.
+A person writes to the host in private. The host writes to everyone on a channel, and each guest answers the host on it.
+The person receives mail to everyone, but no mail to somebody else. The agents follow rules.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 from uuid import UUID, uuid4
 
 from mail.api.agents import MAILAgentTemplate
-from mail.api.templates import MAILSwarmTemplate
-from mail.examples.group_chat.agents import DISHES, HOST, Guest, Host
+from mail.api.swarms import MAILSwarmTemplate
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.examples.rule_based.agents import RuleBasedAgent
+from mail.examples.rule_based.calls import ToolUse
+from mail.examples.rule_based.reading import Entry, Message
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id
+
+HOST = "Hanna"
+DISHES = {"Gus": "bread and butter", "Gina": "a bowl of cherries"}
+"""The dish that each guest brings to a dinner."""
+
+CHANNEL = "dinner"
+QUESTION = "Who brings what?"
+
+
+class Host(RuleBasedAgent):
+    """An agent that asks everyone in the group on the channel `dinner`, and thanks those who answer there.
+
+    `prefix` is the prefix of its actions' names (see `mail.exchange.exchange_actions`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        comm_targets: Sequence[str],
+        tool_format: ToolFormat = "responses",
+        prefix: str = "",
+        **wiring: Any,
+    ) -> None:
+        super().__init__(name, comm_targets, tool_format, **wiring)
+        self.prefix = prefix
+
+    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+        """Write to the group on request; the mail's subject is its channel."""
+        if message.is_from_system:  # the mail to the group is sent
+            return [_answer("I have asked everyone.")]
+        if message.body == QUESTION:  # somebody else's question
+            return [_answer("")]
+        if message.subject == CHANNEL:
+            return [_answer(f"Thank you, {message.sender}!")]
+        ask = {"to": "all", "content": QUESTION, "channel": CHANNEL}
+        return [(f"{self.prefix}send_group_mail", ask)]
+
+
+class Guest(RuleBasedAgent):
+    """An agent that names its dish on request, and says nothing else."""
+
+    def decide(self, message: Message, earlier: Iterator[Entry]) -> list[ToolUse]:
+        """Answer the question; an empty answer to anything else is not sent."""
+        return [_answer(f"I bring {DISHES[self.name]}." if message.body == QUESTION else "")]
+
+
+def _answer(text: str) -> ToolUse:
+    return "task_complete", {"finish_message": text}
+
 
 SWARM = "group-chat"
 PERSON = "Paula"
 
 QUIET = 10
-"""Rounds after which nobody waits for silence any longer."""
+"""Maximum number of rounds to wait until no agent writes any more."""
 
 
 @dataclass
@@ -28,34 +80,34 @@ class GroupChat:
     """A chat of one person with the agents.
 
     Attributes:
-        people: everyone's ids, by their names.
-        inbox: what has reached the person.
+        ids: the id of each participant, by name.
+        inbox: the mail that the person has received.
     """
 
     exchange: Exchange
     bridge: ExchangeBridge
-    people: dict[str, UUID]
+    ids: dict[str, UUID]
     inbox: list[Mail] = field(default_factory=list)
 
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncIterator[Self]:
-        """A chat that everyone has joined."""
+        """Open a chat that everyone has joined."""
         exchange = Exchange()
-        people = {name: agent_id(SWARM, name) for name in (HOST, *DISHES)} | {PERSON: uuid4()}
-        swarm = _template(exchange, people).instantiate({"user_token": "dummy"})
-        bridge = ExchangeBridge(exchange, swarm, people=people)
-        exchange.register(people[PERSON])
+        ids = {name: agent_id(SWARM, name) for name in (HOST, *DISHES)} | {PERSON: uuid4()}
+        swarm = _template(exchange, ids).instantiate({"user_token": "dummy"})
+        bridge = ExchangeBridge(exchange, swarm, people=ids)
+        exchange.register(ids[PERSON])
         await bridge.register()
         try:
-            yield cls(exchange, bridge, people)
+            yield cls(exchange, bridge, ids)
         finally:
             await swarm.shutdown()
 
     async def say(self, text: str, to: str | None = None, channel: str | None = None) -> list[Mail]:
-        """Let the person write to one agent or to all; returns what has reached the person when all is quiet."""
-        me = self.people[PERSON]
-        self.exchange.send(me, None if to is None else self.people[to], text, channel)
+        """Send the person's message to one agent or to all; return the mail that the person receives in reply."""
+        me = self.ids[PERSON]
+        self.exchange.send(me, None if to is None else self.ids[to], text, channel)
         for _ in range(QUIET):
             if not await self.bridge.step():
                 break
@@ -66,17 +118,17 @@ class GroupChat:
         return heard
 
     def name(self, owner: UUID) -> str:
-        """The name of somebody in the chat."""
-        return next(name for name, id_ in self.people.items() if id_ == owner)
+        """Return the name of a participant."""
+        return next(name for name, id_ in self.ids.items() if id_ == owner)
 
 
-def _template(exchange: Exchange, people: dict[str, UUID]) -> MAILSwarmTemplate:
+def _template(exchange: Exchange, ids: dict[str, UUID]) -> MAILSwarmTemplate:
     prefix = f"{HOST.lower()}_"
     host = MAILAgentTemplate(
         name=HOST,
         factory=Host,
         comm_targets=[],
-        actions=exchange_actions(exchange, people[HOST], people=people, prefix=prefix),
+        actions=exchange_actions(exchange, ids[HOST], people=ids, prefix=prefix),
         agent_params={"prefix": prefix},
         enable_entrypoint=True,
         can_complete_tasks=True,

@@ -1,7 +1,7 @@
-"""A game of Mafia in manual mode: a narrator, and players who must not know what others are told in private.
+"""A game of Mafia in manual mode: a narrator, and players who must not see each other's private mail.
 
     python -m mail.examples.mafia --players 7 --seed 3
 
-Begin with `game`; `state` has the rules, `swarm` and `agents` say who plays. `players`, `narrator`, `evidence` and
-`hearing` are for those that follow rules instead of asking a model.
+Start with `game`; `state` has the rules, `roles` the characters, `prompts` and `phrases` the texts. `players` and
+`narrator` also play without a language model; `evidence` is what such a player knows.
 """

@@ -14,25 +14,25 @@ from mail.examples.mafia.roles import MAX_PLAYERS, MIN_PLAYERS
 
 
 def read_arguments() -> argparse.Namespace:
-    """What was asked for on the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m mail.examples.mafia", description=__doc__)
     parser.add_argument(
         "--players", type=int, default=7, metavar="N", help=f"{MIN_PLAYERS} to {MAX_PLAYERS}; default: 7"
     )
-    parser.add_argument("--seed", type=int, help="the same game again; without models")
+    parser.add_argument("--seed", type=int, help="replay the same game; only without models")
     parser.add_argument(
         "--llm",
         action="append",
         metavar="MODEL",
         help="a model plays, such as openai/gpt-5-mini; repeat for more",
     )
-    parser.add_argument("--public", action="store_true", help="show only what everyone hears")
+    parser.add_argument("--public", action="store_true", help="show only public messages")
     parser.add_argument("--interactive", action="store_true", help="stop before each step")
     return parser.parse_args()
 
 
 def show(console: Console, said: Said) -> None:
-    """Print what was said; what was private is dim, and says who has heard it."""
+    """Print a message; a private one is dim, with its recipients."""
     audience = "" if said.is_public else f" → {', '.join(said.audience)}"
     line = Text(f"{said.speaker}{audience}: ", style="bold" if said.is_public else "dim bold")
     line.append(said.text, style="not bold" if said.is_public else "dim not bold")
@@ -44,13 +44,13 @@ async def play(arguments: argparse.Namespace, console: Console) -> None:
     seed = arguments.seed if arguments.seed is not None else random.randrange(10**6)  # noqa: S311 - a game
     game = Game.create(arguments.players, arguments.llm, seed=seed)
     game.interactive = arguments.interactive
-    part = None
+    shown = None
 
     def print_said(said: Said) -> None:
-        nonlocal part
+        nonlocal shown
         if arguments.public and not said.is_public:
             return
-        if part != (part := (said.day_number, said.phase)):
+        if shown != (shown := (said.day_number, said.phase)):
             console.print(f"\n── {said.phase.value} {said.day_number} ──", style="cyan")
         show(console, said)
 
@@ -60,7 +60,7 @@ async def play(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def main() -> int:
-    """Play, and say what went wrong where something does."""
+    """Play a game; print the error if one occurs."""
     console = Console(highlight=False, markup=False)
     try:
         asyncio.run(play(read_arguments(), console))

@@ -1,14 +1,20 @@
-"""What a player can conclude from what it has heard."""
+"""What a player has heard, and its conclusions.
+
+In manual mode a step adds one user turn to its agent's history: the unread mail in `<public>` and `<private>`
+sections, and then `<manual_step>` with the instructions. Mail that is too long for one turn comes in earlier turns.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
+from xml.etree import ElementTree
 
 from mail.core.task.swarm import History
 from mail.examples.mafia import phrases
-from mail.examples.mafia.hearing import Heard, read_hearings
 from mail.examples.mafia.phrases import NARRATOR, NOBODY
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, ROLES, Role
+from mail.examples.rule_based.reading import Message, read_message
 
 ACCUSED_BY_DETECTIVE = 10
 CLEARED_BY_DETECTIVE = -10
@@ -17,19 +23,65 @@ WANTED_TO_KILL_TOWN = 1
 SUSPECTED = 1
 
 
-class Evidence:
-    """A player's view of the game.
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message, and whether everyone has received it."""
 
-    It holds nothing but what follows from the player's own history: what others were told in private is not there.
+    message: Message
+    is_public: bool
+
+    @property
+    def sender(self) -> str:
+        """The name of the speaker."""
+        return self.message.sender
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.message.body
+
+
+@dataclass(slots=True)
+class Hearing:
+    """The messages between two steps of the agent, oldest first, and its instructions for the second one."""
+
+    heard: list[Heard] = field(default_factory=list)
+    instructions: str = ""
+
+
+def read_hearings(history: History) -> Iterator[Hearing]:
+    """Iterate over an agent's history, oldest first; the last hearing is the one to act on now."""
+    hearing = Hearing()
+    for entry in history:
+        if entry.get("role") == "user":
+            _read(str(entry["content"]), hearing)
+        elif hearing.heard or hearing.instructions:
+            yield hearing
+            hearing = Hearing()
+    yield hearing
+
+
+def _read(content: str, hearing: Hearing) -> None:
+    for section in ElementTree.fromstring(f"<turn>{content}</turn>"):  # noqa: S314 - the engine wrote it
+        if section.tag == "manual_step":
+            hearing.instructions = section.findtext("instructions", "")
+        for element in section.iterfind("incoming_message"):
+            element.tail = None
+            message = read_message(ElementTree.tostring(element, encoding="unicode"))
+            hearing.heard.append(Heard(message, section.tag == "public"))
+
+
+class Evidence:
+    """A player's view of the game, derived from its own history only.
 
     Attributes:
-        instructions: what it is to do now.
-        living: who still plays, as far as it knows.
+        instructions: the instructions for this step.
+        living: the living players, as far as the player knows.
         partners: the members of the Mafia, for one of them.
-        findings: what the narrator has told the detective in private; True for Mafia.
+        findings: the detective's results, by player; True for Mafia.
         revealed: the roles of the dead.
-        claims: who was the first to claim a role in public, and so is believed.
-        accused: who is on trial, or was last.
+        claims: by role, the first player to claim it in public, who is believed.
+        accused: the player on trial, or the last one.
     """
 
     def __init__(self, name: str, seed: int, history: History) -> None:
@@ -55,30 +107,30 @@ class Evidence:
         lists = [names for text in texts if (names := phrases.names_in(phrases.LIVING, text))]
         self.living = [name for name in (lists[-1] if lists else ()) if name not in self.revealed]
 
-    # ---------------------------------------------------------------------------------------- to choose from
+    # ---------------------------------------------------------------------------------------------- choices
 
     @property
-    def others(self) -> list[str]:
-        """The living, without the player."""
+    def rivals(self) -> list[str]:
+        """The living players, without this one."""
         return [name for name in self.living if name != self.name]
 
     @property
     def choices(self) -> list[str]:
-        """Whom the player may choose now."""
-        return list(phrases.names_in(phrases.CHOICES, self.instructions)) or self.others
+        """The players to choose from now."""
+        return list(phrases.names_in(phrases.CHOICES, self.instructions)) or self.rivals
 
     def claimant(self, role: Role) -> str | None:
-        """The living player who is believed to have this role."""
+        """Return the living player who is believed to have this role."""
         name = self.claims.get(role)
         return name if name in self.living else None
 
     def is_exposed(self, name: str) -> bool:
-        """Whether the detective has called this player Mafia."""
+        """Return whether the detective has named this player as Mafia."""
         return self.suspicions()[name] >= ACCUSED_BY_DETECTIVE
 
     def suspicions(self) -> Counter[str]:
-        """How suspicious the living are, by what they and others have said and done in public."""
-        scores = Counter({name: self._opinions[name] for name in self.others})
+        """Return how suspicious each living player is, by public statements and votes."""
+        scores = Counter({name: self._opinions[name] for name in self.rivals})
         for voter, accused in self._spared:
             scores[voter] += WANTED_TO_SPARE_MAFIA * (self.revealed.get(accused) is MAFIA)
         for voter, accused in self._blamed:
@@ -90,12 +142,12 @@ class Evidence:
         return scores
 
     def most_suspicious(self, among: Sequence[str]) -> str:
-        """The most suspicious of these; where several are, chance decides, the same way each time."""
+        """Return the most suspicious of these players; ties are broken by a fixed pseudo-random order."""
         scores = self.suspicions()
         return min(among, key=lambda name: (-scores[name], self._chance(name)), default=NOBODY)
 
     def any_of(self, among: Sequence[str]) -> str:
-        """One of these by chance, the same each time."""
+        """Return one of these players by a fixed pseudo-random order."""
         return min(among, key=self._chance, default=NOBODY)
 
     def _chance(self, name: str) -> bytes:
@@ -104,7 +156,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------- tonight
 
     def proposals(self) -> list[str]:
-        """Whom the rest of the Mafia has voted to kill tonight, the first vote first."""
+        """Return the victims that the rest of the Mafia has voted for tonight, first vote first."""
         tonight: list[str] = []
         for heard in self.heard:
             if heard.sender == NARRATOR and phrases.NIGHT_FALLS.search(heard.text):
@@ -113,10 +165,10 @@ class Evidence:
                 tonight.append(vote["name"])
         return tonight
 
-    # ------------------------------------------------------------------------------------------ to take in
+    # ---------------------------------------------------------------------------------------------- reading
 
     def _learn(self, heard: Heard) -> None:
-        """The narrator has spoken; it does not lie."""
+        """Learn from the narrator, who does not lie."""
         text = heard.text
         for death in phrases.DEATH.finditer(text):
             self.revealed[death["name"]] = ROLES[death["role"]]
@@ -128,7 +180,7 @@ class Evidence:
                 self.findings[finding["name"]] = not finding["not"]
 
     def _listen(self, heard: Heard) -> None:
-        """Another player has spoken; it may lie."""
+        """Listen to another player, who may lie."""
         text, sender = heard.text, heard.sender
         if claim := phrases.CLAIMS.search(text):
             self.claims.setdefault(ROLES[claim["role"]], sender)

@@ -1,12 +1,12 @@
-"""A game of Mafia in manual mode: who speaks when, what they are told, and who hears it.
+"""A game of Mafia in manual mode: the order of the steps, their instructions and their audience.
 
-    night       Doctor, Detective and Mafia choose in private; the narrator writes it down with its tools
+    night       Doctor, Detective and Mafia choose in private; the narrator records it with its tools
     discussion  everyone speaks
     nomination  everyone names somebody for trial, or nobody
     trial       the accused speaks, the others vote
 
-The narrator and the players are agents of one swarm, and each hears only the mail that it gets. What happens is the
-same whether language models play or rules.
+The narrator and the players are agents of one swarm, and each sees only its own mail. The game is the same for
+language models and for rule-based players.
 """
 
 import asyncio
@@ -16,31 +16,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from mail.api.swarms import MAILSwarm
+from mail.api.agents import MAILAgentTemplate
+from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
 from mail.core.decisions.manual import ResponseType
 from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest
 from mail.examples.mafia import prompts
-from mail.examples.mafia.agents import Agent
-from mail.examples.mafia.personas import PERSONAS
+from mail.examples.mafia.narrator import RuleBasedNarrator
+from mail.examples.mafia.narrator_tools import get_narrator_actions
 from mail.examples.mafia.phrases import NARRATOR, death
+from mail.examples.mafia.players import Agent
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Team, calculate_roles
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, PERSONAS, Team, calculate_roles
 from mail.examples.mafia.state import GamePhase, GameState
-from mail.examples.mafia.swarm import build_agent_swarm, build_narrator_template
+from mail.factories import LiteLLMSupervisorFunction
 
 __all__ = ["Agent", "Game", "GamePhase", "Said", "build_agent_swarm", "build_narrator_template"]
 
 GAME_MASTER = "MafiaGame"
-"""The user on whose behalf the game is played; it writes the first message."""
+"""The user who plays the game and writes the first message."""
 
 NARRATOR_CONTEXT = 0.75
-"""How much of its model's context window the narrator's history may fill: it hears everything."""
+"""Share of its model's context window that the narrator's history may fill, as it hears everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something that was said, and who has heard it: names, or `all` alone."""
+    """A message and its audience: names, or `all` alone."""
 
     speaker: str
     audience: tuple[str, ...]
@@ -50,7 +52,7 @@ class Said:
 
     @property
     def is_public(self) -> bool:
-        """Whether everyone has heard it."""
+        """Whether everyone receives it."""
         return self.audience == ("all",)
 
 
@@ -59,17 +61,15 @@ class Game(GameState):
     """A game, played by the agents of a swarm.
 
     Attributes:
-        task_id: of the task that the game is.
-        narrator_llm: the model that narrates; None where rules do.
-        interactive: whether a human is shown each step before it is taken, and may add to its instructions.
-        on_said: called with everything that is said, when it is.
-        transcript: everything that was said.
+        task_id: the id of the game's task.
+        interactive: whether a human sees each step before it is taken, and may add to its instructions.
+        on_said: called with each message.
+        transcript: all messages so far.
         winner: None until the game is over.
     """
 
     _swarm: MAILSwarm | None = None
     task_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    narrator_llm: str | None = None
     interactive: bool = False
     on_said: Callable[[Said], None] | None = None
     transcript: list[Said] = field(default_factory=list)
@@ -78,13 +78,13 @@ class Game(GameState):
 
     @classmethod
     def create(cls, n: int, valid_llms: Sequence[str] | None = None, *, seed: int | None = None) -> Self:
-        """A game of `n` players, ready to be played; call it inside of an event loop.
+        """Create a game of `n` players; requires a running event loop.
 
         Args:
-            valid_llms: the models that play, drawn for each player; the first one narrates. None lets rules play.
-            seed: of all that is left to chance: who gets which role and model, and what rules can't decide.
+            valid_llms: the models that play, drawn for each player; the first one narrates. None for rules.
+            seed: seed of all random choices: roles, models, and those of the rules.
 
-        Raises BadRequest for a number of players that can't be.
+        Raises BadRequest for too few or too many players.
         """
         chance = random.Random(seed)  # noqa: S311 - a game
         roles = calculate_roles(n)
@@ -111,14 +111,14 @@ class Game(GameState):
     # --------------------------------------------------------------------------------------------- the whole
 
     async def run(self) -> Team:
-        """Play the whole game and shut the swarm down; returns who has won."""
+        """Play the whole game and shut the swarm down; return the winner."""
         try:
             return await self.play()
         finally:
             await self.shutdown()
 
     async def play(self) -> Team:
-        """Play from the beginning to the end; returns who has won."""
+        """Play from the beginning to the end; return the winner."""
         await self.start()
         while self.winner is None:
             await self.run_night_phase()
@@ -128,14 +128,16 @@ class Game(GameState):
         return self.winner
 
     async def start(self) -> None:
-        """Begin the task: everyone hears who plays, and the Mafia who they are."""
+        """Start the task: announce the players to everyone, and the Mafia to its members."""
         await self._announce(prompts.rules(self.living(), self.last_day), ["all"])
         mafia = [member.name for member in self.get_mafia_members()]
         await self._announce(prompts.partners(mafia), mafia, speaker=NARRATOR)
-        await self.step_narrator(prompts.tell("Welcome to the village. It looks peaceful, and it is not."))
+        await self.step_narrator(
+            prompts.announce("Welcome to the village. It looks peaceful, and it is not.")
+        )
 
     async def end(self) -> None:
-        """The narrator tells who has won, and what everyone was, and finishes the task."""
+        """Let the narrator announce the winner and all roles, and complete the task."""
         self.phase = GamePhase.GAME_OVER
         roles = ", ".join(f"{player.name} ({player.role.name})" for player in self.players)
         await self.step_narrator(prompts.finish(f"The {self.winner} has won. These were: {roles}."))
@@ -149,18 +151,18 @@ class Game(GameState):
     # --------------------------------------------------------------------------------------------- the night
 
     async def run_night_phase(self) -> None:
-        """Those with something to do at night do it, each in private; then it shows who has died."""
+        """Let those with a role act, each in private; then announce the victim."""
         self.begin_night()
         n = self.day_number
         await self.step_narrator(
-            prompts.tell(f"Night {n} falls. Everyone closes their eyes.", heading=f"NIGHT {n}")
+            prompts.announce(f"Night {n} falls. Everyone closes their eyes.", heading=f"NIGHT {n}")
         )
         await self._doctor_acts()
         await self._detective_acts()
         await self._mafia_acts()
         victim = self.resolve_night_actions()
-        news = f"{self._obituary(victim)} It was the Mafia." if victim else "Nobody has died tonight."
-        await self.step_narrator(prompts.tell(f"The sun rises on day {n}. {news}", heading=f"DAY {n}"))
+        result = f"{self._obituary(victim)} It was the Mafia." if victim else "Nobody has died tonight."
+        await self.step_narrator(prompts.announce(f"The sun rises on day {n}. {result}", heading=f"DAY {n}"))
         self.winner = self.check_winner()
 
     async def _doctor_acts(self) -> None:
@@ -180,14 +182,14 @@ class Game(GameState):
         mafia = [member.name for member in self.get_mafia_members()]
         payload = prompts.kill(self.living(), self.living(but=mafia))
         for name in mafia:
-            partners = [other for other in mafia if other != name]
+            partners = [partner for partner in mafia if partner != name]
             await self.step_agent(name, targets=[NARRATOR, *partners], payload=payload)
         await self._record("mafia_vote_kill", "each vote of the Mafia")
 
     # ----------------------------------------------------------------------------------------------- the day
 
     async def run_day_phase(self) -> None:
-        """The village talks, and may execute somebody."""
+        """Let the village talk, and perhaps execute somebody."""
         await self.run_discussion()
         if await self.run_nominations() is not None:
             await self.run_trial()
@@ -195,7 +197,7 @@ class Game(GameState):
         self.winner = self.check_winner()
 
     async def run_discussion(self) -> None:
-        """Everyone speaks once; each day another player begins."""
+        """Let everyone speak one time; each day another player begins."""
         self.phase = GamePhase.DISCUSSION
         names = self.living()
         first = self.day_number % len(names)
@@ -203,19 +205,19 @@ class Game(GameState):
             await self.step_agent(name, broadcast=True, payload=prompts.speak(names))
 
     async def run_nominations(self) -> str | None:
-        """Everyone nominates somebody or nobody; returns who goes on trial."""
+        """Let everyone nominate somebody or nobody; return the accused."""
         self.begin_nominations()
         for name in self.living():
             payload = prompts.nominate(self.living(), self.living(but=[name]))
             await self.step_agent(name, broadcast=True, payload=payload)
         await self._record("record_nomination", "each nomination")
         accused = self.resolve_nominations()
-        news = f"{accused} is on trial." if accused else "There is no trial today: too few agree."
-        await self.step_narrator(prompts.tell(news))
+        result = f"{accused} is on trial." if accused else "There is no trial today: too few agree."
+        await self.step_narrator(prompts.announce(result))
         return accused
 
     async def run_trial(self) -> None:
-        """The accused speaks, and the others vote."""
+        """Let the accused speak, and the other players vote."""
         assert self.accused is not None
         self.begin_trial()
         await self.step_agent(self.accused, broadcast=True, payload=prompts.defend(self.living()))
@@ -226,7 +228,7 @@ class Game(GameState):
         guilty, innocent = self.count_verdicts()
         votes = f"{guilty} have voted guilty, {innocent} innocent."
         fate = self._obituary(self.accused) if self.resolve_trial() else f"{self.accused} goes free."
-        await self.step_narrator(prompts.tell(f"{votes} {fate}"))
+        await self.step_narrator(prompts.announce(f"{votes} {fate}"))
 
     def _obituary(self, name: str) -> str:
         return death(name, self.get_player_by_name(name).role)
@@ -249,7 +251,7 @@ class Game(GameState):
         return await self._step(NARRATOR, names, "response", payload)
 
     async def _record(self, tool: str, what: str) -> None:
-        """The narrator uses a tool, and talks to nobody: what it has read may be secret."""
+        """Let the narrator use a tool without an audience, as its mail may be secret."""
         await self._step_narrator_for([NARRATOR], prompts.record(tool, what))
 
     async def _step(
@@ -272,7 +274,7 @@ class Game(GameState):
         return response
 
     def _model_of(self, name: str) -> tuple[str | None, str | None]:
-        """The model and the instructions of who speaks; none for rules."""
+        """Return the model and the system prompt of a speaker; none for rules."""
         if name == NARRATOR:
             return self.narrator_llm, create_narrator_system_prompt() if self.narrator_llm else None
         player = self.get_player_by_name(name)
@@ -280,7 +282,7 @@ class Game(GameState):
         return player.llm, system
 
     async def _announce(self, text: str, names: list[str], *, speaker: str = GAME_MASTER) -> None:
-        """Put a message into mailboxes without anybody's step."""
+        """Send a message without a step of an agent."""
         message = self.swarm.build_message(
             subject="::init::",
             body=text,
@@ -300,8 +302,32 @@ class Game(GameState):
             self.on_said(said)
 
     def _interactive_wait(self, agent_name: str, payload: str) -> str:
-        """What a human adds to the instructions of a step, where one is asked."""
+        """Return the text that a human adds to the instructions of a step; empty unless interactive."""
         if not self.interactive:
             return ""
         extra = input(f"\nNext: {agent_name}\n{payload}\nAdd to this, or press Enter: ")
         return f"\n{extra}" if extra else ""
+
+
+def build_narrator_template(game: GameState, player_names: list[str]) -> MAILAgentTemplate:
+    """Return the template of the narrator, whose tools change this game: a language model, or rules."""
+    params = {"llm": game.narrator_llm, "system": create_narrator_system_prompt()}
+    return MAILAgentTemplate(
+        name=NARRATOR,
+        factory=LiteLLMSupervisorFunction if game.narrator_llm else RuleBasedNarrator,
+        comm_targets=player_names,
+        actions=get_narrator_actions(game),
+        agent_params=params if game.narrator_llm else {},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+    )
+
+
+def build_agent_swarm(agents: list[MAILAgentTemplate]) -> MAILSwarmTemplate:
+    """Return the template of a game's swarm: its players and the narrator, who is the entrypoint."""
+    return MAILSwarmTemplate(
+        name="mafia",
+        agents=agents,
+        actions=[action for agent in agents for action in agent.actions],
+        entrypoint=NARRATOR,
+    )

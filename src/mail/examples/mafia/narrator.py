@@ -1,4 +1,4 @@
-"""A narrator that follows rules: it says what it is told to say, and writes down what players have chosen."""
+"""A rule-based narrator: it announces what its instructions say, and records the players' choices."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import History, ToolChoice
 from mail.examples.mafia import phrases
-from mail.examples.mafia.hearing import Heard, Hearing, read_hearings
+from mail.examples.mafia.evidence import Heard, Hearing, read_hearings
 from mail.examples.rule_based.calls import ToolUse, say
 from mail.examples.rule_based.reading import Call, Result, newest_first
 
@@ -30,7 +30,7 @@ READS: Mapping[str, tuple[re.Pattern[str], Reader]] = {
         lambda found, heard: {"player_name": heard.sender, "guilty": found["verdict"].lower() == "guilty"},
     ),
 }
-"""For each of the narrator's tools: the sentence it is about, and its arguments."""
+"""For each of the narrator's tools, the sentence that triggers it and its arguments."""
 
 NOTHING_FOUND = "You have learned nothing tonight."
 
@@ -38,7 +38,7 @@ TOOL = re.compile(rf"\b(?P<tool>{'|'.join([*READS, 'task_complete'])})\b")
 
 
 class RuleBasedNarrator:
-    """The narrator. Its tools change the game; what it says are the game's own words."""
+    """A narrator, whose tools change the game and who speaks the game's own words."""
 
     def __init__(self, name: str, tool_format: ToolFormat = "responses", **_wiring: Any) -> None:
         self.name = name
@@ -47,37 +47,37 @@ class RuleBasedNarrator:
     async def __call__(
         self, messages: History, tool_choice: ToolChoice = "auto"
     ) -> tuple[str | None, list[AgentToolCall]]:
-        """One turn: first the tools, then, with their results, the words, if there are any."""
+        """Run one turn: first the tools; then, with their results, the words, if there are any."""
         *_, hearing = read_hearings(messages)
         uses = self.uses(hearing)
         if not uses:
             if words := self.words(hearing, messages):
                 return words, []
-            uses = [("await_message", {"reason": "it is written down"})]
+            uses = [("await_message", {"reason": "it is recorded"})]
         return say(self.tool_format, uses, turn_id=f"{self.name}_{len(messages)}")
 
     def uses(self, hearing: Hearing) -> list[ToolUse]:
-        """The tools to use now; none in the turn that their results have caused."""
+        """Return the tools to use now; none in the turn that follows their results."""
         named = TOOL.search(hearing.instructions)
-        if named is None or any(heard.letter.is_from_system for heard in hearing.heard):
+        if named is None or any(heard.message.is_from_system for heard in hearing.heard):
             return []
         if named["tool"] == "task_complete":
-            return [("task_complete", {"finish_message": _to_tell(hearing)})]
+            return [("task_complete", {"finish_message": _announcement(hearing)})]
         pattern, read = READS[named["tool"]]
         found = [(pattern.search(heard.text), heard) for heard in hearing.heard]
         return [(named["tool"], read(match, heard)) for match, heard in found if match is not None]
 
     def words(self, hearing: Hearing, messages: History) -> str:
-        """What it says; nothing, where it was not told to say something."""
-        return _finding(messages) if phrases.REPORT in hearing.instructions else _to_tell(hearing)
+        """Return its announcement; empty if the instructions contain none."""
+        return _finding(messages) if phrases.REPORT in hearing.instructions else _announcement(hearing)
 
 
-def _to_tell(hearing: Hearing) -> str:
+def _announcement(hearing: Hearing) -> str:
     return hearing.instructions.partition(phrases.TELL_THEM)[2]
 
 
 def _finding(messages: History) -> str:
-    """What the newest investigation has shown, as its tool has put it."""
+    """Return the result of the most recent investigation, from its tool."""
     results: dict[str, str] = {}
     for entry in newest_first(messages):
         match entry:

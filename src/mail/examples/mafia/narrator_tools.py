@@ -1,64 +1,61 @@
-"""The narrator's tools: each writes one thing down that a player has chosen, and so changes the game.
+"""The narrator's tools: each records one choice of a player, and so changes the game.
 
 A tool is a pydantic model of its arguments and an async function of the game and these arguments; `partial` binds the
-game. What a tool returns, or the `NarratorError` that it raises, is told to the narrator and to nobody else.
+game. Only the narrator sees a tool's result, or the text of the `NarratorError` that it raises.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolCallFault
-from mail.examples.mafia.agents import Agent
 from mail.examples.mafia.phrases import NOBODY, finding
+from mail.examples.mafia.players import Agent
 from mail.examples.mafia.roles import MAFIA, Team
-from mail.examples.mafia.state import GamePhase
-
-if TYPE_CHECKING:
-    from mail.examples.mafia.game import Game
+from mail.examples.mafia.state import GamePhase, GameState
 
 
 class NarratorError(ToolCallFault):
-    """The tool can't be used so, or not now."""
+    """The tool can't be used with these arguments, or not now."""
 
 
 class DoctorProtectArgs(BaseModel):
-    """Write down whom the Doctor protects tonight."""
+    """Record whom the Doctor protects tonight."""
 
     target_name: str = Field(description="The player to protect")
 
 
 class DetectiveInvestigateArgs(BaseModel):
-    """Write down whom the Detective investigates, and learn what they are."""
+    """Record whom the Detective investigates, and learn what they are."""
 
     target_name: str = Field(description="The player to investigate")
 
 
 class MafiaVoteKillArgs(BaseModel):
-    """Write down whom a member of the Mafia votes to kill."""
+    """Record whom a member of the Mafia votes to kill."""
 
     mafia_name: str = Field(description="The member of the Mafia who votes")
     target_name: str = Field(description="The player to kill")
 
 
 class RecordNominationArgs(BaseModel):
-    """Write down whom a player nominates for trial."""
+    """Record whom a player nominates for trial."""
 
     player_name: str = Field(description="The player who nominates")
     target_name: str = Field(description=f"The player who is nominated, or '{NOBODY}'")
 
 
 class RecordVerdictArgs(BaseModel):
-    """Write down how a player votes at the trial."""
+    """Record how a player votes at the trial."""
 
     player_name: str = Field(description="The player who votes")
     guilty: bool = Field(description="Whether they vote guilty")
 
 
-async def doctor_protect(game: "Game", args: dict[str, Any]) -> str:
-    """The doctor has chosen."""
+async def doctor_protect(game: GameState, args: dict[str, Any]) -> str:
+    """Record the doctor's choice."""
     _require(game, GamePhase.NIGHT)
     target = _living(game, args["target_name"]).name
     if target == game.protected_before:
@@ -67,16 +64,16 @@ async def doctor_protect(game: "Game", args: dict[str, Any]) -> str:
     return f"The doctor protects {target} tonight."
 
 
-async def detective_investigate(game: "Game", args: dict[str, Any]) -> str:
-    """The detective has chosen; the narrator learns what to tell the detective."""
+async def detective_investigate(game: GameState, args: dict[str, Any]) -> str:
+    """Record the detective's choice; return the finding, which the narrator reports to the detective."""
     _require(game, GamePhase.NIGHT)
     target = _living(game, args["target_name"])
     game.investigated.append(target.name)
     return finding(target.name, target.role.team is Team.MAFIA)
 
 
-async def mafia_vote_kill(game: "Game", args: dict[str, Any]) -> str:
-    """A member of the Mafia has voted; who votes again has changed their mind."""
+async def mafia_vote_kill(game: GameState, args: dict[str, Any]) -> str:
+    """Record a vote of the Mafia; a second vote replaces the first."""
     _require(game, GamePhase.NIGHT)
     voter, target = _living(game, args["mafia_name"]), _living(game, args["target_name"])
     if voter.role is not MAFIA:
@@ -87,8 +84,8 @@ async def mafia_vote_kill(game: "Game", args: dict[str, Any]) -> str:
     return f"{voter.name} votes to kill {target.name}."
 
 
-async def record_nomination(game: "Game", args: dict[str, Any]) -> str:
-    """A player has nominated somebody, or nobody."""
+async def record_nomination(game: GameState, args: dict[str, Any]) -> str:
+    """Record a player's nomination, or that there is none."""
     _require(game, GamePhase.NOMINATION)
     player = _living(game, args["player_name"])
     if args["target_name"].strip().casefold() == NOBODY:
@@ -101,8 +98,8 @@ async def record_nomination(game: "Game", args: dict[str, Any]) -> str:
     return f"{player.name} nominates {target.name}."
 
 
-async def record_verdict(game: "Game", args: dict[str, Any]) -> str:
-    """A player has voted on the accused."""
+async def record_verdict(game: GameState, args: dict[str, Any]) -> str:
+    """Record a player's vote on the accused."""
     _require(game, GamePhase.TRIAL)
     voter = _living(game, args["player_name"])
     if voter.name == game.accused:
@@ -111,8 +108,8 @@ async def record_verdict(game: "Game", args: dict[str, Any]) -> str:
     return f"{voter.name} votes {'guilty' if args['guilty'] else 'innocent'}."
 
 
-def get_narrator_actions(game: "Game") -> list[MAILAction]:
-    """The narrator's tools, for this game."""
+def get_narrator_actions(game: GameState) -> list[MAILAction]:
+    """Return the narrator's tools, for this game."""
     return [
         MAILAction.from_pydantic_model(
             model=DoctorProtectArgs, function=partial(doctor_protect, game), name="doctor_protect"
@@ -134,12 +131,12 @@ def get_narrator_actions(game: "Game") -> list[MAILAction]:
     ]
 
 
-def _require(game: "Game", phase: GamePhase) -> None:
+def _require(game: GameState, phase: GamePhase) -> None:
     if game.phase is not phase:
         raise NarratorError(f"not now: this belongs to the {phase.value}, and it is {game.phase.value}")
 
 
-def _living(game: "Game", name: str) -> Agent:
+def _living(game: GameState, name: str) -> Agent:
     player = game.get_player_by_name(name)
     if not player.is_alive:
         raise NarratorError(f"{player.name} is dead")

@@ -1,6 +1,6 @@
-"""The sentences that the game turns on: what players are asked to end with, and what the narrator makes known.
+"""The key sentences of the game: the players' choices, and the narrator's announcements.
 
-Language models are asked for them, rules speak them, and rules and narrator read them.
+Prompts request them from language models, rule-based players write them, and players and narrator parse them.
 """
 
 import re
@@ -13,7 +13,7 @@ NOBODY = "nobody"
 
 
 class Move(StrEnum):
-    """What a player can be asked for: the word by which it is recognized in the instructions."""
+    """The kinds of step of a player; each value is the word that identifies it in the instructions."""
 
     PROTECT = "protect"
     INVESTIGATE = "investigate"
@@ -25,12 +25,12 @@ class Move(StrEnum):
 
 
 def move_in(instructions: str) -> Move:
-    """What the instructions ask for; to speak, if nothing else."""
+    """Return the kind of step that the instructions request; a speech by default."""
     text = instructions.lower()
     return next((move for move in Move if move in text), Move.SPEECH)
 
 
-# ------------------------------------------------------------------------------------------- what players say
+# ----------------------------------------------------------------------------------------- players
 
 PROTECTS = re.compile(r"\bI protect (?P<name>\w+)", re.IGNORECASE)
 INVESTIGATES = re.compile(r"\bI investigate (?P<name>\w+)", re.IGNORECASE)
@@ -40,15 +40,15 @@ VOTES = re.compile(r"\bI vote (?P<verdict>guilty|innocent)", re.IGNORECASE)
 SUSPECTS = re.compile(r"\bI suspect (?P<name>\w+)")
 CLAIMS = re.compile(r"\bI am the (?P<role>Doctor|Detective)\b")
 FINDING = re.compile(r"\b(?P<name>\w+) is (?P<not>not )?Mafia\b")
-"""Of a detective, and of the narrator to the detective."""
+"""A finding, from a detective, or from the narrator to the detective."""
 
 
 def finding(name: str, is_mafia: bool) -> str:
-    """What an investigation has shown."""
+    """Return the result of an investigation."""
     return f"{name} is Mafia." if is_mafia else f"{name} is not Mafia."
 
 
-# ---------------------------------------------------------------------------------------- what is made known
+# ----------------------------------------------------------------------------------- announcements
 
 LIVING = re.compile(r"^Living players: (?P<names>.*)$", re.MULTILINE)
 CHOICES = re.compile(r"^Choices: (?P<names>.*)$", re.MULTILINE)
@@ -57,17 +57,17 @@ NIGHT_FALLS = re.compile(r"\bNight \d+ falls\b")
 ON_TRIAL = re.compile(r"\b(?P<name>\w+) is on trial\b")
 DEATH = re.compile(rf"\b(?P<name>\w+) has died and was: (?P<role>{'|'.join(ROLES)})\b")
 TELL_THEM = "Tell them: "
-"""In the narrator's instructions: what follows is to be told."""
+"""In the narrator's instructions: the following text is to be announced."""
 REPORT = "Report the finding"
-"""In the narrator's instructions: what the detective is to learn is in the result of its tool."""
+"""In the narrator's instructions: the finding for the detective is in the result of its tool."""
 
 
 def death(name: str, role: Role) -> str:
-    """How a death is made known."""
+    """Return the announcement of a death."""
     return f"{name} has died and was: {role.name}."
 
 
 def names_in(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    """The names of the last list of its kind in a text; none where there is no list."""
+    """Return the names of the last list of this kind in a text; none without a list."""
     lists = pattern.findall(text)
     return tuple(name for name in lists[-1].split(", ") if name) if lists else ()

@@ -1,4 +1,4 @@
-"""Who is in a game of Mafia, and what each is there for."""
+"""The roles of a game of Mafia, and the characters that the players impersonate."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,10 +7,10 @@ from mail.errors import BadRequest
 
 MIN_PLAYERS = 4
 MAX_PLAYERS = 16
-"""As many as there are personas."""
+"""The number of personas."""
 
 MAFIA_AMONG_SEVEN = 2
-"""With a larger share the town would rarely win, with a smaller one the Mafia."""
+"""Members of the Mafia per seven players: a larger share makes the town rarely win, a smaller one the Mafia."""
 
 
 class Team(StrEnum):
@@ -22,10 +22,10 @@ class Team(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a player secretly is.
+    """The secret role of a player.
 
     Attributes:
-        task: what the player is told of it.
+        task: the description that the player gets.
     """
 
     name: str
@@ -37,7 +37,7 @@ MAFIA = Role(
     "Mafia",
     Team.MAFIA,
     "Each night you and your fellow Mafia vote on whom to kill. By day you pass for a villager. "
-    "You win once there are as many Mafia as others.",
+    "You win as soon as half of the living players are Mafia.",
 )
 DOCTOR = Role(
     "Doctor",
@@ -61,8 +61,36 @@ ROLES = {role.name: role for role in (MAFIA, DOCTOR, DETECTIVE, VILLAGER)}
 
 
 def calculate_roles(n: int) -> list[Role]:
-    """The roles of a game of `n` players. Raises BadRequest where so many can't play."""
+    """Return the roles of a game of `n` players. Raises BadRequest for too few or too many."""
     if not MIN_PLAYERS <= n <= MAX_PLAYERS:
         raise BadRequest(f"Mafia takes {MIN_PLAYERS} to {MAX_PLAYERS} players, not {n}")
     mafia = max(1, n * MAFIA_AMONG_SEVEN // 7)
     return [MAFIA] * mafia + [DOCTOR, DETECTIVE] + [VILLAGER] * (n - mafia - 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A character. Its name is the name of its player's agent."""
+
+    name: str
+    character: str
+
+
+PERSONAS = (
+    Persona("Ada", "Keeps the village's books. Dry, exact, and quick to notice what doesn't add up."),
+    Persona("Bruno", "The baker. Warm and talkative; would rather trust one person too many."),
+    Persona("Celia", "Teaches school. Patient, asks questions, and remembers every answer."),
+    Persona("Dario", "Plays cards for a living. Watches faces, says little."),
+    Persona("Edith", "The oldest of all. Blunt; has seen worse and says so."),
+    Persona("Felix", "A student of law. Argues for the sake of it, and then changes his mind."),
+    Persona("Greta", "Runs the inn. Knows all gossip and passes on half of it."),
+    Persona("Hugo", "A retired sergeant. Wants order, a plan and a vote, in this order."),
+    Persona("Ines", "Paints. Goes by her feelings about people, and is often right."),
+    Persona("Jonas", "The ferryman. Slow to speak, stubborn once he has."),
+    Persona("Kira", "A reporter. Suspects everyone, and takes notes."),
+    Persona("Leo", "A clown by trade. Jokes when he is nervous."),
+    Persona("Mara", "The smith. Direct; says what she will do and does it."),
+    Persona("Nils", "Counts stars at night and sleeps by day. Thinks in odds."),
+    Persona("Olga", "Sings in the choir. Kind to everyone, fooled by nobody."),
+    Persona("Pavel", "Sells remedies. Charming, and a little too sure of himself."),
+)

@@ -1,1 +1,1 @@
-"""An agent that calculates, and the action by which it does."""
+"""A math agent, and the action that calculates for it."""

@@ -1,4 +1,4 @@
-"""Basic arithmetic, read from text without ever running the text as code."""
+"""Basic arithmetic on text, without running the text as code."""
 
 import ast
 import math
@@ -9,22 +9,22 @@ from typing import Any
 Number = int | float
 
 MAX_LENGTH = 300
-"""Characters of an expression."""
+"""Maximum number of characters of an expression."""
 
 MAX_BITS = 1024
-"""Of a whole number, on the way or at the end: about 300 digits."""
+"""Maximum size of an integer, also of intermediate results: about 300 digits."""
 
 MAX_PRECISION = 12
 
 
 async def calculate_expression(args: dict[str, Any]) -> str:
-    """The value of an arithmetic expression, as text.
+    """Return the value of an arithmetic expression, as text.
 
     Args:
         args: `expression`, made of numbers, + - * / // % ** and parentheses; `precision`, the number of
             decimal places to round to, from 0 to 12, optional.
 
-    Raises ValueError that says what is wrong; its text is told to the agent.
+    Raises ValueError for an invalid expression; the agent sees its text.
     """
     expression, precision = args.get("expression"), args.get("precision")
     if not isinstance(expression, str) or not expression.strip():
@@ -40,7 +40,7 @@ async def calculate_expression(args: dict[str, Any]) -> str:
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression. Raises ValueError, ZeroDivisionError or OverflowError."""
+    """Return the value of an expression. Raises ValueError, ZeroDivisionError or OverflowError."""
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"the expression is longer than {MAX_LENGTH} characters")
     try:

@@ -1,7 +1,7 @@
-"""The agent that calculates."""
+"""The class of the math agent."""
 
 from mail.factories import LiteLLMActionAgentFunction
 
 
 class LiteLLMMathFunction(LiteLLMActionAgentFunction):
-    """Calculates; its action is `calculate_expression`."""
+    """An agent that calculates; its action is `calculate_expression`."""

@@ -1,4 +1,4 @@
-"""What the math agent is told."""
+"""The system prompt of the math agent."""
 
 SYSPROMPT = """\
 You calculate for other agents.

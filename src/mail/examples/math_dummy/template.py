@@ -1,4 +1,4 @@
-"""The math agent, as `MAILAgentTemplate.from_example("math", …)` builds it."""
+"""The action and the template of the math agent, for `MAILAgentTemplate.from_example("math", …)`."""
 
 from mail.api.actions import MAILAction
 from mail.examples.math_dummy.actions import MAX_PRECISION, calculate_expression

@@ -1,10 +1,9 @@
-"""Agents that follow rules instead of asking a language model. Begin with `supervisor.py`.
+"""Agents that follow rules instead of calling a language model. Start with `agents`.
 
-Like any agent, they get the history of what they have read, said and been told, and return tool calls. They
-keep no state of their own: what they know is in the history, so they can be stopped at any point and go on.
+Like any agent, they get their history and return tool calls. They keep no state of their own, so they can be stopped
+at any point and resume from the history.
 """
 
-from mail.examples.rule_based.supervisor import Supervisor
-from mail.examples.rule_based.workers import MathAgent, WeatherAgent
+from mail.examples.rule_based.agents import MathAgent, Supervisor, WeatherAgent
 
 __all__ = ["MathAgent", "Supervisor", "WeatherAgent"]

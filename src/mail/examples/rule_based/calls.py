@@ -1,4 +1,4 @@
-"""Saying something as a language model would: the output of an agent, in the shapes of either API."""
+"""The output of an agent in the formats of either API, as a language model would write it."""
 
 import json
 from collections.abc import Sequence
@@ -14,10 +14,9 @@ ToolUse = tuple[str, dict[str, Any]]
 def say(
     tool_format: ToolFormat, uses: Sequence[ToolUse], *, text: str | None = None, turn_id: str | None = None
 ) -> tuple[str | None, list[AgentToolCall]]:
-    """What an agent function returns to write `text` and to use these tools, in this order.
+    """Return the output of an agent function that writes `text` and uses these tools, in this order.
 
-    `turn_id` begins the ids of the calls, which must differ from all others in the agent's history; without
-    one they are random.
+    `turn_id` is the prefix of the calls' ids, which must be unique in the agent's history; without one they are random.
     """
     turn_id = turn_id or uuid4().hex
     calls = [(f"call_{turn_id}_{n}", tool, arguments) for n, (tool, arguments) in enumerate(uses, start=1)]
@@ -29,7 +28,7 @@ def say(
 
 
 def _completion(text: str | None, calls: list[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
-    """One assistant message, as the Chat Completions API returns it."""
+    """Return one assistant message, as the Chat Completions API does."""
     tool_calls = [
         {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
         for call_id, tool, arguments in calls
@@ -38,7 +37,7 @@ def _completion(text: str | None, calls: list[tuple[str, str, dict[str, Any]]]) 
 
 
 def _responses(text: str | None, calls: list[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
-    """The output items of one response, as the Responses API returns them."""
+    """Return the output items of one response, as the Responses API does."""
     items: list[dict[str, Any]] = []
     if text is not None:
         content = [{"type": "output_text", "text": text, "annotations": []}]

@@ -1,4 +1,4 @@
-"""An agent's history, read: messages of either API become letters, calls and their results."""
+"""Reading an agent's history: entries of either API become messages, calls and results."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from mail.core.task.swarm import History
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A message that the agent has got."""
+class Message:
+    """A message to the agent."""
 
     sender_type: str
     sender: str
@@ -44,7 +44,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that the agent has used."""
+    """A tool call of the agent."""
 
     id: str
     tool: str
@@ -53,23 +53,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a call."""
+    """The result of a tool call."""
 
     call_id: str
     content: str
 
 
-Entry = Letter | Call | Result
+Entry = Message | Call | Result
 
 
 def newest_first(history: History) -> Iterator[Entry]:
-    """The entries of a history, from the newest to the oldest; reads no further back than is asked for."""
+    """Iterate over the entries of a history, newest first; reads no further back than needed."""
     for message in reversed(history):
         yield from reversed(list(_read(message)))
 
 
 def back_to(entries: Iterable[Entry], stop: Callable[[Entry], bool]) -> tuple[Entry | None, list[Entry]]:
-    """The first of `entries`, newest first, at which `stop` holds, and all that came after it, oldest first."""
+    """Return the first entry for which `stop` is true, and all newer ones, oldest first; `entries` come newest first."""
     later: list[Entry] = []
     for entry in entries:
         if stop(entry):
@@ -81,7 +81,7 @@ def back_to(entries: Iterable[Entry], stop: Callable[[Entry], bool]) -> tuple[En
 def _read(message: dict[str, Any]) -> Iterator[Entry]:
     match message:
         case {"role": "user", "content": str(content)}:
-            yield read_letter(content)
+            yield read_message(content)
         case {"role": "assistant", "tool_calls": [*calls]}:
             for call in calls:
                 function = call["function"]
@@ -95,19 +95,23 @@ def _read(message: dict[str, Any]) -> Iterator[Entry]:
 
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML can't hold, not even escaped."""
+"""Characters that are invalid in XML, even escaped."""
 
 
-def read_letter(content: str) -> Letter:
-    """The message in a user turn, written by `mail.core.protocol.xml`; anything else is taken for a user's words."""
+def read_message(content: str) -> Message:
+    """Parse the message in a user turn, written by `mail.core.protocol.xml`; other text counts as a user's message."""
     if not content.startswith("<incoming_message>"):
-        return Letter("user", "user", (), "", content)
+        return Message("user", "user", (), "", content)
     message = ElementTree.fromstring(_NOT_XML.sub("\ufffd", content))  # noqa: S314 - we wrote it
     sender = message.find("from")
-    return Letter(
+    return Message(
         sender_type=sender.get("type", "") if sender is not None else "",
         sender=message.findtext("from", ""),
         recipients=tuple(address.text or "" for address in message.iterfind("to/address")),
         subject=message.findtext("subject", ""),
         body=message.findtext("body", ""),
     )
+
+
+read_letter = read_message
+"""The previous name, for programs that import it."""

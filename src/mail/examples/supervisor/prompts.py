@@ -1,4 +1,4 @@
-"""What the supervisor is told."""
+"""The system prompt of the supervisor."""
 
 SYSPROMPT = """\
 You supervise a team of agents that answers a user's questions.

@@ -1,1 +1,1 @@
-"""An agent that knows the weather everywhere, without looking, and the action by which it does."""
+"""A weather agent, and its action, which makes the weather up."""

@@ -1,4 +1,4 @@
-"""The weather, made up: the same place and day always have the same weather, and nothing is looked up."""
+"""Invented weather: the same location and day always have the same weather."""
 
 import json
 from hashlib import sha256
@@ -9,12 +9,12 @@ MAX_DAYS_AHEAD = 14
 
 
 async def get_weather_forecast(args: dict[str, Any]) -> str:
-    """The forecast for a place, as a JSON object.
+    """Return the forecast for a location, as a JSON object.
 
     Args:
         args: `location`; `days_ahead`, 0 for today, which is the default; `metric`, true by default.
 
-    Raises ValueError for arguments that make no sense; its text is told to the agent.
+    Raises ValueError for invalid arguments; the agent sees its text.
     """
     location, days_ahead, metric = args.get("location"), args.get("days_ahead", 0), args.get("metric", True)
     if not isinstance(location, str) or not location.strip():

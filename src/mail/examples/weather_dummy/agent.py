@@ -1,7 +1,7 @@
-"""The agent that tells the weather."""
+"""The class of the weather agent."""
 
 from mail.factories import LiteLLMActionAgentFunction
 
 
 class LiteLLMWeatherFunction(LiteLLMActionAgentFunction):
-    """Tells the weather; its action is `get_weather_forecast`."""
+    """An agent that reports the weather; its action is `get_weather_forecast`."""

@@ -1,4 +1,4 @@
-"""What the weather agent is told."""
+"""The system prompt of the weather agent."""
 
 SYSPROMPT = """\
 You tell other agents the weather.

@@ -1,4 +1,4 @@
-"""The weather agent, as `MAILAgentTemplate.from_example("weather", …)` builds it."""
+"""The action and the template of the weather agent, for `MAILAgentTemplate.from_example("weather", …)`."""
 
 from mail.api.actions import MAILAction
 from mail.examples.weather_dummy.actions import MAX_DAYS_AHEAD, get_weather_forecast

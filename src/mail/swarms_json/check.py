@@ -1,0 +1,77 @@
+"""Checking the settings of agents and swarms, without importing anything that they refer to."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
+from mail.errors import ConfigurationError
+from mail.swarms_json.build import agent_spec, assemble, swarm_spec
+from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
+from mail.utils.problems import describe
+
+
+def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:
+    """Check a swarm in the format of swarms.json: every field, and how they fit together. Imports nothing.
+
+    Agents' actions that may come from `action_imports` are only checked by `build_swarm`. Raises
+    ConfigurationError that says what to change.
+    """
+    try:
+        entry = SwarmEntry.model_validate(swarm)
+    except ValidationError as error:
+        name = f"swarm {swarm['name']!r}: " if isinstance(swarm, Mapping) and "name" in swarm else ""
+        raise ConfigurationError(f"{name}{describe(error, SwarmEntry)}") from error
+    actions = [ActionCore(name, _not_imported) for name in _action_names(entry)]
+    _require_fit(swarm_spec(entry, [agent_spec(agent) for agent in entry.agents], actions))
+    return entry
+
+
+def check_agent(spec: AgentSpec) -> None:
+    """Raise ConfigurationError for an agent whose settings have wrong types or values."""
+    try:
+        AgentEntry.model_validate(_as_written(spec), from_attributes=True)
+    except ValidationError as error:
+        raise ConfigurationError(f"agent {spec.name!r}: {describe(error, AgentEntry)}") from error
+
+
+def check_swarm(spec: SwarmSpec) -> None:
+    """Raise ConfigurationError for a swarm whose settings are wrong or don't fit together."""
+    written = replace(spec, agents=[_as_written(agent) for agent in spec.agents], actions=[])
+    try:
+        SwarmEntry.model_validate(written, from_attributes=True)
+    except ValidationError as error:
+        raise ConfigurationError(f"swarm {spec.name!r}: {describe(error, SwarmEntry)}") from error
+    _require_fit(spec)
+
+
+def _as_written(spec: AgentSpec) -> AgentSpec:
+    """Return the settings of an agent as a file could contain them, a callable factory replaced by its name."""
+    factory = spec.factory if isinstance(spec.factory, str) else repr(spec.factory)
+    return replace(spec, factory=factory, agent_params={})
+
+
+def _require_fit(spec: SwarmSpec) -> None:
+    """Raise ConfigurationError if agents and actions don't fit together, with a hint at mistyped names."""
+    assemble(spec, {agent.name: _not_built for agent in spec.agents})
+
+
+async def _not_built(_history: History, _choice: ToolChoice) -> AgentOutput:
+    """Stand in for an agent's function."""
+    raise NotImplementedError
+
+
+async def _not_imported(_arguments: dict[str, Any]) -> str:
+    """Stand in for an action's function."""
+    raise NotImplementedError
+
+
+def _action_names(entry: SwarmEntry) -> list[str]:
+    declared = [action.name for action in entry.actions]
+    if not entry.action_imports:
+        return declared
+    used = {name for agent in entry.agents for name in agent.actions} | set(entry.breakpoint_tools)
+    return declared + sorted(used.difference(declared, MAIL_TOOLS))
