@@ -221,7 +221,7 @@ async def test_attempts_are_bounded_and_counted_anew_after_an_event() -> None:
         stream = await client.watch_task("t")
         for number in ("1", "2", "3"):
             assert (await anext(stream)).id == number
-        with pytest.raises(ConnectionLost, match="the server ended it"):
+        with pytest.raises(ConnectionLost, match="the server closed it"):
             await anext(stream)
         assert connections == 19 + 9
         with pytest.raises(ConnectionLost):
