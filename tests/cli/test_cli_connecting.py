@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from mail.cli.connecting import KEY_VARIABLE, connect, connect_anonymously
+from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
 
 LINK = "swarm://connect?server=example.com"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mail.cli.views.timeline import Line, Stopwatch, printer, read_data, read_line
+from mail.cli.views.events import Line, Stopwatch, printer, read_data, read_line
 from mail.errors import MAILError
 
 MESSAGE = {
@@ -114,7 +114,7 @@ def test_times_are_those_since_the_first_event() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "7"])
 def test_what_is_no_event_is_an_error_of_ours(text: str) -> None:
-    with pytest.raises(MAILError, match="can't be read"):
+    with pytest.raises(MAILError, match="invalid event"):
         read_data(text)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from mail.cli.output import Output, printable
-from mail.cli.views.tree import DEEPEST, Node, read_tree, show_tree
+from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
 
 Event = tuple[str, Mapping[str, Any]]
 
@@ -96,7 +96,7 @@ def test_agents_that_keep_asking_each_other_do_not_sink_forever() -> None:
     show_tree(read_tree(events), Output(stream))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 100
-    assert max(len(line) - len(line.lstrip()) for line in lines) == 2 * DEEPEST
+    assert max(len(line) - len(line.lstrip()) for line in lines) == 2 * MAXIMUM_DEPTH
 
 
 def test_text_of_others_cannot_take_over_a_terminal() -> None:

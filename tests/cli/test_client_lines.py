@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mail.cli.connecting import connect
+from mail.cli.command import Command, HelpRequested
+from mail.cli.connection import connect
 from mail.cli.output import Output
-from mail.cli.repl.arguments import Command, HelpWanted, UsageError
 from mail.cli.repl.commands import COMMANDS, parse
-from mail.cli.repl.completion import candidates
-from mail.cli.repl.history import history_file, holds_secret, open_history
-from mail.cli.repl.session import Session, reveal
 from mail.cli.repl.shell import PlainLines
+from mail.cli.repl.terminal import candidates, history_file, holds_secret, open_history
 from mail.cli.repl.words import Scanned, scan, split
+from mail.cli.session import Session, UsageError, reveal
 
 # --------------------------------------------------------------------------------------------------- words
 
@@ -125,7 +124,7 @@ def test_piped_lines_are_joined_and_comments_left_out() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_has_help(command: Command) -> None:
-    with pytest.raises(HelpWanted, match=r"(?s)usage: .*options:"):
+    with pytest.raises(HelpRequested, match=r"(?s)usage: .*options:"):
         parse([command.name, "--help"])
 
 
@@ -133,7 +132,7 @@ def test_arguments_of_a_message() -> None:
     kwargs = '{"max_steps": 3}'
     words = ["message", "hello", "there", "--task-id", "t", "--kwargs", kwargs, "--show-events"]
     _, given = parse(words)
-    assert (given.body, given.task_id, given.kwargs) == (["hello", "there"], "t", {"max_steps": 3})
+    assert (given.body, given.task_id, given.settings) == (["hello", "there"], "t", {"max_steps": 3})
     assert (given.show_events, given.entrypoint, given.resume_from) == (True, None, None)
 
 
@@ -147,7 +146,7 @@ def test_targets_are_a_list_or_one() -> None:
 def test_json_may_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "swarm.json"
     file.write_text('[{"role": "user"}]', encoding="utf-8")
-    assert parse(["swarm-load-from-json", f"@{file}"])[1].json == '[{"role": "user"}]'
+    assert parse(["swarm-load-from-json", f"@{file}"])[1].json_str == '[{"role": "user"}]'
     assert parse(["responses", f"@{file}"])[1].input == [{"role": "user"}]
     assert parse(["responses", "plain text"])[1].input == "plain text"
 
@@ -159,11 +158,11 @@ def test_json_may_be_in_a_file(tmp_path: Path) -> None:
         ("zzz", "help lists them"),
         ("message", "body"),
         ("message hi --task", "--task"),
-        ("message hi --kwargs {", "no JSON"),
-        ("message hi --kwargs []", "no JSON object"),
+        ("message hi --kwargs {", "not JSON"),
+        ("message hi --kwargs []", "not a JSON object"),
         ("message hi --resume-from nowhere", "user_response"),
-        ("message-interswarm hi '[1]'", "no list of texts"),
-        ("responses hi {}", "no JSON list"),
+        ("message-interswarm hi '[1]'", "not a list of texts"),
+        ("responses hi {}", "not a JSON list"),
         ("swarm-load-from-json @/nowhere/x.json", "can't be read"),
         ("tasks --limit many", "--limit"),
     ],
@@ -192,8 +191,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     """A session that has seen two tasks and an agent."""
     monkeypatch.chdir(tmp_path)
     found = Session(connect("http://localhost", "the-key"), Output((tmp_path / "out").open("w")))
-    found.meet_task("old")
-    found.meet_task("new")
+    found.add_task("old")
+    found.add_task("new")
     address = {"address_type": "agent", "address": "weather"}
     user = {"address_type": "user", "address": "alice"}
     message = {"message": {"sender": user, "recipient": address}}

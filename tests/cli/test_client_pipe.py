@@ -287,7 +287,7 @@ def test_bytes_that_are_no_text_are_an_error_of_ours(piped: Piped) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(b"mail: POST /message can't be written")
+    assert done.stderr.startswith(b"mail: POST /message can't be encoded")
 
 
 def test_commands_as_flags(piped: Piped) -> None:

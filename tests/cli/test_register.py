@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.server_process import ServerProcess, run_mail
 
-from mail.cli.registering import desktop_entry, macos_steps, windows_steps
+from mail.cli.register import desktop_entry, macos_steps, windows_steps
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the steps are printed")
 

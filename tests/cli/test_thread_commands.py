@@ -11,7 +11,8 @@ import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
 
-from mail.cli.thread_replies import AppealView, CallView, _is_in, answer_appeal
+from mail.cli.replies import asks_in, reply
+from mail.cli.views.tasks import PendingCall, UserQuestion
 from mail.client import MAILClient
 from mail.errors import MAILError
 
@@ -145,7 +146,7 @@ async def test_of_two_replies_at_once_one_counts(crew: ServerProcess) -> None:
     crew.ask("ad-1: a price", task_id="both")
     async with MAILClient(crew.url, crew.tokens["user"]) as client:
         replies = await asyncio.gather(
-            *(answer_appeal(client, "ad-1", text) for text in ("Euros.", "Pounds.")), return_exceptions=True
+            *(reply(client, "ad-1", text) for text in ("Euros.", "Pounds.")), return_exceptions=True
         )
     (refused,) = [each for each in replies if isinstance(each, MAILError)]
     assert refused.detail == "nobody waits for an answer of yours in thread 'ad-1'"
@@ -167,10 +168,12 @@ def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:
 
 
 def test_other_calls_that_wait_are_no_questions() -> None:
-    call = CallView(call_id="c", name="book", arguments={}, asks=None)
-    appeal = call.model_copy(update={"asks": AppealView(routing_info={"thread_id": "b-1"})})
-    assert [_is_in(each, "t", "t") for each in (call, appeal)] == [False, True]
-    assert [_is_in(appeal, thread_id, "t") for thread_id in ("b-1", "b-2", "")] == [True, False, False]
+    call = PendingCall(call_id="c", name="book", arguments={}, asks=None)
+    question = PendingCall(
+        call_id="c", name="book", arguments={}, asks=UserQuestion(routing_info={"thread_id": "b-1"})
+    )
+    assert [asks_in(each, "t", "t") for each in (call, question)] == [False, True]
+    assert [asks_in(question, thread_id, "t") for thread_id in ("b-1", "b-2", "")] == [True, False, False]
 
 
 def test_what_there_is_not(mail: Any) -> None:

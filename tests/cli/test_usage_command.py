@@ -11,7 +11,7 @@ from support.llm_stub import LLMStub, Tokens, call, reply
 from support.server_process import MAIL, TIMEOUT, ServerProcess, environment, run_mail
 from support.terminal import Terminal
 
-from mail.cli.views.usage import read_moment
+from mail.cli.usage import read_time
 from mail.errors import ConfigurationError
 
 PRICED, UNPRICED = "openai/gpt-5-mini", "openai/gpt-of-tomorrow"
@@ -107,7 +107,7 @@ def test_as_json(paid: ServerProcess, tmp_path: Path) -> None:
 def test_what_is_not_possible_is_said(paid: ServerProcess, tmp_path: Path) -> None:
     env = {"MAIL_SERVER": paid.url, "MAIL_API_KEY": paid.tokens["user"]}
     for flags, code, told in (
-        (("--since", "soon"), 2, "--since: 'soon' is no time; write how long ago"),
+        (("--since", "soon"), 2, "--since: 'soon' is not a time; write how long ago"),
         (("--until", "7x"), 2, "7d"),
         (("--caller", "admin:admin"), 1, "for the role admin"),
         (("--task-id", "gone"), 1, "no task"),
@@ -145,7 +145,7 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
     ]  # fmt: skip
     refused, moment = done.stderr.splitlines()
     assert "--by" in refused
-    assert moment.startswith("mail: --since: '7x' is no time")
+    assert moment.startswith("mail: --since: '7x' is not a time")
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
     ],
 )
 def test_moments(text: str | None, moment: str | None) -> None:
-    assert read_moment(text, "--since", datetime(2026, 1, 31, 12, tzinfo=UTC)) == moment
+    assert read_time(text, "--since", datetime(2026, 1, 31, 12, tzinfo=UTC)) == moment
 
 
 @pytest.mark.parametrize("text", ["7x", "7 days", "d", "-7d", "", "99999d", "2026-13-01"])
 def test_no_moments(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^--until: .*7d"):
-        read_moment(text, "--until", datetime(2026, 1, 31, 12, tzinfo=UTC))
+        read_time(text, "--until", datetime(2026, 1, 31, 12, tzinfo=UTC))

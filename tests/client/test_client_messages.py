@@ -204,7 +204,7 @@ async def test_the_key_is_not_sent_over_less_than_was_asked_for() -> None:
     async with two_doors() as client:
         accepted = await client._send("POST", "/message", body={"body": "hi"})
         accepted.request.url = accepted.request.url.copy_with(scheme="https")
-        with pytest.raises(BadAnswer, match="not encrypted"):
+        with pytest.raises(BadAnswer, match="unencrypted"):
             client._stream_of(accepted, accepted.json(), is_new=True)
 
 

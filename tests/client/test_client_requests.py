@@ -31,7 +31,7 @@ from mail.client import (
     ServerUnreachable,
     TooManyRequests,
 )
-from mail.client.urls import read_server
+from mail.client.connection import read_server
 from mail.config import ClientConfig
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.errors import MAILError
@@ -601,7 +601,7 @@ class TestTooManyRequests:
 
     @pytest.mark.parametrize("retry_after", ["0", None])
     async def test_it_asks_again(self, retry_after: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mail.client.connection.PATIENCE_SECONDS", (0.0, 0.0, 0.0))
+        monkeypatch.setattr("mail.client.connection.RETRY_SECONDS", (0.0, 0.0, 0.0))
         recorder = self.busy(3, retry_after)
         async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
             assert (await client.post_message("hi"))["response"] == "hello"
@@ -611,7 +611,7 @@ class TestTooManyRequests:
     async def test_it_gives_up_in_the_end(self) -> None:
         recorder = self.busy(99, "0")
         async with recorder.serve() as url, MAILClient(url, config=CONFIG) as client:
-            with pytest.raises(TooManyRequests, match=r"429 not so fast \(ask again after 0 s\)") as refusal:
+            with pytest.raises(TooManyRequests, match=r"429 not so fast \(retry after 0 s\)") as refusal:
                 await client.post_message("hi")
         assert (refusal.value.status, refusal.value.retry_after) == (429, 0.0)
         assert len(recorder.requests) == 4

@@ -10,10 +10,11 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 from support.webhook_receiver import WebhookReceiver
 
+from mail.cli.connection import CommandClient, connect
 from mail.cli.output import Output
 from mail.cli.repl.commands import parse
-from mail.cli.repl.session import Session
-from mail.client import MAILClient, MAILClientError
+from mail.cli.session import Session
+from mail.client import MAILClientError
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
 
@@ -33,8 +34,8 @@ async def server() -> AsyncIterator[HTTPServer]:
 
 
 @pytest.fixture
-async def client(server: HTTPServer) -> AsyncIterator[MAILClient]:
-    async with MAILClient(server.uvicorn.url, server.keys["user"]) as client:
+async def client(server: HTTPServer) -> AsyncIterator[CommandClient]:
+    async with connect(server.uvicorn.url, server.keys["user"]) as client:
         yield client
 
 
@@ -44,7 +45,7 @@ def receiver() -> Iterator[WebhookReceiver]:
         yield receiver
 
 
-async def test_messages_bring_their_webhooks(client: MAILClient, receiver: WebhookReceiver) -> None:
+async def test_messages_bring_their_webhooks(client: CommandClient, receiver: WebhookReceiver) -> None:
     await client.post_message("one", task_id="1", webhook=receiver.url)
     stream = await client.post_message_stream(
         "two", task_id="2", webhook={"url": receiver.url, "events": ["task_complete"]}
@@ -58,7 +59,7 @@ async def test_messages_bring_their_webhooks(client: MAILClient, receiver: Webho
         await client.post_message("three", webhook={"url": receiver.url, "secret_ref": "a secret"})
 
 
-async def test_they_are_registered_and_deleted(client: MAILClient, receiver: WebhookReceiver) -> None:
+async def test_they_are_registered_and_deleted(client: CommandClient, receiver: WebhookReceiver) -> None:
     webhook = await client.register_webhook(receiver.url, events=["*"])
     assert await client.get_webhooks() == {"webhooks": [webhook]}
     await client.post_message("one", task_id="1")
@@ -69,9 +70,9 @@ async def test_they_are_registered_and_deleted(client: MAILClient, receiver: Web
         await client.delete_webhook(webhook["id"])
 
 
-async def test_the_commands(client: MAILClient, receiver: WebhookReceiver) -> None:
+async def test_the_commands(client: CommandClient, receiver: WebhookReceiver) -> None:
     shown = io.StringIO()
-    session = Session(client, Output(shown, False))  # type: ignore[arg-type]
+    session = Session(client, Output(shown, False))
 
     async def do(*words: str) -> str:
         shown.truncate(0)
@@ -89,7 +90,7 @@ async def test_the_commands(client: MAILClient, receiver: WebhookReceiver) -> No
     assert await do("webhooks") == ""
 
 
-async def test_what_was_given_up_is_not_shown_as_sent(client: MAILClient, server: HTTPServer) -> None:
+async def test_what_was_given_up_is_not_shown_as_sent(client: CommandClient, server: HTTPServer) -> None:
     shown = io.StringIO()
     with WebhookReceiver(410) as receiver:
         await client.post_message("hi", task_id="t", webhook=receiver.url)
@@ -99,5 +100,5 @@ async def test_what_was_given_up_is_not_shown_as_sent(client: MAILClient, server
     events = (await client.get_task("t"))["events"]
     (given_up,) = (event["id"] for event in events if event["event"] == "task_complete")
     command, given = parse(["webhooks", "--task", "t"])
-    await command.run(Session(client, Output(shown, False)), given)  # type: ignore[arg-type]
+    await command.run(Session(client, Output(shown, False)), given)
     assert shown.getvalue().split("\t")[1] == f"nothing waits after {given_up}"

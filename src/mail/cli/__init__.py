@@ -1,7 +1,7 @@
-"""The command line: `mail <command>`. One module per command or group; each only translates.
+"""The command line: `mail <command>`. One module per noun.
 
-Exit codes: 0 it worked; 1 it did not; 2 the command line or the configuration has to be changed; 130 Ctrl+C; 141
-nobody reads the output. Where tasks are asked and watched: 3 the task has failed, 4 it is paused.
+Exit codes: 0 success; 1 failure; 2 the command line or the configuration is not valid; 130 Ctrl+C; 141 the reader of the
+output is gone. For commands that wait for a task: 3 the task has failed, 4 it is paused.
 """
 
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line (default: this process's) and end the process with its exit code."""
+    """Run a command line (default: this process's), and exit with its exit code."""
     from mail.cli.app import run
 
     sys.exit(run(arguments))

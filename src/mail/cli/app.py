@@ -1,29 +1,121 @@
-"""Puts the commands together, and shows errors as one line."""
+"""The command line: every command of `mail`, and errors in one line.
 
+The commands that perform an operation of a server come from the tables of their nouns.
+"""
+
+import asyncio
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import Annotated, Any, TextIO
 
 import typer
 
+import mail
 from mail.cli import (
     client,
     database,
-    dead_letter,
+    dead_letters,
     demo,
+    health,
     local_aws,
-    ping,
     register,
     server,
-    task,
+    tasks,
     threads,
     token,
     usage,
-    version,
-    webhook,
+    webhooks,
 )
-from mail.cli.output import printable
+from mail.cli.command import Argument, Command, Namespace
+from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
+from mail.cli.output import Output, printable
+from mail.cli.session import Session, UsageError, exit_code
 from mail.errors import ConfigurationError, MAILError
+
+BROKEN_PIPE = 128 + 13
+"""The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""
+
+GROUPS = {
+    "task": "List, show, watch, cancel and fork your tasks.",
+    "dead-letter": "List, redrive and discard messages that could not be processed.",
+    "webhook": "Manage webhooks for task events.",
+}
+
+CONNECTION = {
+    "server": (ServerOption, inspect.Parameter.empty),
+    "api_key": (ApiKey, None),
+    "timeout": (Timeout, None),
+    "config": (ConfigPath, None),
+    "as_json": (AsJson, False),
+}
+"""The options of every command that performs an operation: types and defaults."""
+
+
+def version(as_json: AsJson = False) -> None:
+    """Print the version of this implementation and of the protocol."""
+    versions = {"implementation": mail.__version__, "protocol": mail.PROTOCOL_VERSION}
+    text = "\n".join(f"MAIL {name} {number}" for name, number in versions.items())
+    output = Output(sys.stdout, as_json)
+    output.result(versions, lambda: output.text(text))
+
+
+def _typer_command(command: Command) -> Callable[..., None]:
+    """Return a function that performs a command, with the signature that typer reads options from."""
+
+    def perform(**given: Any) -> None:
+        from mail.cli.connection import connect
+
+        server, api_key, timeout, config, as_json = (given.pop(name) for name in CONNECTION)
+        session = Session(
+            connect(server, api_key, timeout=timeout, config=config),
+            Output(sys.stdout, as_json),
+            is_prompt=False,
+        )
+
+        async def run() -> int | None:
+            async with session.client:
+                return await command.run(session, Namespace(**given))
+
+        if code := asyncio.run(run()) or exit_code(session.statuses.values()):
+            raise typer.Exit(code)
+
+    own = {argument.key: _typer_parameter(argument) for argument in command.arguments}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    perform.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # typer's way to see options
+        [
+            inspect.Parameter(name, kind, annotation=annotation, default=default)
+            for name, (annotation, default) in (own | CONNECTION).items()
+        ]
+    )
+    return perform
+
+
+def _typer_parameter(argument: Argument) -> tuple[Any, Any]:
+    """Return the type of an argument as typer declares it, and the default."""
+    kind: Any = argument.type if argument.type in (int, float) else str
+    if argument.choices:
+        enum: Any = StrEnum  # mypy would want literal members
+        kind = enum("Choice", {choice: choice for choice in argument.choices})
+    if argument.is_switch:
+        kind = bool
+    elif argument.repeats:
+        kind = list[kind]
+    settings: dict[str, Any] = {"help": argument.help}
+    if argument.minimum is not None:
+        settings |= {"min": argument.minimum, "max": argument.maximum}
+    if argument.metavar:
+        settings["metavar"] = argument.metavar
+    if not argument.is_flag and argument.is_required:
+        return Annotated[kind, typer.Argument(**settings)], inspect.Parameter.empty
+    if argument.default is None:
+        kind = kind | None
+    if argument.is_flag:
+        return Annotated[kind, typer.Option(*argument.names, **settings)], argument.default
+    return Annotated[kind, typer.Argument(show_default=False, **settings)], argument.default
+
 
 app = typer.Typer(
     name="mail",
@@ -36,40 +128,42 @@ app.command("server")(server.server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)
-app.command("ping")(ping.ping)
-app.command("version")(version.version)
+app.command("ping")(health.ping)
+app.command("version")(version)
 app.command("db-init")(database.db_init)
 app.command("register")(register.register)
-app.command("inbox")(threads.inbox)
-app.command("thread")(threads.thread)
-app.command("usage")(usage.usage)
-app.add_typer(task.app, name="task")
-app.add_typer(dead_letter.app, name="dead-letter")
 app.add_typer(token.app, name="token")
-app.add_typer(webhook.app, name="webhook")
 
-
-BROKEN_PIPE = 128 + 13
-"""The exit code where nobody reads the output any more: as shells tell it of tools that SIGPIPE has ended."""
+_groups = {
+    name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None) for name, text in GROUPS.items()
+}
+for _command in chain(
+    threads.COMMANDS, usage.COMMANDS, tasks.COMMANDS, dead_letters.COMMANDS, webhooks.COMMANDS
+):
+    _group, _, _name = _command.shell_name.rpartition(" ")
+    _help = f"{_command.summary}\n\n{_command.details}".strip()
+    _groups.get(_group, app).command(_name, help=_help)(_typer_command(_command))
+for _name, _app in _groups.items():
+    app.add_typer(_app, name=_name)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code (see the package's docstring)."""
-    _replace_what_fits_no_encoding(sys.stdin, sys.stdout, sys.stderr)
+    _replace_unencodable(sys.stdin, sys.stdout, sys.stderr)
     try:
         app(arguments, prog_name="mail")
     except MAILError as error:
         print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
-        return 2 if isinstance(error, ConfigurationError) else 1
+        return 2 if isinstance(error, (ConfigurationError, UsageError)) else 1
     except SystemExit as done:
-        if isinstance(done.__context__, BrokenPipeError):  # of which typer makes a 1
+        if isinstance(done.__context__, BrokenPipeError):  # typer exits with 1 then
             return BROKEN_PIPE
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     return 0
 
 
-def _replace_what_fits_no_encoding(*streams: TextIO) -> None:
-    """A terminal that knows no '✓' gets a '?' instead of a traceback; likewise for bytes that are no text."""
+def _replace_unencodable(*streams: TextIO) -> None:
+    """Let a terminal without '✓' show a '?' instead of a traceback; likewise for input that is not valid text."""
     for stream in streams:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -1,4 +1,4 @@
-"""`mail client`: talk to a server, line by line."""
+"""`mail client`: the prompt for commands to a server."""
 
 import logging
 import os
@@ -10,31 +10,30 @@ from typer.core import TyperCommand
 
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerUrl, Timeout
 from mail.cli.output import Output
-from mail.cli.status import exit_code
+from mail.cli.session import Session, exit_code
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.cli.repl.session import Session
     from mail.cli.repl.shell import Lines
 
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
 
 
 class ClientCommand(TyperCommand):
-    """A command line that knows how one of the client's commands is performed: not as `mail client responses …`."""
+    """A command line that explains how to run a command of the prompt: not as `mail client responses …`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises typer.BadParameter, and whatever else is wrong with a command line."""
+        """Parse the command line. Raises typer.BadParameter for a command of the prompt."""
         from mail.cli.repl.commands import names
 
         known = names()
         valued = {
             name for option in self.params if not getattr(option, "is_flag", False) for name in option.opts
         }
-        for before, word in zip(["", *args], args, strict=False):
-            if word in known and before not in valued and not ctx.resilient_parsing:
+        for previous, word in zip(["", *args], args, strict=False):
+            if word in known and previous not in valued and not ctx.resilient_parsing:
                 raise typer.BadParameter(
-                    f"{word} is a command of the client: write mail client URL -c '{word} …', "
+                    f"{word} is a command of the prompt: write mail client URL -c '{word} …', "
                     "or type it at the prompt of mail client URL",
                     ctx,
                 )
@@ -46,26 +45,25 @@ def client(
     api_key: ApiKey = None,
     command: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", metavar="LINE", help="Perform this and leave; may be repeated."),
+        typer.Option("--command", "-c", metavar="LINE", help="Run this command and exit; may be repeated."),
     ] = None,
     timeout: Timeout = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log requests to stderr.")] = False,
     config: ConfigPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Talk to a server: type commands, or pipe them in. `help` lists them.
+    """Connect to a server: type commands at the prompt, or pipe them in. `help` lists them.
 
-    The exit code tells how tasks have ended: 3 failed, 4 paused.
+    Exit codes: 3 a task has failed, 4 a task is paused.
     """
-    from mail.cli.connecting import connect
-    from mail.cli.repl.session import Session
-    from mail.cli.repl.shell import GivenLines, PlainLines, Shell, is_attended
+    from mail.cli.connection import connect
+    from mail.cli.repl.shell import GivenLines, PlainLines, Shell, is_interactive
 
     mail_client = connect(url, api_key, timeout=timeout, verbose=verbose, config=config)
     _log(verbose=mail_client.config.verbose)
     session = Session(mail_client, Output(sys.stdout, as_json))
-    if command is None and is_attended():
-        Shell(session, _terminal(session), ask=_ask_key, errors=sys.stderr).run(greet=True)
+    if command is None and is_interactive():
+        Shell(session, _terminal(session), ask=_ask_key, errors=sys.stderr).run(greeting=True)
         return
     lines: Lines = PlainLines(sys.stdin) if command is None else GivenLines(command)
     worked = Shell(session, lines, errors=sys.stderr).run()
@@ -86,11 +84,11 @@ def _ask_key() -> str:
 
 
 def _log(*, verbose: bool) -> None:
-    """Log to stderr: warnings, requests where `verbose`, or from the level on that MAIL_LOG_LEVEL names."""
+    """Log to stderr from the level MAIL_LOG_LEVEL up; by default warnings, with `verbose` also requests."""
     level = os.environ.get(LEVEL_VARIABLE, "").upper() or ("INFO" if verbose else "WARNING")
     if level not in logging.getLevelNamesMapping():
         raise ConfigurationError(
-            f"{LEVEL_VARIABLE}: {level!r} is no level; use DEBUG, INFO, WARNING or ERROR"
+            f"{LEVEL_VARIABLE} must be one of DEBUG, INFO, WARNING and ERROR, not {level!r}"
         )
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("mail").setLevel(level)

@@ -1,4 +1,4 @@
-"""`mail demo`: a swarm answers a question, and one watches its mail."""
+"""`mail demo`: a swarm that answers a question, and the mail of its agents."""
 
 import asyncio
 import shlex
@@ -11,8 +11,8 @@ import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.status import Status
-from mail.cli.watching import answering_command, answering_line, show_answer, show_stream
+from mail.cli.session import Status, answer_line, client_command
+from mail.cli.views.events import show_answer, show_stream
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ QUESTION = "weather in Tokyo and 12*(3+4)"
 TIMEOUT = 60.0
 """Seconds to wait for the stream to begin."""
 
-HOW_TO_GO_ON = """\
-Go on:
-  mail demo "ask a human: may I?"     another message; this one makes the swarm pause and ask back
-  mail server                         a server of your own; it prints a token for "user"
-  mail client http://localhost:8000 --api-key TOKEN       talk to it, from another terminal
+NEXT_STEPS = """\
+Next:
+  mail demo "ask a human: may I?"     send another message; this one makes the swarm pause and ask back
+  mail server                         run a server of your own; it prints a token for "user"
+  mail client http://localhost:8000 --api-key TOKEN       send it messages, from another terminal
 """
 
 
 def demo(
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What to ask the swarm.")] = QUESTION,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message for the swarm.")] = QUESTION,
     as_json: AsJson = False,
 ) -> None:
     """Start a server with the example swarm, send it a message, and show its events as they stream."""
@@ -64,21 +64,21 @@ async def _demo(message: str, database: str, output: Output) -> None:
     if not output.as_json:
         show_answer(shown.answer, output)
         if shown.status is Status.PAUSED:
-            output.text(_how_to_answer(message))
-        output.text(f"\n{HOW_TO_GO_ON}".rstrip("\n"))
+            output.text(_answer_steps(message))
+        output.text(f"\n{NEXT_STEPS}".rstrip("\n"))
 
 
-def _how_to_answer(message: str) -> str:
-    ask = shlex.join(["message", message, "--task-id", "asked"])
-    command = answering_command("http://localhost:8000", ask, answering_line("asked"))
+def _answer_steps(message: str) -> str:
+    message_line = shlex.join(["message", message, "--task-id", "asked"])
+    command = client_command("http://localhost:8000", message_line, answer_line("asked"))
     return (
-        "It waits for the results of these calls. This server ends with the demo; on mail server, ask and answer with\n"
+        "The task waits for the results of these calls. This server ends with the demo; on a mail server, run\n"
         f"  MAIL_API_KEY=TOKEN {command}"
     )
 
 
 def _config(database: str) -> "ServerConfig":
-    """The documented defaults with the packaged example, whatever the current folder configures."""
+    """Return the default configuration with the example swarm, without the current folder's configuration."""
     from mail.config.models import AS_GIVEN, ServerConfig
     from mail.swarms_json.load import PACKAGED_SOURCE
 

@@ -1,4 +1,4 @@
-"""`mail local-aws`: the deployed shape on this machine, without Docker and without an account."""
+"""`mail local-aws`: the AWS deployment on this machine, without Docker and without an account."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ BUILT = Path(".aws-sam", "build", "template.yaml")
 def local_aws(
     template: Annotated[Path, typer.Option(help="The template to deploy.")] = TEMPLATE,
     built: Annotated[
-        bool, typer.Option("--built", help=f"Run what `sam build` has built: deploy {BUILT.as_posix()}.")
+        bool, typer.Option("--built", help=f"Deploy the output of `sam build`: {BUILT.as_posix()}.")
     ] = False,
     parameter: Annotated[
         list[str] | None,
@@ -29,20 +29,24 @@ def local_aws(
         typer.Option(
             "--env",
             metavar="NAME[=VALUE]",
-            help="A variable for all functions, by default with its value here.",
+            help="An environment variable of all functions; without VALUE, with its current value.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the HTTP API. 0 picks a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port of the HTTP API; 0 picks a free one.")
+    ] = 8000,
     stream_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of the function that streams. 0 picks a free one.")
+        int, typer.Option(min=0, max=65535, help="The port of the streaming function; 0 picks a free one.")
     ] = 8001,
-    concurrency: Annotated[int, typer.Option(min=1, help="Invocations by one queue at once, at most.")] = 4,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="The number of concurrent invocations per queue, at most.")
+    ] = 4,
     logs: Annotated[Path | None, typer.Option(help="The folder for the functions' logs.")] = None,
 ) -> None:
-    """Run the functions of a template on this machine, with ministack for the services of AWS. Ctrl+C ends it all.
+    """Run the functions of a template on this machine, with ministack as the AWS services. Ctrl+C stops everything.
 
-    It keeps everything in memory and needs neither Docker nor an account. The code is that of this installation,
-    or what `sam build` has made of it (--built).
+    It stores everything in memory, and needs neither Docker nor an account. It runs the code of this installation, or
+    the output of `sam build` (--built).
     """
     from mail.local_aws.system import LocalAws
 
@@ -70,18 +74,18 @@ def _variable(text: str) -> tuple[str, str]:
         return _pair(text, "--env")
     value = os.environ.get(text)
     if value is None:
-        raise typer.BadParameter(f"{text} has no value here; write {text}=VALUE", param_hint="--env")
+        raise typer.BadParameter(f"{text} is not set; write {text}=VALUE", param_hint="--env")
     return text, value
 
 
 async def _run(system: "LocalAws") -> None:
-    """Run it until somebody says stop, whether it has started yet or not."""
+    """Run the system until a signal stops it, even while it starts."""
     task = asyncio.current_task()
     assert task is not None
     stopping: list[bool] = []
 
     def stop() -> None:
-        if not stopping:  # to say it twice must not keep it from cleaning up
+        if not stopping:  # a second signal must not interrupt the cleanup
             stopping.append(True)
             task.cancel()
 
@@ -97,7 +101,7 @@ async def _run(system: "LocalAws") -> None:
 
 
 def _describe(system: "LocalAws") -> str:
-    """What one needs to know to use it."""
+    """Return the addresses and tokens of the system as text."""
     lines = [
         f"The HTTP API listens on {system.url}",
         f"The function that streams listens on {system.stream_url}",
@@ -109,4 +113,4 @@ def _describe(system: "LocalAws") -> str:
     if system.tokens:
         lines += [f"  {role:<6} {token}" for role, token in system.tokens.items()]
         lines += ["", "Send one as 'Authorization: Bearer <token>'.", ""]
-    return "\n".join([*lines, "Ctrl+C ends it, and all it holds is gone."])
+    return "\n".join([*lines, "Ctrl+C stops it and discards all data."])

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they are read."""
+"""The typer options that several commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from mail.config import StorageConfig
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs to read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 ConfigPath = Annotated[
     Path | None,
@@ -16,32 +16,17 @@ ConfigPath = Annotated[
 ]
 
 SERVER_VARIABLE = "MAIL_SERVER"
+URL_FORMS = "http://host:port, https://host or swarm://connect?server=host"
 
-ServerUrl = Annotated[
-    str,
-    typer.Argument(
-        metavar="URL",
-        envvar=SERVER_VARIABLE,
-        help="http://host:port, https://host or swarm://connect?server=host",
-    ),
-]
-
-ServerOption = Annotated[
-    str,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        envvar=SERVER_VARIABLE,
-        help="http://host:port, https://host or swarm://connect?server=host",
-    ),
-]
+ServerUrl = Annotated[str, typer.Argument(metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]
+ServerOption = Annotated[str, typer.Option("--server", metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]
 
 ApiKey = Annotated[
     str | None,
     typer.Option(
         "--api-key",
         metavar="KEY",
-        help="Who you are to the server: a token, or a key of its authentication service. "
+        help="Your token, or your key of the server's authentication service. "
         "[default: the token of a swarm:// link, else $MAIL_API_KEY]",
     ),
 ]
@@ -57,14 +42,14 @@ Database = Annotated[
     str | None,
     typer.Option(
         "--database",
-        help="Where tasks are kept: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
+        help="The database: a path, sqlite:///path, none, postgresql://user@host/database or dynamodb://table. "
         "[default: as configured]",
     ),
 ]
 
 
 def load_storage(config: Path | None, database: str | None) -> "StorageConfig":
-    """The storage that is configured, with what the command line says instead. Raises ConfigurationError."""
+    """Return the configured storage, or the one on the command line. Raises ConfigurationError."""
     from mail.config import load_config
 
     return load_config(config).server.with_overrides(database=database).storage

@@ -1,4 +1,4 @@
-"""Where results go: JSON for programs, or text for people, which a terminal shows in colours."""
+"""The output of commands: JSON for programs, or text for people, in colour on a terminal."""
 
 import json
 import re
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal might obey instead of showing it; line ends and tabs are harmless."""
+"""Control characters, which a terminal might obey; line ends and tabs are harmless."""
 
 
 def printable(text: str) -> str:
-    """Text of others, less what could take over a terminal."""
+    """Return text without control characters."""
     return _CONTROL.sub("�", text.replace("\r\n", "\n"))
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints results to `stream`. With `as_json` each is one line of JSON, else it is what people read."""
+    """A printer of results to `stream`: with `as_json` a line of JSON each, else text for people."""
 
     stream: TextIO
     as_json: bool = False
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody looks at it, in colours."""
+        """Whether the text goes to a terminal."""
         return not self.as_json and self.stream.isatty()
 
     def result(self, value: object, show: Callable[[], None] | None = None) -> None:
-        """Print a value; people get what `show` prints instead, or JSON over several lines."""
+        """Print a value as JSON; for people, call `show` instead, or print indented JSON without it."""
         if self.as_json:
             self.write(json.dumps(value))
         elif show is not None:
@@ -45,7 +45,7 @@ class Output:
             self.write(printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
     def text(self, text: str, *, style: str = "") -> None:
-        """Print text for people, as it is."""
+        """Print text for people."""
         if style and self.is_terminal:
             from rich.text import Text
 
@@ -54,7 +54,7 @@ class Output:
             self.write(printable(text))
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print rows: in columns, cut to the width of the terminal; where there is none whole, parted by tabs."""
+        """Print rows: on a terminal in columns, cut to its width; else uncut, separated by tabs."""
         if not self.is_terminal:
             for row in rows:
                 self.write("\t".join(_one_cell(cell) for cell in row))
@@ -73,19 +73,19 @@ class Output:
             console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
     def write(self, line: str) -> None:
-        """Print a line as it is, at once."""
+        """Print a line unchanged, and flush it."""
         self.stream.write(f"{line}\n")
         self.stream.flush()
 
     def console(self) -> "Console":
-        """Rich's way to the stream."""
+        """Return a rich Console for the stream."""
         from rich.console import Console
 
         return Console(file=self.stream, highlight=False)
 
 
 def one_line(text: Any) -> str:
-    """Text of others as one line."""
+    """Return text as one line without control characters."""
     return printable(" ".join(str(text).split()))
 
 

@@ -9,7 +9,7 @@ from mail.cli.options import ConfigPath, Database
 
 
 class Switch(StrEnum):
-    """On or off, spelled out on the command line."""
+    """A boolean as a word on the command line."""
 
     TRUE = "true"
     FALSE = "false"
@@ -17,25 +17,28 @@ class Switch(StrEnum):
 
 def server(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 picks a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one.")
+    ] = None,
     reload: Annotated[
-        bool | None, typer.Option("--reload/--no-reload", help="Start anew when the source code changes.")
+        bool | None, typer.Option("--reload/--no-reload", help="Restart when the source code changes.")
     ] = None,
     debug: Annotated[
-        bool | None, typer.Option("--debug/--no-debug", help="Log more, and serve what is for debugging.")
+        bool | None,
+        typer.Option("--debug/--no-debug", help="Log more, and serve the endpoints for debugging."),
     ] = None,
     config: ConfigPath = None,
     swarm_name: Annotated[str | None, typer.Option(help="The swarm to run.")] = None,
-    swarm_source: Annotated[str | None, typer.Option(help="The swarms.json file that holds it.")] = None,
+    swarm_source: Annotated[str | None, typer.Option(help="The swarms.json file with the swarm.")] = None,
     swarm_registry: Annotated[
-        str | None, typer.Option(help="The file in which known swarms are kept.")
+        str | None, typer.Option(help="The file that stores the registry of swarms.")
     ] = None,
     print_llm_streams: Annotated[
-        Switch | None, typer.Option(help="Print what models stream to this server's console.")
+        Switch | None, typer.Option(help="Print the models' output streams to this server's console.")
     ] = None,
     database: Database = None,
 ) -> None:
-    """Run a swarm behind HTTP. Flags go before the configuration file, the file before the defaults."""
+    """Run a swarm behind HTTP. Flags override the configuration file, the file overrides the defaults."""
     from mail.server.app import serve
 
     flags = {

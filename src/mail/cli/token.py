@@ -1,4 +1,4 @@
-"""`mail token`: built-in tokens, for servers without an authentication service."""
+"""`mail token`: API tokens of servers without an authentication service."""
 
 import asyncio
 import sys
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from mail.core.task.ports import TokenRecord
 
 SHOWN_CHARACTERS = 12
-"""Of a token's digest: what tells one token from another."""
+"""The length of the part of a digest that identifies a token."""
 
-app = typer.Typer(help="Let people and other swarms in.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True, rich_markup_mode=None)
 
 
 class TokenRole(StrEnum):
-    """What the bearer of a token may be; an `agent` is another swarm."""
+    """The roles of a token's bearer; an `agent` is another swarm."""
 
     ADMIN = "admin"
     USER = "user"
@@ -34,18 +34,20 @@ class TokenRole(StrEnum):
 
 @app.callback()
 def token() -> None:
-    """Let people and other swarms in."""
+    """Create, list and revoke API tokens."""
 
 
 @app.command("create")
 def create(
-    role: Annotated[TokenRole, typer.Option(help="What the bearer is: a person, or another swarm (agent).")],
-    caller_id: Annotated[str, typer.Option("--id", help="Who the bearer is; without ':' and '@'.")],
+    role: Annotated[
+        TokenRole, typer.Option(help="The bearer's role: admin or user for people, agent for another swarm.")
+    ],
+    caller_id: Annotated[str, typer.Option("--id", help="The bearer's id; without ':' and '@'.")],
     config: ConfigPath = None,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token and print it, this once. A server that runs on the database accepts it at once."""
+    """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
     from mail.auth.keys import Caller
 
     try:
@@ -59,45 +61,38 @@ def create(
 
 @app.command("list")
 def list_tokens(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
-    """List who has been let in: number, role, id, time. The tokens themselves can't be read again."""
-    records = asyncio.run(_list(_storage(config, database)))
+    """List tokens: number, role, id, time of creation. The tokens themselves can't be shown again."""
+    tokens = [_describe(token) for token in asyncio.run(_list(_storage(config, database)))]
     output = Output(sys.stdout, as_json)
-    output.result(
-        [_describe(record) for record in records],
-        lambda: output.table(
-            ("number", "role", "id", "created"),
-            (tuple(_describe(record).values()) for record in records),
-        ),
-    )
+    headings = ("number", "role", "id", "created")
+    output.result(tokens, lambda: output.table(headings, (tuple(each.values()) for each in tokens)))
 
 
 @app.command("revoke")
 def revoke(
-    number: Annotated[str, typer.Argument(metavar="NUMBER", help="As `mail token list` shows it.")],
+    number: Annotated[
+        str, typer.Argument(metavar="NUMBER", help="The token's number, as `mail token list` shows it.")
+    ],
     config: ConfigPath = None,
     database: Database = None,
 ) -> None:
-    """Forget a token. Servers that run on the database refuse it a minute later at the latest."""
+    """Revoke a token. Running servers refuse it within a minute."""
     asyncio.run(_revoke(_storage(config, database), number))
 
 
 def _storage(config: "Path | None", database: str | None) -> "StorageConfig":
-    """The database that keeps tokens. Raises ConfigurationError where it keeps nothing."""
+    """Return the storage of the tokens. Raises ConfigurationError if it is in memory."""
     from mail.config.database import IN_MEMORY
 
     storage = load_storage(config, database)
     if storage.database == IN_MEMORY:
-        raise ConfigurationError("the configured database keeps nothing; name a file with --database")
+        raise ConfigurationError("the configured database is in memory; name a file with --database")
     return storage
 
 
-def _describe(record: "TokenRecord") -> dict[str, str]:
-    return {
-        "number": record.digest[:SHOWN_CHARACTERS],
-        "role": record.role,
-        "id": record.id,
-        "created": record.created,
-    }
+def _describe(token: "TokenRecord") -> dict[str, str]:
+    number = token.digest[:SHOWN_CHARACTERS]
+    return {"number": number, "role": token.role, "id": token.id, "created": token.created}
 
 
 async def _list(storage: "StorageConfig") -> "list[TokenRecord]":
@@ -108,7 +103,7 @@ async def _list(storage: "StorageConfig") -> "list[TokenRecord]":
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
-    """Raises MAILError where no token has this number, or more than one."""
+    """Remove a token. Raises MAILError unless exactly one token has this number."""
     from mail.bootstrap import open_records
 
     async with open_records(storage) as records:

@@ -1,48 +1,111 @@
-"""`mail usage`: what one's tasks have cost."""
+"""The command about usage: `mail usage`."""
 
-import asyncio
-import sys
-from typing import TYPE_CHECKING, Annotated
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
 
-import typer
-
-from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
+from mail.cli.command import Command, Completes, Namespace, option
 from mail.cli.output import Output
-from mail.cli.views.usage import By
+from mail.cli.session import Session
+from mail.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from mail.cli.connecting import CommandClient
+_AGO = re.compile(r"(\d{1,4})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def usage(
-    server: ServerOption,
-    api_key: ApiKey = None,
-    by: Annotated[By, typer.Option(help="What to tell apart.")] = By.AGENT,
-    task_id: Annotated[str | None, typer.Option("--task-id", metavar="TASK", help="Only this task.")] = None,
-    caller: Annotated[
-        str | None, typer.Option(metavar="ROLE:ID", help="Only this caller's tasks. For admins.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Only tasks that began at this time or later: a date, or 7d, 12h, 30m."
+class By(StrEnum):
+    """What usage can be grouped by."""
+
+    AGENT = "agent"
+    MODEL = "model"
+    CALLER = "caller"
+    TASK = "task"
+
+
+async def usage(session: Session, given: Namespace) -> None:
+    """Print the usage of tasks. Raises ConfigurationError for an invalid time."""
+    by, now = By(given.by), datetime.now(UTC)
+    answer = await session.client.get_usage(
+        task_id=given.task_id,
+        caller=given.caller,
+        since=read_time(given.since, "--since", now),
+        until=read_time(given.until, "--until", now),
+        per_task=by is By.TASK,
+    )
+    session.output.result(answer, lambda: show_usage(answer, by, session.output))
+
+
+def read_time(text: str | None, flag: str, now: datetime) -> str | None:
+    """Return the time that is `7d`, `12h`, `30m` or `2w` before `now`; a time in ISO 8601 is returned unchanged.
+
+    Raises ConfigurationError for any other text.
+    """
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{flag}: {text!r} is not a time; write how long ago (30m, 12h, 7d, 2w), or a date or time in ISO 8601, such "
+            "as 2026-01-31 or 2026-01-31T08:00:00Z"
+        ) from None
+    return text
+
+
+def show_usage(answer: Mapping[str, Any], by: By, output: Output) -> None:
+    """Print a line per agent (or model, …), the most expensive first, and a line for the total."""
+    total = answer["total"]
+    lines = sorted(_lines(answer, by), key=lambda line: (-line[1]["cost"], -_tokens(line[1]), line[0]))
+    if not lines and output.is_terminal:
+        output.text(f"{_count(answer['tasks'], 'task')}, and no calls of models")
+        return
+    headings = (by.value, "calls", "tokens in", "cached", "tokens out", "USD", "unpriced")
+    output.table(headings, [_cells(name, usage) for name, usage in (*lines, ("all", total))])
+    if output.is_terminal:
+        unpriced = total["unpriced_calls"]
+        missing = f"; {_count(unpriced, 'call')} of models without a known price not included"
+        output.text(f"{_count(answer['tasks'], 'task')}{missing if unpriced else ''}", style="dim")
+
+
+def _lines(answer: Mapping[str, Any], by: By) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if by is By.TASK:
+        return [(each["task_id"], each["usage"]) for each in answer["per_task"]]
+    return list(answer[f"{by.value}s"].items())
+
+
+def _cells(name: str, usage: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = [str(usage[count]) for count in ("calls", "input_tokens", "cached_tokens", "output_tokens")]
+    return (name, *counts, f"{usage['cost']:.4f}", str(usage["unpriced_calls"]))
+
+
+def _tokens(usage: Mapping[str, Any]) -> int:
+    return int(usage["input_tokens"] + usage["output_tokens"])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+COMMANDS = (
+    Command(
+        name="usage",
+        shell_name="usage",
+        summary="Show the tokens and cost of your tasks; for admins, of all tasks.",
+        handler=usage,
+        arguments=(
+            option("--by", help="What to group by (agent).", choices=tuple(By), default=By.AGENT.value),
+            option("--task-id", metavar="TASK", help="Only this task.", completes=Completes.TASK),
+            option("--caller", metavar="ROLE:ID", help="Only tasks of this caller. For admins."),
+            option(
+                "--since",
+                metavar="TIME",
+                help="Only tasks that began at this time or later: a date, or 7d, 12h, 30m.",
+            ),
+            option("--until", metavar="TIME", help="Only tasks that began before this time."),
         ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only tasks that began before this time.")
-    ] = None,
-    timeout: Timeout = None,
-    config: ConfigPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what the language models behind your tasks were paid; to admins, behind everybody's."""
-    from mail.cli.connecting import connect
-    from mail.cli.views.usage import ask_usage, show_usage
-
-    async def run(client: "CommandClient") -> None:
-        async with client:
-            answer = await ask_usage(client, by, task_id=task_id, caller=caller, since=since, until=until)
-        output.result(answer, lambda: show_usage(answer, by, output))
-
-    output = Output(sys.stdout, as_json)
-    asyncio.run(run(connect(server, api_key, timeout=timeout, config=config)))
+    ),
+)

@@ -1,4 +1,4 @@
-"""Talking to MAIL servers: `MAILClient`, asynchronous, over HTTP.
+"""`MAILClient`, an asynchronous HTTP client of MAIL servers.
 
 async with MAILClient("http://localhost:8000", api_key="…") as client:
     answer = await client.post_message("weather in Tokyo")

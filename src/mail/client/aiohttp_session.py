@@ -1,6 +1,6 @@
-"""Requests over an `aiohttp.ClientSession` that a program has already: its connector, cookies, headers, limits.
+"""Requests over an existing `aiohttp.ClientSession`, with its connector, cookies, headers and limits.
 
-Only imported where somebody brings such a session; aiohttp is no dependency of ours.
+Imported only when a caller passes such a session; aiohttp is not a dependency.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -12,11 +12,11 @@ from aiohttp.client import DEFAULT_TIMEOUT
 from yarl import URL
 
 DECODED_BY_AIOHTTP = ("content-encoding", "content-length")
-"""Headers that no longer hold for the body as aiohttp hands it out."""
+"""Headers that don't apply to the body that aiohttp has decoded."""
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of an `httpx.AsyncClient` by a session of aiohttp, which is never closed here."""
+    """A transport that sends the requests of an `httpx.AsyncClient` over an aiohttp session, and never closes it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -41,7 +41,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         )
 
     def _timeout(self, request: httpx.Request) -> aiohttp.ClientTimeout:
-        """The session's own, where somebody has set it; aiohttp's default would end long answers."""
+        """Return the session's time limits if they were set; aiohttp's default would end long answers."""
         if self._session.timeout != DEFAULT_TIMEOUT:
             return self._session.timeout
         limits = request.extensions["timeout"]
@@ -74,7 +74,7 @@ def _translated() -> Iterator[None]:
 
 
 def over(session: aiohttp.ClientSession) -> httpx.AsyncClient:
-    """An httpx client that sends by this session, and adds no headers of its own."""
+    """Return an httpx client that sends over this session and adds no headers of its own."""
     client = httpx.AsyncClient(transport=AiohttpTransport(session))
     client.headers.clear()
     return client

@@ -6,15 +6,11 @@ from datetime import datetime
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import quote
 
 from pydantic_core import to_json, to_jsonable_python
 
-from mail.client.connection import read_json
 from mail.client.errors import InvalidRequest
-from mail.client.following import Followed
-from mail.client.messaging import Messaging, outgoing
-from mail.client.usage import add_usage
+from mail.client.messaging import MessageOptions, Messaging
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 JSONObject = dict[str, Any]
 
 PAGE = 1000
-"""What servers give at most at once."""
+"""The longest page that servers return."""
 
 
 class MAILClient(Messaging):
@@ -33,39 +29,39 @@ class MAILClient(Messaging):
         async with MAILClient("http://localhost:8000", api_key="…") as client:
             print(await client.post_message("weather in Tokyo"))
 
-    Its methods return what the server answers, as it is described in `spec/openapi.yaml`, and raise
-    `MAILClientError`, which is a RuntimeError. Without `async with`, close it with `aclose()`.
+    Its methods return the server's answers, which `spec/openapi.yaml` describes, and raise `MAILClientError`, a
+    RuntimeError. Without `async with`, close it with `aclose()`.
 
     Args:
         base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`.
-        api_key: sent as a bearer token; goes before the token of the URL.
-        session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send by; it is not closed, and where it has
-            time limits other than its library's, these hold.
-        config: the longest wait for an answer, and whether requests are logged as INFO and not as DEBUG; the
-            default is `[client]` of `mail.toml`.
+        api_key: sent as a bearer token; takes precedence over the token of the URL.
+        session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send requests with. It is not closed, and its time
+            limits apply unless they are its library's defaults.
+        config: how long to wait for an answer, and whether to log requests as INFO instead of DEBUG; the default is
+            `[client]` of `mail.toml`.
     """
 
     # ------------------------------------------------------------------------------------------ the server
 
     async def ping(self) -> JSONObject:
-        """Which service this is: its name, protocol version and swarm."""
-        return await self._get("/")
+        """Return the service's name, protocol version and swarm."""
+        return await self._ask("ping")
 
     async def get_status(self) -> JSONObject:
-        """Whether the swarm is ready, and whether the caller has tasks."""
-        return await self._get("/status")
+        """Return whether the swarm is ready, and whether the caller has tasks."""
+        return await self._ask("get_status")
 
     async def get_whoami(self) -> JSONObject:
-        """The caller's id and role."""
-        return await self._get("/whoami")
+        """Return the caller's id and role."""
+        return await self._ask("get_whoami")
 
     async def get_health(self) -> JSONObject:
-        """How the swarm says it is."""
-        return await self._get("/health")
+        """Return the swarm's health."""
+        return await self._ask("get_health")
 
     async def update_health(self, status: str) -> JSONObject:
-        """Set how the swarm says it is. For admins."""
-        return await self._post("/health", {"status": status})
+        """Set the health that the swarm reports. For admins."""
+        return await self._ask("update_health", status=status)
 
     # ------------------------------------------------------------------------------------------------ tasks
 
@@ -75,46 +71,35 @@ class MAILClient(Messaging):
         status: str | None = None,
         limit: int | None = None,
     ) -> dict[str, JSONObject]:
-        """The records of the caller's tasks (with `status`: of those that are running, paused, completed or failed) by task
-        id, newest first.
+        """Return the caller's tasks by task id, newest first.
 
-        Where the server gives them page by page, pages are read until there are `limit` tasks; None reads them all.
+        With `status`, only tasks in this state (running, paused, completed, failed, cancelled). Reads page after page
+        until there are `limit` tasks; None reads all of them.
         """
-        query: dict[str, str] = {"status": status} if status else {}
-        if limit is not None:
-            query["limit"] = str(min(limit, PAGE))
-        tasks: dict[str, JSONObject] = {}
-        async with self._deadline("GET /tasks"):
-            while True:
-                page = await self._send("GET", "/tasks", query=query)
-                tasks |= read_json(page)
-                if "x-next-cursor" not in page.headers or (limit is not None and len(tasks) >= limit):
-                    return dict(islice(tasks.items(), limit))
-                query["cursor"] = page.headers["x-next-cursor"]
+        size = None if limit is None else min(limit, PAGE)
+        none: dict[str, JSONObject] = {}
+        tasks = await self._ask_pages("get_tasks", none, lambda tasks, page: tasks | page, limit, status=status, limit=size)  # fmt: skip
+        return dict(islice(tasks.items(), limit))
 
     async def get_task(self, task_id: str, *, at: int | None = None) -> JSONObject:
-        """The record of a task of the caller's: state, events, mail that waits; as it was once event `at` had happened."""
-        named = {"task_id": task_id}  # servers in use read it from the body, which proxies drop
-        moment = {} if at is None else {"at": str(at)}
-        return dict(await self._ask("GET", "/task", query=named | moment, body=named))
+        """Return a task of the caller: state, events, queued mail; with `at`, as of the event with this id."""
+        return await self._ask("get_task", task_id=task_id, at=at)
 
     async def fork_task(self, task_id: str, at: int | None = None, *, run: bool = False) -> JSONObject:
-        """Make a new task that goes on from where another one was at an event (None: now); returns its `task_id`.
+        """Create a new task from the state of another one at an event (None: now), and return its `task_id`.
 
-        Where that one was running, the new one is paused until it gets a message; with `run` it goes on at once.
+        If the original was running then, the fork is paused until it gets a message; with `run` it runs immediately.
         """
-        return await self._post("/task/fork", {"task_id": task_id, "at": at, "run": run})
+        return await self._ask("fork_task", task_id=task_id, at=at, run=run)
 
     async def cancel_task(self, task_id: str, reason: str = "", *, wait: float | None = None) -> JSONObject:
-        """Cancel a task that runs or is paused; a message resumes it.
+        """Cancel a running or paused task; a message resumes it.
 
-        The answer's `stopped` says whether nothing of it is left, or what is. The server waits for that for `wait`
-        seconds (None: ten).
+        The server waits up to `wait` seconds (None: ten) until everything has stopped. The answer's `stopped` says
+        whether it has; if not, the answer lists what still runs.
         """
         headers = {} if wait is None else {"Prefer": f"wait={wait:.0f}"}
-        async with self._deadline("POST /task/cancel"):
-            given = {"task_id": task_id, "reason": reason}
-            return dict(read_json(await self._send("POST", "/task/cancel", body=given, headers=headers)))
+        return await self._ask("cancel_task", headers, task_id=task_id, reason=reason)
 
     async def get_usage(
         self,
@@ -125,40 +110,45 @@ class MAILClient(Messaging):
         until: datetime | str | None = None,
         per_task: bool = False,
     ) -> JSONObject:
-        """What the language models behind the caller's tasks were paid (for admins: everybody's, or those of `caller`).
+        """Return the tokens and cost of the caller's tasks by agent, model and caller; with `per_task`, also by task.
 
-        Of one task, or of those that began at `since` or later and before `until`, by agent, model and caller; with
-        `per_task`, of each task as well. The server answers for a thousand tasks at a time; their sum is returned.
+        Counts one task, or the tasks that began at `since` or later and before `until`. Admins see the tasks of all
+        callers, or of `caller`. Servers count a thousand tasks per page; the pages are added up.
         """
-        period = {name: _moment(moment) for name, moment in (("since", since), ("until", until))}
-        query = _query({"task_id": task_id, "caller": caller, "per_task": per_task or None, **period})
-        async with self._deadline("GET /usage"):
-            answer: JSONObject = read_json(await self._send("GET", "/usage", query=query))
-            while answer["cursor"] is not None:
-                query["cursor"] = answer["cursor"]
-                answer = add_usage(answer, read_json(await self._send("GET", "/usage", query=query)))
-            return answer
+        none: JSONObject = {}
+        return await self._ask_pages(
+            "get_usage",
+            none,
+            _add_usage,
+            task_id=task_id,
+            caller=caller,
+            per_task=per_task,
+            since=_time(since),
+            until=_time(until),
+        )
 
     # ----------------------------------------------------------------------------------------- dead letters
 
     async def get_dead_letters(
         self, *, task_id: str | None = None, caller: str | None = None, limit: int | None = None
     ) -> list[JSONObject]:
-        """What could not be processed in the caller's tasks, or in one of them; for admins, in all of the swarm or of
-        `caller` (`user:ann@swarm`).
+        """Return the dead letters of the caller's tasks or of one task, those of the newest tasks first.
 
-        Those of the newest tasks come first. Pages are read until there are `limit`; None reads them all.
+        Admins see those of all callers, or of `caller` (`user:ann@swarm`). Reads page after page until there are
+        `limit` dead letters; None reads all of them.
         """
         size = None if limit is None else min(limit, PAGE)
-        query = _query({"task_id": task_id, "caller": caller, "limit": size})
-        letters: list[JSONObject] = []
-        async with self._deadline("GET /dead-letters"):
-            while True:
-                page = read_json(await self._send("GET", "/dead-letters", query=query))
-                letters += page["dead_letters"]
-                if page["next_cursor"] is None or (limit is not None and len(letters) >= limit):
-                    return letters[:limit]
-                query["cursor"] = page["next_cursor"]
+        none: list[JSONObject] = []
+        found = await self._ask_pages(
+            "get_dead_letters",
+            none,
+            lambda found, page: found + page["dead_letters"],
+            limit,
+            task_id=task_id,
+            caller=caller,
+            limit=size,
+        )
+        return found[:limit]
 
     async def redrive_dead_letters(
         self,
@@ -168,9 +158,9 @@ class MAILClient(Messaging):
         caller: str | None = None,
         all: bool = False,  # noqa: A002 - the server's name for it
     ) -> JSONObject:
-        """Let dead letters be processed again: one of a task, those of a task, or `all` that the caller may see.
+        """Process dead letters again: one of a task, all of a task, or `all` that the caller may see.
 
-        The answer's `redriven` are those that are, and `failed` those of which nothing became, with the reason.
+        The answer's `redriven` lists those that are processed again, `failed` the rest with the reasons.
         """
         return await self._settle_dead_letters("redrive", "redriven", task_id, seq, caller, all)
 
@@ -182,27 +172,25 @@ class MAILClient(Messaging):
         caller: str | None = None,
         all: bool = False,  # noqa: A002 - the server's name for it
     ) -> JSONObject:
-        """Take dead letters off the list without processing them; which, as for `redrive_dead_letters`.
+        """Remove dead letters from the list without processing them; select them as for `redrive_dead_letters`.
 
-        The answer's `discarded` are those that are off.
+        The answer's `discarded` lists those that were removed.
         """
         return await self._settle_dead_letters("discard", "discarded", task_id, seq, caller, all)
 
     async def _settle_dead_letters(
-        self, verb: str, done: str, task_id: str | None, seq: int | None, caller: str | None, every: bool
+        self, action: str, done: str, task_id: str | None, seq: int | None, caller: str | None, every: bool
     ) -> JSONObject:
-        """The answers of as many requests as it takes, as one."""
-        fields = {"task_id": task_id, "seq": seq, "caller": caller, "all": every or None}
-        given = {name: value for name, value in fields.items() if value is not None}
-        answer: JSONObject = {done: [], "failed": []}
-        async with self._deadline(f"POST /dead-letters/{verb}"):
-            while True:
-                part = read_json(await self._send("POST", f"/dead-letters/{verb}", body=given))
-                for name in answer:
-                    answer[name] += part[name]
-                if part["next_cursor"] is None:
-                    return answer
-                given["cursor"] = part["next_cursor"]
+        none: JSONObject = {done: [], "failed": []}
+        return await self._ask_pages(
+            f"{action}_dead_letters",
+            none,
+            lambda answer, page: {name: answer[name] + page[name] for name in answer},
+            task_id=task_id,
+            seq=seq,
+            caller=caller,
+            all=every or None,
+        )
 
     # ---------------------------------------------------------------------------------------------- threads
 
@@ -217,56 +205,58 @@ class MAILClient(Messaging):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JSONObject:
-        """The threads of the caller's newest `limit` tasks (those before `cursor`, the `next_cursor` of a page), or of one.
+        """Return a page of threads: of the caller's newest `limit` tasks before `cursor`, or of one task.
 
-        Only those about a bead, with messages that have to be acknowledged, or with such as have waited longer than
-        `ack_within` seconds, if that is asked for.
+        Filters: threads about a `bead`, with messages that are `pending` acknowledgement, or `overdue` because they
+        have waited longer than `ack_within` seconds. The answer's `next_cursor` leads to the next page.
         """
-        chosen = {"pending": pending or None, "overdue": overdue or None}
-        numbers = {"ack_within": ack_within, "limit": limit}
-        names = {"task_id": task_id, "bead": bead, "cursor": cursor}
-        return dict(await self._ask("GET", "/threads", query=_query({**chosen, **numbers, **names})))
+        return await self._ask(
+            "get_threads",
+            task_id=task_id,
+            bead=bead,
+            pending=pending,
+            overdue=overdue,
+            ack_within=ack_within,
+            limit=limit,
+            cursor=cursor,
+        )
 
     async def get_thread(
         self, thread_id: str, *, task_id: str | None = None, ack_within: float | None = None
     ) -> JSONObject:
-        """A thread: its summary, and each message below the one that it answers."""
-        query = _query({"task_id": task_id, "ack_within": ack_within})
-        name = quote(thread_id, safe="")
-        if name in (".", ".."):  # as they are, URLs have a meaning for them
-            name = name.replace(".", "%2E")
-        return dict(await self._ask("GET", f"/threads/{name}", query=query))
+        """Return a thread: its summary, and its messages, each below the one it answers."""
+        return await self._ask("get_thread", thread_id=thread_id, task_id=task_id, ack_within=ack_within)
 
     # --------------------------------------------------------------------------------------------- webhooks
 
     async def get_webhooks(self, task_id: str | None = None) -> JSONObject:
-        """The webhooks that the caller has registered; or those of a task, and how far each has come."""
-        return dict(await self._ask("GET", "/webhooks", query=_query({"task_id": task_id})))
+        """Return the caller's registered webhooks, or those of a task with their delivery state."""
+        return await self._ask("get_webhooks", task_id=task_id)
 
     async def register_webhook(
         self, url: str, secret_ref: str | None = None, events: Sequence[str] | None = None
     ) -> JSONObject:
-        """Let events of the tasks that the caller begins from now on be sent to a URL.
+        """Send events of the caller's future tasks to a URL.
 
-        By default those that end or pause a task; `["*"]` for all. With `secret_ref` (`${WEBHOOK_SECRET_…}`, a secret
-        that the server has) requests are signed, and `mail.webhooks.verify` reads them.
+        `events` selects the kinds of event, `["*"]` all; by default those that end or pause a task. With `secret_ref`
+        (`${WEBHOOK_SECRET_…}`, a secret of the server) requests are signed; check them with `mail.webhooks.verify`.
         """
-        given = {"url": url, "secret_ref": secret_ref, "events": None if events is None else list(events)}
-        return await self._post("/webhooks", given)
+        kinds = None if events is None else list(events)
+        return await self._ask("register_webhook", url=url, secret_ref=secret_ref, events=kinds)
 
     async def delete_webhook(self, webhook_id: str) -> JSONObject:
-        """Forget a registered webhook; tasks that have begun with it keep it."""
-        return dict(await self._ask("DELETE", f"/webhooks/{quote(webhook_id, safe='')}"))
+        """Delete a registered webhook; tasks that began with it keep it."""
+        return await self._ask("delete_webhook", webhook_id=webhook_id)
 
     # ----------------------------------------------------------------------------------------------- swarms
 
     async def get_swarm(self) -> JSONObject:
-        """The server's own swarm: its agents, their tools, and who may write to whom."""
-        return await self._get("/swarm")
+        """Return the server's own swarm: its agents, their tools, and who may write to whom."""
+        return await self._ask("get_swarm")
 
     async def get_swarms(self) -> JSONObject:
-        """The public swarms that the server knows."""
-        return await self._get("/swarms")
+        """Return the public swarms that the server knows."""
+        return await self._ask("get_swarms")
 
     async def register_swarm(
         self,
@@ -276,39 +266,37 @@ class MAILClient(Messaging):
         metadata: Mapping[str, Any] | None = None,
         volatile: bool | None = None,
     ) -> JSONObject:
-        """Let the server know another swarm; with `volatile`, only until it is restarted. For admins."""
-        return await self._post(
-            "/swarms",
-            {
-                "name": name,
-                "base_url": base_url,
-                "auth_token": auth_token,
-                "metadata": metadata,
-                "volatile": volatile,
-            },
+        """Register another swarm with the server; with `volatile`, only until the server restarts. For admins."""
+        return await self._ask(
+            "register_swarm",
+            name=name,
+            base_url=base_url,
+            auth_token=auth_token,
+            metadata=metadata,
+            volatile=volatile,
         )
 
     async def dump_swarm(self) -> JSONObject:
         """Write the server's swarm to its log. For admins."""
-        return await self._get("/swarms/dump")
+        return await self._ask("dump_swarm")
 
     async def load_swarm_from_json(self, json_str: str) -> JSONObject:
         """Replace the server's swarm by an entry of swarms.json, given as JSON text. For admins."""
-        return await self._post("/swarms/load", {"json": json_str})
+        return await self._ask("load_swarm_from_json", json=json_str)
 
     # ------------------------------------------------------------------------------------------- interswarm
 
     async def post_interswarm_message(
         self, message: "MAILInterswarmMessage | Mapping[str, Any]"
     ) -> JSONObject:
-        """Hand another swarm mail for a task that is new to it. For swarms: the key's role is `agent`."""
-        return await self._post("/interswarm/forward", {"message": _wrapper(message)})
+        """Deliver mail to another swarm for a task that is new to it. For swarms: the key's role is `agent`."""
+        return await self._ask("post_interswarm_message", message=_wrapper(message))
 
     async def post_interswarm_response(
         self, message: "MAILInterswarmMessage | Mapping[str, Any]"
     ) -> JSONObject:
-        """Hand another swarm mail for a task that it takes part in already. For swarms."""
-        return await self._post("/interswarm/back", {"message": _wrapper(message)})
+        """Deliver mail to another swarm for a task that it already takes part in. For swarms."""
+        return await self._ask("post_interswarm_response", message=_wrapper(message))
 
     async def send_interswarm_message(
         self,
@@ -325,32 +313,28 @@ class MAILClient(Messaging):
         idempotency_key: str | None = None,
         generation: int | None = None,
     ) -> JSONObject:
-        """Let the server send a message to agents of other swarms (`agent@swarm`), and wait for the answer.
+        """Send a message to agents of other swarms (`agent@swarm`) through the server, and wait for the answer.
 
-        Returns `{"response": …, "events": …}`, where `response` is a message; waits as `post_message` does, and has its
-        `idempotency_key` and `generation`.
-        `user_token` is the key that the message is sent for, by default the client's own. `stream` and
-        `ignore_stream_pings` are told to the other swarm; the answer is no stream.
+        Returns `{"response": …, "events": …}`, where `response` is a message. Waits as `post_message` does, and takes
+        its `idempotency_key` and `generation`. The message is sent on behalf of `user_token`, by default the client's
+        own key. `stream` and `ignore_stream_pings` are passed to the other swarm; the answer is no stream.
         """
-        sent = outgoing(
-            "/interswarm/message",
-            {
-                "user_token": user_token or self.api_key or "",
-                "body": body,
-                "targets": list(targets),
-                "subject": subject,
-                "msg_type": msg_type,
-                "task_id": task_id,
-                "routing_info": routing_info,
-                "stream": stream,
-                "ignore_stream_pings": ignore_stream_pings,
-            },
-        ).under(idempotency_key, generation)
-        answer = await self._wait_for_answer(sent)
-        if isinstance(answer, Followed):
-            swarm = (await self.get_health())["swarm_name"]
-            return {"response": answer.message(swarm), "events": answer.events}
-        return answer
+        options = MessageOptions(
+            subject=subject,
+            msg_type=msg_type,
+            task_id=task_id,
+            idempotency_key=idempotency_key,
+            generation=generation,
+        )
+        return await self._send_interswarm(
+            body,
+            targets,
+            user_token,
+            options,
+            routing_info=routing_info,
+            stream=stream,
+            ignore_stream_pings=ignore_stream_pings,
+        )
 
     # ------------------------------------------------------------------------------------------------ debug
 
@@ -364,55 +348,39 @@ class MAILClient(Messaging):
         parallel_tool_calls: bool | None = None,
         **kwargs: Any,
     ) -> "Response | SimpleNamespace":
-        """Ask the swarm in the way of OpenAI's Responses API. Only where the server runs with `--debug`.
+        """Call the swarm through OpenAI's Responses API. Only on servers that run with `--debug`.
 
-        `kwargs` are handed on as they are. Returns the `Response` of the openai package where that is installed,
-        else an object with the same attributes. For a stream, use the openai package; `stream` raises InvalidRequest.
+        `kwargs` are passed on unchanged. Returns the `Response` of the openai package if that is installed, else an
+        object with the same attributes. Raises InvalidRequest for `stream`: use the openai package for streams.
         """
         answer = await self._post_responses(
-            {
-                "input": input,
-                "tools": tools,
-                "instructions": instructions,
-                "previous_response_id": previous_response_id,
-                "tool_choice": tool_choice,
-                "parallel_tool_calls": parallel_tool_calls,
-                "kwargs": kwargs or None,
-            },
+            input=input,
+            tools=tools,
+            instructions=instructions,
+            previous_response_id=previous_response_id,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            kwargs=kwargs or None,
         )
         return _as_response(answer)
 
-    async def _post_responses(self, fields: Mapping[str, Any]) -> JSONObject:
-        if (fields.get("kwargs") or {}).get("stream"):
-            raise InvalidRequest("the response comes as a whole; for a stream use the openai package")
-        return await self._post("/responses", fields)
-
-    async def _get(self, path: str) -> JSONObject:
-        return dict(await self._ask("GET", path))
-
-    async def _post(self, path: str, fields: Mapping[str, Any]) -> JSONObject:
-        """POST the fields that are given."""
-        body = {name: value for name, value in fields.items() if value is not None}
-        return dict(await self._ask("POST", path, body=body))
+    async def _post_responses(self, *, kwargs: Mapping[str, Any] | None, **fields: Any) -> JSONObject:
+        if kwargs and kwargs.get("stream"):
+            raise InvalidRequest("the response is not streamed; for a stream use the openai package")
+        return await self._ask("debug_post_responses", kwargs=kwargs, **fields)
 
 
-def _moment(moment: datetime | str | None) -> str | None:
-    """A time in ISO 8601; one without a zone is this computer's, as Python takes it."""
-    return moment.astimezone().isoformat() if isinstance(moment, datetime) else moment
-
-
-def _query(fields: Mapping[str, str | float | None]) -> dict[str, str]:
-    """The fields that are given, as they stand in a URL."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+def _time(time: datetime | str | None) -> str | None:
+    """Return a time in ISO 8601; a datetime without a zone is local time."""
+    return time.astimezone().isoformat() if isinstance(time, datetime) else time
 
 
 def _wrapper(message: "MAILInterswarmMessage | Mapping[str, Any]") -> JSONObject:
-    """The message as it travels: `auth_token` and `metadata` may be empty then, not absent."""
+    """Return the message as it travels: `auth_token` and `metadata` may be empty there, but not absent."""
     try:
         fields: JSONObject = to_jsonable_python(message)
     except ValueError as error:
-        raise InvalidRequest(f"the message can't be written: {error}") from error
+        raise InvalidRequest(f"the message can't be written as JSON: {error}") from error
     for name, empty in (("auth_token", ""), ("metadata", {})):
         if fields.get(name) is None:
             fields[name] = empty
@@ -428,3 +396,23 @@ def _as_response(answer: JSONObject) -> "Response | SimpleNamespace":
             json.loads(to_json(answer), object_hook=lambda fields: SimpleNamespace(**fields)),
         )
     return Response.construct(**answer)
+
+
+def _add_usage(sums: JSONObject, page: JSONObject) -> JSONObject:
+    """Add a page of `GET /usage` to the sums of the pages before it."""
+    if not sums:
+        return page
+    by_name = {
+        kind: {
+            **sums[kind],
+            **{name: _add_counts(sums[kind].get(name, {}), usage) for name, usage in page[kind].items()},
+        }
+        for kind in ("agents", "models", "callers")
+    }
+    items = {} if page.get("per_task") is None else {"per_task": [*sums["per_task"], *page["per_task"]]}
+    total = _add_counts(sums["total"], page["total"])
+    return {**page, "tasks": sums["tasks"] + page["tasks"], "total": total, **by_name, **items}
+
+
+def _add_counts(one: JSONObject, other: JSONObject) -> JSONObject:
+    return {field: round(one.get(field, 0) + number, 10) for field, number in other.items()}

@@ -1,14 +1,15 @@
-"""Asking one server over HTTP: session, headers, time limits, log, errors."""
+"""The HTTP connection to one server: its URL, session, headers, time limits, retries, log and errors."""
 
 import asyncio
 import logging
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 from pydantic_core import to_json
@@ -23,8 +24,8 @@ from mail.client.errors import (
     ServerUnreachable,
     TooManyRequests,
 )
+from mail.client.operations import OPERATIONS
 from mail.client.sse import CONTENT_TYPE
-from mail.client.urls import read_server
 from mail.config import ClientConfig
 
 if TYPE_CHECKING:
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mail.client")
 
 CONNECT_SECONDS = 30.0
-"""How long a connection may take to be made."""
+"""How long establishing a connection may take."""
 
 KEPT_SECONDS = 4.0
-"""How long an unused connection is kept: less than the 5 s after which servers (uvicorn) close theirs, as a request
-that meets the closing would be lost."""
+"""How long an idle connection is kept: less than the 5 s after which servers (uvicorn) close theirs, because a request
+sent while the server closes it would be lost."""
 
-PATIENCE_SECONDS = (1.0, 2.0, 4.0)
-"""How long to wait after each answer of 429 that doesn't say it; after the last of so many, it is an error.
+RETRY_SECONDS = (1.0, 2.0, 4.0)
+"""Pauses before the retries after 429, for answers without `Retry-After`; after the last retry it is an error.
 
-A request that was answered so has changed nothing, and can be sent again, whatever it is.
+A request answered with 429 has changed nothing, so any request can be retried.
 """
 
 LONGEST_PAUSE = 30.0
-"""Seconds; a server that wants more of them is not waited for, but left to the caller."""
+"""Seconds; if a server asks for a longer pause, the caller gets the error instead."""
 
 _HTTPX_DEFAULT = httpx.Timeout(5.0)
 _NOT_SENT = (
@@ -59,13 +60,48 @@ _NOT_SENT = (
     httpx.UnsupportedProtocol,
 )
 _KEY = re.compile(r"[\x21-\x7e]+")
+_HOST = re.compile(r"[^\s/?#@\\]+")
+
+
+class ServerAddress(NamedTuple):
+    """A server's URL without a trailing slash, and the key that came with it."""
+
+    url: str
+    token: str | None = None
+
+
+def read_server(text: str) -> ServerAddress:
+    """Read `http(s)://host…`, or `swarm://connect?server=<host>&token=<key>`, which means https.
+
+    `swarm://invite` is the same as `connect`. Raises InvalidConnection for anything else, without repeating the text, as
+    it may contain a key.
+    """
+    try:
+        return _read_server(text)
+    except ValueError:
+        raise InvalidConnection(
+            "the URL names no server; write http://host:port, https://host or swarm://connect?server=host"
+        ) from None
+
+
+def _read_server(text: str) -> ServerAddress:
+    url = urlsplit(text)
+    if url.scheme in ("http", "https") and url.hostname and not url.query and not url.fragment:
+        _ = url.port  # raises ValueError if it is no port
+        return ServerAddress(text.rstrip("/"))
+    if url.scheme == "swarm" and url.netloc in ("connect", "invite"):
+        query = parse_qs(url.query)
+        hosts, tokens = query.get("server", []), query.get("token", [])
+        if len(hosts) == 1 and len(tokens) <= 1 and _HOST.fullmatch(hosts[0]):
+            return ServerAddress(f"https://{hosts[0]}", tokens[0] if tokens else None)
+    raise ValueError
 
 
 class Connection:
-    """Sends requests to a server, and reads the answers. See `MAILClient` for the arguments."""
+    """A connection to a server, which sends requests and reads answers. See `MAILClient` for the arguments."""
 
     silence_seconds: ClassVar[float] = 60.0
-    """After how many seconds without a byte a stream counts as broken: MAIL servers send a ping every 15."""
+    """Seconds without a byte after which a stream counts as broken; MAIL servers send a ping every 15 s."""
 
     def __init__(
         self,
@@ -90,31 +126,62 @@ class Connection:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, but not a session that was given. A later request opens new ones."""
+        """Close the connections, but not a session passed by the caller. A later request opens new ones."""
         if self._own is not None:
             await self._own.aclose()
             self._own = None
 
     def _build_headers(self) -> dict[str, str]:
-        """The headers of every request. Override it to add some.
+        """Return the headers of every request. Override it to add some.
 
-        Raises InvalidConnection for a key that no header can carry.
+        Raises InvalidConnection for a key that is not valid in a header.
         """
         headers = {"Accept": f"application/json, {CONTENT_TYPE}"}
         if self.api_key:
             if _KEY.fullmatch(self.api_key) is None:
                 raise InvalidConnection(
-                    "the API key holds white space, or what else no HTTP header can carry"
+                    "the API key contains white space or other characters that HTTP headers can't carry; check the key"
                 )
             headers["Authorization"] = f"Bearer {self.api_key}"
         return headers
 
     async def _ask(
-        self, method: str, path: str, *, body: object = None, query: Mapping[str, str] | None = None
-    ) -> Any:
-        """The JSON that the server answers."""
-        async with self._deadline(f"{method} {path}"):
-            return read_json(await self._send(method, path, body=body, query=query))
+        self, operation: str, headers: Mapping[str, str] | None = None, /, **parameters: Any
+    ) -> dict[str, Any]:
+        """Perform an operation, and return the JSON answer."""
+        async with self._deadline(str(OPERATIONS[operation])):
+            return dict(read_json(await self._request(operation, parameters, headers)))
+
+    async def _ask_pages[Sum: Sized](
+        self,
+        operation: str,
+        start: Sum,
+        add: Callable[[Sum, Any], Sum],
+        enough: int | None = None,
+        /,
+        **parameters: Any,
+    ) -> Sum:
+        """Perform an operation page by page, and return the sum of the pages.
+
+        Stops early when the sum has `enough` entries. The time limit is that of one answer for all pages.
+        """
+        total, cursor = start, None
+        async with self._deadline(str(OPERATIONS[operation])):
+            while True:
+                response = await self._request(operation, {**parameters, "cursor": cursor})
+                page = read_json(response)
+                total = add(total, page)
+                cursor = OPERATIONS[operation].next_cursor(response.headers, page)
+                if cursor is None or (enough is not None and len(total) >= enough):
+                    return total
+
+    async def _request(
+        self, operation: str, parameters: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        request = OPERATIONS[operation].request(parameters)
+        return await self._send(
+            request.method, request.path, body=request.body, query=request.query, headers=headers
+        )
 
     async def _open(
         self,
@@ -125,7 +192,7 @@ class Connection:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response | None:
-        """An answer whose events are still to be read; None where there are none to come (204)."""
+        """Return a response whose events are still to be read; None if there will be none (204)."""
         async with self._deadline(f"{method} {url}"):
             response = await self._send(method, url, body=body, query=query, headers=headers, stream=True)
             if is_stream(response):
@@ -150,12 +217,12 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         stream: bool = False,
     ) -> httpx.Response:
-        """The answer, whatever it is. `url` is a path on the server, or a URL that it has given.
+        """Send a request, retry it after 429, and return the response of any status.
 
-        Where the server has enough to do for now (429), it is asked again after the time that it says.
-        Raises InvalidRequest, InvalidConnection or, where there is no answer, another child of MAILClientError.
+        `url` is a path on the server, or a URL that the server has returned. Raises InvalidRequest, InvalidConnection
+        or, if there is no response, another subclass of MAILClientError.
         """
-        for pause in PATIENCE_SECONDS:
+        for pause in RETRY_SECONDS:
             response = await self._send_once(method, url, body, query, headers, stream)
             seconds = (
                 _retry_after(response) if response.status_code == httpx.codes.TOO_MANY_REQUESTS else None
@@ -191,14 +258,14 @@ class Connection:
                     timeout=self._timeout(session, is_stream=stream),
                 )
             except ValueError as error:  # of JSON, or of an encoding
-                raise InvalidRequest(f"{method} {url} can't be written: {error}") from error
+                raise InvalidRequest(f"{method} {url} can't be encoded: {error}") from error
             response = await session.send(request, stream=stream, follow_redirects=False)
         self._trace("%s %s: %d in %.3f s", method, url, response.status_code, time.perf_counter() - begun)
         return response
 
     @asynccontextmanager
     async def _deadline(self, what: str) -> AsyncIterator[None]:
-        """Raises RequestTimedOut where the block takes longer than the configured time."""
+        """Raise RequestTimedOut if the block takes longer than the configured time."""
         try:
             async with asyncio.timeout(self.config.timeout) as limit:
                 yield
@@ -211,7 +278,7 @@ class Connection:
         if self._given is not None:
             return self._given
         if self._own is None:
-            # Every stream holds a connection for as long as it lasts: their number can't be limited.
+            # Every stream occupies a connection while it lasts, so their number can't be limited.
             limits = httpx.Limits(
                 max_connections=None, max_keepalive_connections=20, keepalive_expiry=KEPT_SECONDS
             )
@@ -219,7 +286,7 @@ class Connection:
         return self._own
 
     def _timeout(self, session: httpx.AsyncClient, *, is_stream: bool) -> httpx.Timeout:
-        """The session's own, where somebody has set it; httpx's default would end long answers."""
+        """Return the session's time limits if they were set; httpx's default would end long answers."""
         if session.timeout != _HTTPX_DEFAULT:
             return session.timeout
         answer = self.config.timeout
@@ -232,7 +299,7 @@ class Connection:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Errors of the HTTP library as ours."""
+    """Translate the HTTP library's errors into MAILClientError."""
     try:
         yield
     except _NOT_SENT as error:
@@ -244,16 +311,18 @@ def translated(what: str) -> Iterator[None]:
 
 
 def is_stream(response: httpx.Response) -> bool:
-    """Whether the server answers with events."""
+    """Return whether the server answers with events."""
     return response.is_success and _media_type(response) == CONTENT_TYPE
 
 
 def read_json(response: httpx.Response) -> Any:
-    """What the server answers. Raises BadAnswer for a refusal, NotJSON for what no MAIL server says."""
+    """Return the JSON of a response. Raises BadAnswer for an error status, NotJSON for an answer that is not JSON."""
     request = _request_of(response)
     if response.is_redirect:
         where = response.headers["location"]
-        raise BadAnswer(request, response.status_code, f"it is at {where}; give the client that server's URL")
+        raise BadAnswer(
+            request, response.status_code, f"the server redirects to {where}; give the client that URL"
+        )
     media_type = _media_type(response)
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise _not_json(response)
@@ -270,13 +339,13 @@ def read_json(response: httpx.Response) -> Any:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The seconds that the server wants to be left alone; None where it doesn't say, or names a date."""
+    """Return the seconds of `Retry-After`; None without that header, or if it is a date."""
     given = response.headers.get("retry-after", "").strip()
     return float(given) if given.isascii() and given.isdecimal() else None
 
 
 def _read_detail(value: Any) -> str:
-    """What is wrong: MAIL says it in `detail`, the front doors of AWS in `message`."""
+    """Return the text of an error: `detail` of MAIL servers, `message` of AWS's gateways."""
     detail = value
     if isinstance(value, dict):
         detail = value.get("detail", value.get("message", value))
@@ -303,7 +372,7 @@ def _describe(error: Exception) -> str:
 def _as_httpx(session: "httpx.AsyncClient | aiohttp.ClientSession") -> httpx.AsyncClient:
     if isinstance(session, httpx.AsyncClient):
         return session
-    loaded = sys.modules.get("aiohttp")  # whoever holds one of its sessions has loaded it
+    loaded = sys.modules.get("aiohttp")  # a caller that passes one of its sessions has loaded it
     if loaded is not None and isinstance(session, loaded.ClientSession):
         from mail.client.aiohttp_session import over
 

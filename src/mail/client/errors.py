@@ -1,26 +1,26 @@
-"""What can go wrong when a server is asked.
+"""The errors of the client.
 
-    MAILClientError (RuntimeError)       of MAILError's tree
-    ├── InvalidConnection (ValueError)   nothing can be asked with this URL or key
-    ├── InvalidRequest (ValueError)      this can't be sent: no JSON can hold it, or it asks for what is not to be had
+    MAILClientError (RuntimeError)       in MAILError's tree
+    ├── InvalidConnection (ValueError)   the URL or the key is not valid
+    ├── InvalidRequest (ValueError)      the request can't be encoded, or asks for something unsupported
     ├── ServerUnreachable                the request was not sent
-    ├── ConnectionLost                   it was sent; whether it arrived is not known
+    ├── ConnectionLost                   it was sent; whether it arrived is unknown
     ├── RequestTimedOut (TimeoutError)   likewise
-    └── BadAnswer                        the server refuses; `status`, `detail`
-        ├── TooManyRequests              429: later it may not; `retry_after`
-        └── NotJSON (ValueError)         somebody else answers; `content_type`, `body`
+    └── BadAnswer                        the server refuses the request; `status`, `detail`
+        ├── TooManyRequests              429: retry later; `retry_after`
+        └── NotJSON (ValueError)         the answer is not from a MAIL server; `content_type`, `body`
 
-The HTTP library's own error, where there was one, is chained as `__cause__`.
+An error of the HTTP library is chained as `__cause__`.
 """
 
 from mail.errors import MAILError
 
 SHOWN_CHARACTERS = 500
-"""How much of a body that is no JSON is part of the error's text."""
+"""The length up to which a body that is not JSON is quoted in the error."""
 
 
 class MAILClientError(MAILError, RuntimeError):
-    """The server could not be asked, or gave no answer that can be used."""
+    """The request failed, or its answer is not usable."""
 
 
 class InvalidConnection(MAILClientError, ValueError):
@@ -28,27 +28,27 @@ class InvalidConnection(MAILClientError, ValueError):
 
 
 class InvalidRequest(MAILClientError, ValueError):
-    """The request can't be sent as it is; nothing was sent."""
+    """The request is not valid; nothing was sent."""
 
 
 class ServerUnreachable(MAILClientError):
-    """There is no connection to the server; nothing was sent."""
+    """The server can't be reached; nothing was sent."""
 
 
 class ConnectionLost(MAILClientError):
-    """The connection broke; whether the server has the request is not known."""
+    """The connection broke; whether the server received the request is unknown."""
 
 
 class RequestTimedOut(MAILClientError, TimeoutError):
-    """The server did not answer in time; whether it has the request is not known."""
+    """The server did not answer in time; whether it received the request is unknown."""
 
 
 class BadAnswer(MAILClientError):
     """The server refuses the request.
 
     Attributes:
-        status: of the HTTP answer.
-        detail: what the server says is wrong.
+        status: the HTTP status.
+        detail: the server's explanation.
     """
 
     def __init__(self, request: str, status: int, detail: str) -> None:
@@ -58,28 +58,30 @@ class BadAnswer(MAILClientError):
 
 
 class TooManyRequests(BadAnswer):
-    """The server has enough to do for this caller; the request has changed nothing there.
+    """The caller has sent too many requests; this one has changed nothing.
 
     Attributes:
-        retry_after: after how many seconds to ask again; None where the server doesn't say.
+        retry_after: seconds to wait before a retry; None if the server doesn't say.
     """
 
     def __init__(self, request: str, status: int, detail: str, retry_after: float | None) -> None:
-        when = "" if retry_after is None else f" (ask again after {retry_after:g} s)"
+        when = "" if retry_after is None else f" (retry after {retry_after:g} s)"
         super().__init__(request, status, detail + when)
         self.retry_after = retry_after
 
 
 class NotJSON(BadAnswer, ValueError):
-    """The answer is no JSON: it comes from a proxy, or from something that is no MAIL server.
+    """The answer is not JSON: it comes from a proxy, or from something other than a MAIL server.
 
     Attributes:
-        content_type: what the answer says it is; empty where it says nothing.
-        body: all of it.
+        content_type: the answer's content type; may be empty.
+        body: the whole body.
     """
 
     def __init__(self, request: str, status: int, content_type: str, body: str) -> None:
         shown = body if len(body) <= SHOWN_CHARACTERS else f"{body[:SHOWN_CHARACTERS]}…"
-        super().__init__(request, status, f"not JSON but {content_type or 'of no content type'}: {shown!r}")
+        super().__init__(
+            request, status, f"expected JSON, got {content_type or 'no content type'}: {shown!r}"
+        )
         self.content_type = content_type
         self.body = body

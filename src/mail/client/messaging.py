@@ -1,6 +1,11 @@
 """Sending messages, and following the tasks that they begin."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 from urllib.parse import unquote
 from uuid import uuid4
@@ -9,21 +14,180 @@ import httpx
 
 from mail.client.connection import Connection, is_stream, read_json
 from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut
-from mail.client.following import Followed, Sent, follow
-from mail.client.stream import BROKEN, EventStream, attempts, may_pass
+from mail.client.operations import OPERATIONS
+from mail.client.stream import CONNECTION_ERRORS, PING, TERMINAL, EventStream, attempts, is_transient
 
+JSONObject = dict[str, Any]
 MessageKind = Literal["request", "response", "broadcast", "interrupt"]
 ResumePoint = Literal["user_response", "breakpoint_tool_call"]
 
-MESSAGE = "/message"
-TASK_STREAM = "/task/stream"
+OUTSIDE = frozenset({"user", "admin"})
+"""The address types of senders outside the swarm."""
 
-PLACE_HEADER = "X-Last-Event-ID"
-"""On a stream that answers a message: the last event of the task before that message."""
+CLOCK_TOLERANCE = timedelta(seconds=1)
+"""How far the clocks of one server's machines may differ."""
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+POSITION_HEADER = "X-Last-Event-ID"
+"""On a stream that answers a message: the id of the task's last event before that message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOptions:
+    """The options of a message; `MAILClient.post_message` describes them. `settings` are its `kwargs`."""
+
+    entrypoint: str | None = None
+    subject: str | None = None
+    msg_type: MessageKind | None = None
+    task_id: str | None = None
+    resume_from: ResumePoint | None = None
+    idempotency_key: str | None = None
+    generation: int | None = None
+    webhook: str | Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def message(self, operation: str, **fields: Any) -> "SentMessage":
+        """Build the message with these options and the further fields of its body.
+
+        A new task gets its id here and not from the server, so that it can be found if the connection breaks before the
+        server answers. With an idempotency key the server chooses the id: the same one each time.
+        """
+        body = {
+            **fields,
+            "entrypoint": self.entrypoint,
+            "subject": self.subject,
+            "msg_type": self.msg_type,
+            "task_id": self.task_id,
+            "resume_from": self.resume_from,
+            "webhook": {"url": self.webhook} if isinstance(self.webhook, str) else self.webhook,
+            "kwargs": self.settings or None,
+        }
+        headers = {} if self.idempotency_key is None else {IDEMPOTENCY_KEY: self.idempotency_key}
+        if self.generation is not None:
+            headers["If-Match"] = f'"{self.generation}"'
+        is_new = self.task_id is None and self.resume_from is None and self.idempotency_key is None
+        if is_new:
+            body["task_id"] = str(uuid4())
+        given = {name: value for name, value in body.items() if value is not None}
+        return SentMessage(OPERATIONS[operation].path, given, is_new, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message on its way.
+
+    Attributes:
+        path: the endpoint.
+        body: the body of the request.
+        is_new: whether it begins a task that nobody else uses.
+        headers: further headers of the request.
+        at: when it was sent, by `time.monotonic`.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    is_new: bool
+    headers: Mapping[str, str]
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def task_id(self) -> str | None:
+        """The task; None if only the server knows it."""
+        return self.body.get("task_id")
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the server accepts it only once, however often it is sent."""
+        return IDEMPOTENCY_KEY in self.headers
+
+    @property
+    def advice(self) -> str:
+        """How to find out whether the message has arrived."""
+        if self.task_id is None:
+            return "get_tasks shows whether it has arrived"
+        return (
+            f"get_task({self.task_id!r}) and watch_task({self.task_id!r}) show whether it has arrived, "
+            "as do mail task show and mail task watch"
+        )
+
+    def sent_by_clock_of(self, date: str | None) -> datetime:
+        """Return the latest time at which it was sent, by the clock of the server that has just sent this `Date`."""
+        try:
+            now = _aware(parsedate_to_datetime(date or ""))
+        except ValueError:
+            now = datetime.now(UTC)
+        return now - timedelta(seconds=time.monotonic() - self.at) - CLOCK_TOLERANCE
+
+    def find(self, task: Mapping[str, Any], since: datetime) -> int | None:
+        """Return the message's index among the events of its task; None if it isn't there.
+
+        The protocol marks messages with nothing that the sender knows, so it is the first message from outside with the
+        same text since `since`.
+        """
+        for index, event in enumerate(task["events"]):
+            data = json.loads(event["data"])
+            if self._is_about(event["event"], data):
+                happened = _aware(datetime.fromisoformat(data["timestamp"]))
+                if happened >= since:
+                    return index
+        return None
+
+    def _is_about(self, kind: str, data: Mapping[str, Any]) -> bool:
+        if self.body.get("resume_from") == "breakpoint_tool_call":
+            return kind == "breakpoint_action_complete"
+        message = (data.get("extra_data") or {}).get("full_message", {}).get("message")
+        return (
+            message is not None
+            and message["sender"]["address_type"] in OUTSIDE
+            and message["body"] == self.body["body"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """The end of a task that was followed.
+
+    Attributes:
+        response: the answer.
+        events: the events as answers to messages contain them; the last one has the answer.
+    """
+
+    response: str
+    events: list[JSONObject]
+
+    def message(self, swarm: str) -> JSONObject:
+        """Return the answer as the message that it came in.
+
+        No event contains the message by which a swarm says that a task has failed or is paused, so it is rebuilt.
+        """
+        *before, end = self.events
+        data = end["data"]
+        last = before[-1]["data"].get("extra_data", {}).get("full_message") if before else None
+        if last is not None and last["message"]["body"] == self.response:
+            return dict(last)
+        has_failed = end["event"] == "task_error"
+        payload = {
+            "task_id": data["task_id"],
+            "broadcast_id": str(uuid4()),
+            "sender": {"address_type": "system", "address": swarm},
+            "sender_swarm": None,
+            "recipients": [{"address_type": "agent", "address": "all"}],
+            "recipient_swarms": None,
+            "subject": "::task_error::" if has_failed else "::breakpoint_tool_call::",
+            "body": self.response,
+            "routing_info": None,
+        }
+        return {
+            "id": str(uuid4()),
+            "timestamp": data["timestamp"],
+            "msg_type": "broadcast_complete",
+            "message": payload,
+        }
 
 
 class Messaging(Connection):
-    """The part of the client that is about messages and their answers."""
+    """The client's methods for messages and their answers."""
 
     async def post_message(
         self,
@@ -39,41 +203,38 @@ class Messaging(Connection):
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
         **kwargs: Any,
-    ) -> dict[str, Any]:
+    ) -> JSONObject:
         """Send a message and wait for the answer: `{"response": …, "events": … or None}`.
 
-        Waits for as long as the configuration allows, also where the server doesn't: where it answers 202, or the
-        connection breaks, the task is followed to its end.
+        Waits as long as the configuration allows, even if the server doesn't: after 202, or when the connection breaks,
+        it follows the task to its end.
 
         Args:
-            message: the text; it may only be empty when resuming from a breakpoint.
+            message: the text; it may be empty only when resuming from a breakpoint.
             entrypoint: the agent to write to, instead of the swarm's entrypoint.
-            show_events: whether the answer holds the task's events.
-            task_id: the task to go on with, or a new one's id; else the task is new.
-            resume_from: from where to go on with a task that has stopped.
-            idempotency_key: within a day, a message with this key is accepted once and always answered with the same
-                answer; so it is sent again by itself where the connection breaks.
-            generation: the `generation` of the task's record as it was looked at; refused where it has gone on since.
-            webhook: a URL that the task's end is sent to, or an object with its `url`, `secret_ref` and `events`.
+            show_events: whether the answer contains the task's events.
+            task_id: the task to continue, or the id for a new one; without it the task is new.
+            resume_from: where to resume a task that has stopped.
+            idempotency_key: messages with the same key within a day are accepted once and get the same answer;
+                so the client retries when the connection breaks.
+            generation: the expected `generation` of the task; if it has changed, the message is refused.
+            webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.
 
         Raises MAILClientError.
         """
-        sent = _message(
-            message,
-            entrypoint,
-            subject,
-            msg_type,
-            task_id,
-            resume_from,
-            kwargs,
-            show_events=show_events,
-            webhook=_webhook(webhook),
-        ).under(idempotency_key, generation)
-        answer = await self._wait_for_answer(sent)
-        if isinstance(answer, Followed):
-            return {"response": answer.response, "events": answer.events if show_events else None}
-        return answer
+        options = MessageOptions(
+            entrypoint=entrypoint,
+            subject=subject,
+            msg_type=msg_type,
+            task_id=task_id,
+            resume_from=resume_from,
+            idempotency_key=idempotency_key,
+            generation=generation,
+            webhook=webhook,
+            settings=kwargs,
+        )
+        return await self._post(message, options, show_events=show_events)
 
     async def post_message_stream(
         self,
@@ -89,55 +250,82 @@ class Messaging(Connection):
         webhook: str | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> EventStream:
-        """Send a message and watch what happens, up to `task_complete` or `task_error`.
+        """Send a message and stream the task's events, up to `task_complete` or `task_error`.
 
-        The arguments are those of `post_message`. Raises MAILClientError, also while it is read.
+        The arguments are those of `post_message`. Raises MAILClientError, also while the stream is read.
         """
-        sent = _message(
-            message,
-            entrypoint,
-            subject,
-            msg_type,
-            task_id,
-            resume_from,
-            kwargs,
-            stream=True,
-            webhook=_webhook(webhook),
-        ).under(idempotency_key, generation)
-        try:
-            response = await self._repeated(sent, self._open)
-        except ConnectionLost as trouble:
-            return await self._find(sent, trouble)
-        return self._stream_in(response, sent)
+        options = MessageOptions(
+            entrypoint=entrypoint,
+            subject=subject,
+            msg_type=msg_type,
+            task_id=task_id,
+            resume_from=resume_from,
+            idempotency_key=idempotency_key,
+            generation=generation,
+            webhook=webhook,
+            settings=kwargs,
+        )
+        return await self._post_stream(message, options)
 
     async def watch_task(self, task_id: str, after: int | str | None = None) -> EventStream:
-        """The events of a task past the one with the id `after` (default: all), until it has stopped.
+        """Stream the events of a task after the one with the id `after` (default: all), until the task has stopped.
 
         Raises BadAnswer for a task that isn't the caller's.
         """
         stream = self._watch(task_id, after=None if after is None else str(after))
-        stream.attach(await self._reopen(TASK_STREAM, {"task_id": task_id}, stream.last_event_id))
+        stream.attach(await self._reopen_task(task_id, stream.last_event_id))
         return stream
 
-    async def _wait_for_answer(self, sent: Sent) -> dict[str, Any] | Followed:
-        """Send a message, and wait for its answer for as long as the configuration allows.
+    async def _post(self, text: str, options: MessageOptions, *, show_events: bool) -> JSONObject:
+        answer = await self._wait_for_answer(
+            options.message("post_message", body=text, show_events=show_events)
+        )
+        if isinstance(answer, TaskOutcome):
+            return {"response": answer.response, "events": answer.events if show_events else None}
+        return answer
 
-        What the server answers is returned as it is. Where it answers 202 or with a stream, or the connection breaks,
-        the task is followed to its end.
+    async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
+        sent = options.message("post_message", body=text, stream=True)
+        try:
+            response = await self._retried(sent, self._open)
+        except ConnectionLost as error:
+            return await self._find(sent, error)
+        return self._stream_in(response, sent)
+
+    async def _send_interswarm(
+        self, text: str, targets: Sequence[str], token: str | None, options: MessageOptions, **fields: Any
+    ) -> JSONObject:
+        sent = options.message(
+            "send_interswarm_message",
+            user_token=token or self.api_key or "",
+            body=text,
+            targets=list(targets),
+            **fields,
+        )
+        answer = await self._wait_for_answer(sent)
+        if isinstance(answer, TaskOutcome):
+            swarm = (await self._ask("get_health"))["swarm_name"]
+            return {"response": answer.message(swarm), "events": answer.events}
+        return answer
+
+    async def _wait_for_answer(self, sent: SentMessage) -> JSONObject | TaskOutcome:
+        """Send a message, and wait for its answer as long as the configuration allows.
+
+        Returns the server's answer; after 202, a stream or a broken connection, the outcome of the task.
         """
         try:
             async with self._deadline(f"POST {sent.path}"):
                 answer = await self._exchange(sent)
                 return await follow(answer) if isinstance(answer, EventStream) else answer
         except RequestTimedOut as late:
-            raise RequestTimedOut(f"{late.detail}; {sent.how_to_look}") from late.__cause__
+            raise RequestTimedOut(f"{late.detail}; {sent.advice}") from late.__cause__
 
-    async def _exchange(self, sent: Sent) -> dict[str, Any] | EventStream:
-        """The server's answer, or the stream that the answer will come in."""
+    async def _exchange(self, sent: SentMessage) -> JSONObject | EventStream:
+        """Return the server's answer, or the stream that will bring the answer."""
         try:
-            response = await self._repeated(sent, self._send)
-        except ConnectionLost as trouble:
-            return await self._find(sent, trouble)
+            response = await self._retried(sent, self._send)
+        except ConnectionLost as error:
+            return await self._find(sent, error)
         if is_stream(response):
             return self._stream_in(response, sent)
         answer = dict(read_json(response))
@@ -145,80 +333,78 @@ class Messaging(Connection):
             return self._stream_of(response, answer, is_new=sent.is_new)
         return answer
 
-    async def _repeated[Answer](self, sent: Sent, send: Callable[..., Awaitable[Answer]]) -> Answer:
-        """What `send` brings; a message that may be repeated is sent again where the connection breaks."""
+    async def _retried[Answer](self, sent: SentMessage, send: Callable[..., Awaitable[Answer]]) -> Answer:
+        """Return the result of `send`; retry a repeatable message when the connection breaks."""
         try:
             return await send("POST", sent.path, body=sent.body, headers=sent.headers)
-        except ConnectionLost:
-            if not sent.may_be_repeated:
+        except ConnectionLost as error:
+            if not sent.is_repeatable:
                 raise
-        why: ConnectionLost | None = None
+            last = error
         async for _ in attempts():
             try:
                 return await send("POST", sent.path, body=sent.body, headers=sent.headers)
-            except ConnectionLost as trouble:
-                why = trouble
-        assert why is not None
-        raise why
+            except ConnectionLost as error:
+                last = error
+        raise last
 
-    async def _find(self, sent: Sent, trouble: ConnectionLost) -> EventStream:
-        """The events since a message of which nobody knows whether it has arrived: only its task can tell.
+    async def _find(self, sent: SentMessage, error: ConnectionLost) -> EventStream:
+        """Return the events since a message that may or may not have arrived; its task is the only evidence.
 
-        Raises ConnectionLost where it can't be seen there, as often as one looks; BadAnswer.
+        Raises ConnectionLost if the message doesn't appear there after all attempts; BadAnswer.
         """
         task_id = sent.task_id
         if task_id is None:
-            raise ConnectionLost(f"{trouble.detail}; {sent.how_to_look}") from trouble.__cause__
+            raise ConnectionLost(f"{error.detail}; {sent.advice}") from error.__cause__
         if sent.is_new:
             stream = self._watch(task_id, is_new=True)
-            await stream.connect(trouble)
+            await stream.connect(error)
             return stream
-        why: MAILClientError = trouble
+        why: MAILClientError = error
         async for _ in attempts():
             try:
-                named = {"task_id": task_id}
-                response = await self._send("GET", "/task", query=named, body=named)
-                record = read_json(response)
-            except BROKEN as failure:
+                response = await self._request("get_task", {"task_id": task_id})
+                task = read_json(response)
+            except CONNECTION_ERRORS as failure:
                 why = failure
                 continue
             except BadAnswer as refusal:
-                if refusal.status != httpx.codes.NOT_FOUND and not may_pass(refusal):
+                if refusal.status != httpx.codes.NOT_FOUND and not is_transient(refusal):
                     raise
                 why = refusal
                 continue
-            place = sent.find(record, sent.sent_by_clock_of(response.headers.get("date")))
-            if place is not None:
-                return self._watch(task_id, after=record["events"][place - 1]["id"] if place else None)
+            index = sent.find(task, sent.sent_by_clock_of(response.headers.get("date")))
+            if index is not None:
+                return self._watch(task_id, after=task["events"][index - 1]["id"] if index else None)
         raise ConnectionLost(
-            f"{trouble.detail}; whether task {task_id!r} will have this message is not known "
-            f"({why}): {sent.how_to_look}"
-        ) from trouble.__cause__
+            f"{error.detail}; whether task {task_id!r} has received this message is unknown "
+            f"({why}): {sent.advice}"
+        ) from error.__cause__
 
-    def _stream_in(self, response: httpx.Response | None, sent: Sent) -> EventStream:
-        """The stream that is the answer to a message."""
+    def _stream_in(self, response: httpx.Response | None, sent: SentMessage) -> EventStream:
+        """Return the stream that is the answer to a message."""
         headers = httpx.Headers() if response is None else response.headers
         task_id = sent.task_id or unquote(headers.get("x-task-id", ""))
-        after = headers.get(PLACE_HEADER)
-        is_placed = sent.is_new or after is not None
-        stream = self._watch(task_id, after=after, is_placed=is_placed, is_new=sent.is_new)
+        after = headers.get(POSITION_HEADER)
+        is_resumable = sent.is_new or after is not None
+        stream = self._watch(task_id, after=after, is_resumable=is_resumable, is_new=sent.is_new)
         stream.attach(response)
         return stream
 
     def _watch(
-        self, task_id: str, *, after: str | None = None, is_placed: bool = True, is_new: bool = False
+        self, task_id: str, *, after: str | None = None, is_resumable: bool = True, is_new: bool = False
     ) -> EventStream:
         async def reopen(last: str | None) -> httpx.Response | None:
-            return await self._reopen(TASK_STREAM, {"task_id": task_id}, last)
+            return await self._reopen_task(task_id, last)
 
-        return EventStream(task_id, reopen, after=after, is_placed=is_placed, is_new=is_new)
+        return EventStream(task_id, reopen, after=after, is_resumable=is_resumable, is_new=is_new)
 
-    def _stream_of(self, accepted: httpx.Response, answer: dict[str, Any], *, is_new: bool) -> EventStream:
-        """The stream that a 202 names. It may be on a better server for that, which gets the key too."""
+    def _stream_of(self, accepted: httpx.Response, answer: JSONObject, *, is_new: bool) -> EventStream:
+        """Return the stream that a 202 links to. It may be on another server, which gets the key too."""
         url = accepted.url.join(answer["links"]["stream"])
         if accepted.url.scheme == "https" and url.scheme != "https":
             raise BadAnswer(
-                f"POST {MESSAGE}", accepted.status_code, "it names a stream that is not encrypted"
+                f"POST {accepted.request.url.path}", accepted.status_code, "it links to an unencrypted stream"
             )
 
         async def reopen(last: str | None) -> httpx.Response | None:
@@ -226,48 +412,36 @@ class Messaging(Connection):
 
         return EventStream(answer["task_id"], reopen, is_new=is_new)
 
+    async def _reopen_task(self, task_id: str, last: str | None) -> httpx.Response | None:
+        request = OPERATIONS["watch_task"].request({"task_id": task_id})
+        return await self._reopen(request.path, request.query, last)
+
     async def _reopen(
         self, url: str, query: Mapping[str, str] | None, last: str | None
     ) -> httpx.Response | None:
         return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
 
 
-def _message(
-    message: str,
-    entrypoint: str | None,
-    subject: str | None,
-    msg_type: MessageKind,
-    task_id: str | None,
-    resume_from: ResumePoint | None,
-    kwargs: Mapping[str, Any],
-    **others: Any,
-) -> Sent:
-    """A message for `POST /message`."""
-    given = {
-        "body": message,
-        "subject": subject,
-        "msg_type": msg_type,
-        "entrypoint": entrypoint,
-        "task_id": task_id,
-        "resume_from": resume_from,
-        "kwargs": kwargs or None,
-        **others,
-    }
-    return outgoing(MESSAGE, given)
+async def follow(stream: EventStream) -> TaskOutcome:
+    """Read a stream to its end. Raises ConnectionLost if it has no answer, or BadAnswer."""
+    answer: str | None = None
+    events: list[JSONObject] = []
+    end = 0
+    async with stream:
+        async for event in stream:
+            if event.event == PING:
+                continue
+            data = json.loads(event.data or "{}")
+            events.append(
+                {"event": event.event, "id": event.id, "data": data, "retry": event.retry, "comment": None}
+            )
+            if event.event in TERMINAL:
+                answer, end = data["response"], len(events)
+    if answer is None:
+        raise ConnectionLost(f"the task {stream.task_id!r} has stopped without an answer to this message")
+    return TaskOutcome(answer, events[:end])
 
 
-def _webhook(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return {"url": given} if isinstance(given, str) else given
-
-
-def outgoing(path: str, given: Mapping[str, Any]) -> Sent:
-    """A message with the fields that are given.
-
-    A new task gets its id here and not by the server, so that it can be found again when the connection breaks
-    before the server has said anything.
-    """
-    body = {name: value for name, value in given.items() if value is not None}
-    is_new = "task_id" not in body and "resume_from" not in body
-    if is_new:
-        body["task_id"] = str(uuid4())
-    return Sent(path, body, is_new)
+def _aware(time: datetime) -> datetime:
+    """Return a time with its offset; without one it is UTC."""
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,14 +1,14 @@
-"""Reading Server-Sent Events, as the HTML standard has it.
+"""A decoder of Server-Sent Events as the HTML standard defines them.
 
-Lines are split as bytes: the string methods of Python, and of HTTP libraries, also split at characters that may stand
-inside of JSON.
+It splits lines as bytes, because the string methods of Python and of HTTP libraries also split at characters that are
+legal inside JSON.
 """
 
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # imported when the first event arrives: it brings starlette and uvicorn
+if TYPE_CHECKING:  # imported when the first event arrives, because it loads starlette and uvicorn
     from sse_starlette import ServerSentEvent
 
 CONTENT_TYPE = "text/event-stream"
@@ -17,15 +17,15 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class EventDecoder:
-    """Makes events of bytes, wherever these were cut. What never got its blank line is no event."""
+    """A decoder of events from chunks of bytes. Text without a blank line after it is not an event."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._data: list[str] = []
         self._fields: dict[str, str] = {}
 
     def feed(self, chunk: bytes) -> Iterator["ServerSentEvent"]:
-        """The events that are complete with this chunk."""
+        """Yield the events that this chunk completes."""
         for line in self._lines(chunk):
             if line:
                 self._read(line)
@@ -33,15 +33,15 @@ class EventDecoder:
                 yield event
 
     def _lines(self, chunk: bytes) -> list[str]:
-        is_held = bool(self._parts) and self._parts[-1].endswith(b"\r")
-        self._parts.append(chunk)
-        if not is_held and _LINE_END.search(chunk) is None:
+        ends_in_return = bool(self._chunks) and self._chunks[-1].endswith(b"\r")
+        self._chunks.append(chunk)
+        if not ends_in_return and _LINE_END.search(chunk) is None:
             return []
-        text = b"".join(self._parts)
-        # Whether a carriage return at the very end is a line end of its own, the next byte tells.
-        held = b"\r" if text.endswith(b"\r") else b""
-        *lines, rest = _LINE_END.split(text.removesuffix(held))
-        self._parts = [rest + held]
+        text = b"".join(self._chunks)
+        # A trailing carriage return may be half of a line end; the next byte decides.
+        trailing = b"\r" if text.endswith(b"\r") else b""
+        *lines, rest = _LINE_END.split(text.removesuffix(trailing))
+        self._chunks = [rest + trailing]
         return [line.decode("utf-8", "replace") for line in lines]
 
     def _read(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The events of a task as a client reads them: one stream, however often its connection breaks."""
+"""The event stream of a task, which survives broken connections."""
 
 import asyncio
 import random
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 PING = "ping"
 TERMINAL = frozenset({"task_complete", "task_error"})
-"""The kinds of event that hold an answer."""
+"""The kinds of event that contain an answer."""
 
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
-"""Seconds before each attempt to reconnect, less up to a half by chance; a server restarts in their sum."""
+"""Seconds before each attempt to reconnect, minus a random share of up to a half; their sum outlasts a restart."""
 
-BROKEN = (ServerUnreachable, ConnectionLost, RequestTimedOut)
-"""What may be otherwise at the next attempt."""
+CONNECTION_ERRORS = (ServerUnreachable, ConnectionLost, RequestTimedOut)
+"""Errors that the next attempt may not meet."""
 
-_PASSING = frozenset({408, 425, 429})
-"""Statuses, besides those from 500 on, of refusals that a later attempt may not meet."""
+_TRANSIENT = frozenset({408, 425, 429})
+"""Transient error statuses, besides all from 500 up."""
 
 
-def may_pass(refusal: BadAnswer) -> bool:
-    """Whether the server may answer otherwise later."""
-    return refusal.status >= 500 or refusal.status in _PASSING
+def is_transient(refusal: BadAnswer) -> bool:
+    """Return whether a later attempt may succeed."""
+    return refusal.status >= 500 or refusal.status in _TRANSIENT
 
 
 async def pause_before(attempt: int) -> None:
@@ -47,28 +47,28 @@ async def pause_before(attempt: int) -> None:
 
 
 async def attempts() -> AsyncIterator[int]:
-    """As many attempts as there are `DELAYS`, each when it is due."""
+    """Count the attempts, one for each of `DELAYS`, and wait before each."""
     for attempt in range(len(DELAYS)):
         await pause_before(attempt)
         yield attempt
 
 
 Reopen = Callable[[str | None], Awaitable[httpx.Response | None]]
-"""Asks for the events past the one with this id; None when there are none and won't be any."""
+"""Requests the events after the one with this id; returns None if there are and will be none."""
 
 
 class EventStream:
-    """Every event of a task once, in order, and the pings between them: an async iterator.
+    """An async iterator over every event of a task, in order and without duplicates, and the pings between them.
 
-    A connection that breaks, is silent for too long, or is ended by the server before the task is, is replaced by
-    another that goes on past the last event; after as many attempts in vain as there are `DELAYS` the reason is
-    raised as ConnectionLost. What was raised once can be tried again by going on.
+    When a connection breaks, is silent for too long, or is closed before the task has stopped, the stream reconnects
+    and continues after the last event. After as many failed attempts as there are `DELAYS` it raises ConnectionLost
+    with the reason; reading on retries.
 
-    Close it with `aclose()`, or by `async with`, where it isn't read to its end.
+    Close it with `aclose()`, or by `async with`, unless it is read to its end.
 
     Attributes:
         task_id: the task.
-        last_event_id: of the last event that arrived; what `MAILClient.watch_task` takes as `after`.
+        last_event_id: the id of the last event that arrived; pass it as `after` to `MAILClient.watch_task`.
     """
 
     def __init__(
@@ -77,25 +77,25 @@ class EventStream:
         reopen: Reopen,
         *,
         after: str | None = None,
-        is_placed: bool = True,
+        is_resumable: bool = True,
         is_new: bool = False,
     ) -> None:
-        """A stream without a connection; the first read makes one, unless `attach` has been given it.
+        """Create a stream without a connection; the first read opens one, unless `attach` sets it.
 
         Args:
-            is_placed: whether `reopen(after)` is known to begin where this stream does.
-            is_new: whether nobody else writes to the task: its first answer is the last one then. Else a
-                server that ends the stream after an answer is asked once whether there is more.
+            is_resumable: whether `reopen(after)` is known to begin at the position of this stream.
+            is_new: whether nobody else writes to the task, so that its first answer is the last one. Otherwise, when
+                a server closes the stream after an answer, one more request checks for further events.
         """
         self.task_id = task_id
         self.last_event_id = after
         self._reopen = reopen
-        self._is_placed = is_placed
+        self._is_resumable = is_resumable
         self._is_new = is_new
         self._arrived: deque[ServerSentEvent] = deque()
         self._response: httpx.Response | None = None
         self._failures = 0
-        self._trouble: MAILClientError | None = None
+        self._error: MAILClientError | None = None
         self._was_open = False
         self._has_answer = False
         self._is_over = False
@@ -122,13 +122,13 @@ class EventStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection; the task goes on. The iteration is over."""
+        """Close the connection and end the iteration; the task keeps running."""
         self._is_over = True
         self._arrived.clear()
-        await self._hang_up()
+        await self._disconnect()
 
     def attach(self, response: httpx.Response | None) -> None:
-        """Read from this answer; None when there is nothing more to come."""
+        """Read from this response; None means that there are no more events."""
         self._response = response
         self._is_over = response is None
         self._was_open = True
@@ -138,47 +138,47 @@ class EventStream:
             self._chunks = cast(AsyncGenerator[bytes], response.aiter_bytes())
             self._decoder = EventDecoder()
 
-    async def connect(self, trouble: MAILClientError | None = None) -> None:
-        """Connect again after `trouble`, as often as may help. Raises ConnectionLost, or BadAnswer."""
-        self._trouble = trouble or self._trouble
-        if not self._is_placed:
+    async def connect(self, error: MAILClientError | None = None) -> None:
+        """Reconnect after `error`. Raises ConnectionLost after the last attempt, or BadAnswer."""
+        self._error = error or self._error
+        if not self._is_resumable:
             raise ConnectionLost(
-                f"the stream of task {self.task_id!r} broke off, and from where to go on is not known: "
-                f"{self._why}; see get_task or watch_task"
-            ) from self._trouble
+                f"the stream of task {self.task_id!r} broke off at an unknown position: {self._why}; "
+                "read the task with get_task or watch_task"
+            ) from self._error
         while self._response is None and not self._is_over:
             if self._failures == len(DELAYS):
                 self._failures = 0
                 raise ConnectionLost(
-                    f"the stream of task {self.task_id!r} broke off and could not be taken up again: {self._why}"
-                ) from self._trouble
+                    f"the stream of task {self.task_id!r} broke off and could not be resumed: {self._why}"
+                ) from self._error
             await pause_before(self._failures)
             self._failures += 1
             try:
                 self.attach(await self._reopen(self.last_event_id))
-            except BROKEN as failure:
-                self._trouble = failure
+            except CONNECTION_ERRORS as failure:
+                self._error = failure
             except BadAnswer as refusal:
-                # A task that was just sent may not be stored yet.
+                # A task that was just created may not be stored yet.
                 is_on_its_way = refusal.status == httpx.codes.NOT_FOUND and not self._was_open
-                if not (self._has_answer or is_on_its_way or may_pass(refusal)):
+                if not (self._has_answer or is_on_its_way or is_transient(refusal)):
                     raise
-                self._trouble = refusal
+                self._error = refusal
             if self._response is None and self._has_answer:
-                self._is_over = True  # it was only to see whether there is more
+                self._is_over = True  # the request only checked for further events
 
     async def _receive(self, response: httpx.Response) -> None:
         try:
             with translated(f"GET {response.request.url.path}"):
                 chunk = await anext(self._chunks, None)
-        except BROKEN as trouble:
-            self._trouble, chunk = trouble, None
+        except CONNECTION_ERRORS as error:
+            self._error, chunk = error, None
         else:
-            self._trouble = None
+            self._error = None
         if chunk is None:
-            # Where events have no ids, nobody can be asked for more of them.
-            self._is_over = self._has_answer and (self._is_new or not self._is_placed)
-            await self._hang_up()
+            # A stream whose events have no ids can't be resumed.
+            self._is_over = self._has_answer and (self._is_new or not self._is_resumable)
+            await self._disconnect()
             return
         for event in self._decoder.feed(chunk):
             self._accept(event)
@@ -188,12 +188,12 @@ class EventStream:
             if _precedes(event.id, self.last_event_id):
                 return
             self.last_event_id = event.id
-            self._is_placed = event.id is not None
+            self._is_resumable = event.id is not None
             self._has_answer = event.event in TERMINAL
         self._failures = 0
         self._arrived.append(event)
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             await self._chunks.aclose()
@@ -201,11 +201,11 @@ class EventStream:
 
     @property
     def _why(self) -> str:
-        return str(self._trouble or "the server ended it")
+        return str(self._error or "the server closed it")
 
 
 def _precedes(event_id: str | None, last: str | None) -> bool:
-    """Whether an event was there already, where the ids are numbers, as those of this project's servers are."""
+    """Return whether an event has already arrived; ids are compared as numbers if they are numbers, as in this project."""
     if event_id is None or last is None or not (event_id.isdecimal() and last.isdecimal()):
         return event_id is not None and event_id == last
     return int(event_id) <= int(last)

@@ -1,9 +1,7 @@
-"""The interactive client: lines in, requests out.
+"""The prompt of `mail client`: it reads lines, from a terminal or a pipe, and runs them as commands.
 
-shell        reads lines, from a terminal or a pipe, and performs them one after another
-words        lines to words, as a shell would cut them
-arguments    what a command takes; parsing it
-commands     every command
-session      what they share: the client, the output, what was seen so far
-completion, history, terminal    typing with comfort (prompt_toolkit)
+shell       the loop over lines
+words       a lexer that splits lines into words
+commands    all commands, and those about the prompt itself
+terminal    editing, completion and history of lines (prompt_toolkit)
 """

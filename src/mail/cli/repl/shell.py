@@ -1,4 +1,4 @@
-"""Lines in, one after another; what goes wrong is told, and the next line comes."""
+"""The loop of the prompt: it runs line after line, and reports errors without stopping."""
 
 import asyncio
 import sys
@@ -6,28 +6,27 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TextIO
 
+from mail.cli.command import HelpRequested
 from mail.cli.output import printable
-from mail.cli.repl.arguments import HelpWanted, UsageError
-from mail.cli.repl.commands import parse
-from mail.cli.repl.handlers import look_around
-from mail.cli.repl.session import Session
+from mail.cli.repl.commands import greet, parse
 from mail.cli.repl.words import scan, split
+from mail.cli.session import Session, UsageError
 from mail.errors import MAILError
 
 BYTE_ORDER_MARK = "\ufeff"
-"""What some editors and shells write before the first line."""
+"""The mark that some editors and shells write before the first line."""
 
 
 class Lines(Protocol):
-    """Where commands come from."""
+    """A source of commands."""
 
     def read(self) -> str | None:
-        """The next command, which may have several lines; None after the last."""
+        """Return the next command, which may have several lines; None after the last."""
         ...
 
 
 class PlainLines:
-    """Commands from a pipe, without a prompt. Lines that begin with `#` are comments."""
+    """Commands from a pipe. Lines that begin with `#` are comments."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: Iterator[str] = iter(lines)
@@ -49,7 +48,7 @@ class PlainLines:
 
 
 class GivenLines:
-    """Commands of which each is whole by itself."""
+    """Commands of one line each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: Iterator[str] = iter(lines)
@@ -59,11 +58,11 @@ class GivenLines:
 
 
 class Shell:
-    """Performs commands until there are no more.
+    """A shell that runs commands until there are no more.
 
     Args:
-        ask: asks somebody for a secret. Where it is given somebody is there, and Ctrl+C ends the command that runs
-            and not the shell.
+        ask: asks the user for a secret. With it the shell is interactive: Ctrl+C stops the running command, not the
+            shell.
     """
 
     def __init__(
@@ -75,13 +74,13 @@ class Shell:
         self._errors = errors
         self._runner = asyncio.Runner()
 
-    def run(self, *, greet: bool = False) -> bool:
-        """Perform all commands; returns whether each of them worked. `greet` shows first who is there."""
+    def run(self, *, greeting: bool = False) -> bool:
+        """Run all commands, optionally after a greeting; return whether all of them succeeded."""
         worked = True
         with self._runner:
             try:
-                if greet:
-                    self._try(partial(self._runner.run, look_around(self._session)))
+                if greeting:
+                    self._try(partial(self._runner.run, greet(self._session)))
                 while not self._session.is_over and (typed := self._read()) is not None:
                     worked &= self._try(partial(self._perform, typed))
             finally:
@@ -97,28 +96,30 @@ class Shell:
             return ""
 
     def _try(self, work: Callable[[], None]) -> bool:
-        """Do it; returns whether it worked. What is wrong is told."""
+        """Return whether the work succeeds; report errors."""
         try:
             work()
-        except HelpWanted as wanted:
-            self._session.output.text(str(wanted).rstrip())
+        except HelpRequested as help_text:
+            self._session.output.text(str(help_text).rstrip())
         except MAILError as error:
-            return self._tell(error.detail)
+            return self._report(error.detail)
         except KeyboardInterrupt:
             if self._ask is None:
                 raise
-            return self._tell("stopped")
+            return self._report("stopped")
         except BrokenPipeError:
-            raise  # nobody reads the output any more
-        except Exception as error:  # noqa: BLE001 - the loop must outlive what a strange server answers
-            return self._tell(f"that went wrong: {error!r}")
+            raise  # the reader of the output is gone
+        except Exception as error:  # noqa: BLE001 - the loop must survive unexpected answers
+            return self._report(f"unexpected error: {error!r}")
         return True
 
     def _perform(self, typed: str) -> None:
         try:
             words = split(typed)
         except ValueError:
-            raise UsageError("the line is not complete: it ends with an open quote or a backslash") from None
+            raise UsageError(
+                "the line is not complete; close the quote, or remove the backslash at its end"
+            ) from None
         if not words:
             return
         command, given = parse(words)
@@ -128,11 +129,11 @@ class Shell:
             setattr(given, command.asks, self._ask())
         self._runner.run(command.run(self._session, given))
 
-    def _tell(self, trouble: str) -> bool:
-        print(f"mail: {printable(trouble)}", file=self._errors, flush=True)
+    def _report(self, problem: str) -> bool:
+        print(f"mail: {printable(problem)}", file=self._errors, flush=True)
         return False
 
 
-def is_attended() -> bool:
-    """Whether somebody types and looks."""
+def is_interactive() -> bool:
+    """Return whether input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,20 +1,32 @@
-"""Lines from somebody at a terminal, who can edit, complete and repeat them."""
+"""Lines from a terminal, with editing, completion and a history (prompt_toolkit)."""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from mail.cli.repl.completion import LineCompleter
-from mail.cli.repl.history import open_history
-from mail.cli.repl.session import Session
-from mail.cli.repl.words import scan
+from mail.cli.command import Argument, Command, Completes
+from mail.cli.repl.commands import COMMANDS, find, names
+from mail.cli.repl.words import scan, split
+from mail.cli.session import VARIABLE, Session, UsageError
 
 PROMPT = "mail> "
 
+_TOKEN = re.compile(r"mail_(admin|user|agent)_\w|[?&]token=|\bbearer\b", re.IGNORECASE)
+
 
 class TerminalLines:
-    """What is typed, command by command. Enter goes on in a new line where a quote is open or a backslash is last."""
+    """The commands typed at the prompt. Enter continues in a new line after an open quote or a final backslash."""
 
     def __init__(self, session: Session) -> None:
         self._prompt: PromptSession[str] = PromptSession(
@@ -28,8 +40,133 @@ class TerminalLines:
         )
 
     def read(self) -> str | None:
-        """The next command; None after Ctrl+D. Raises KeyboardInterrupt where Ctrl+C throws it away."""
+        """Read the next command; None after Ctrl+D. Raises KeyboardInterrupt if Ctrl+C discards the line."""
         try:
             return self._prompt.prompt()
         except EOFError:
             return None
+
+
+# ---------------------------------------------------------------------------------------------- completion
+
+
+class Candidate(NamedTuple):
+    """A word, and its meaning."""
+
+    word: str
+    meaning: str = ""
+
+
+class LineCompleter(Completer):
+    """The adapter of `candidates` to prompt_toolkit."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        begun, found = candidates(document.text_before_cursor, self._session)
+        for candidate in found:
+            yield Completion(candidate.word, -len(begun), display_meta=candidate.meaning)
+
+
+def candidates(before: str, session: Session) -> tuple[str, list[Candidate]]:
+    """Return the unfinished word at the end of the typed text, and the words that it may become."""
+    if scan(before).quote:
+        return "", []
+    words = split(before)
+    begun = "" if not before or before[-1].isspace() else words.pop()
+    found = _after(words, begun, session) if words else _commands()
+    return begun, [each for each in found if each.word.startswith(begun)]
+
+
+def _commands() -> Iterator[Candidate]:
+    for command in COMMANDS:
+        for name in (command.name, *command.also):
+            yield Candidate(name, command.summary)
+
+
+def _after(words: list[str], begun: str, session: Session) -> Iterator[Candidate]:
+    try:
+        command = find(words[0])
+    except UsageError:
+        return
+    flags = {name: argument for argument in command.arguments for name in argument.names if argument.is_flag}
+    last = flags.get(words[-1])
+    if last is not None and not last.is_switch:
+        yield from _values(last, session)
+    elif begun.startswith("-"):
+        yield from (Candidate(name, argument.help) for name, argument in flags.items() if name not in words)
+    elif (following := _next_positional(command, words[1:], flags)) is not None:
+        yield from _values(following, session)
+
+
+def _next_positional(command: Command, words: Iterable[str], flags: dict[str, Argument]) -> Argument | None:
+    remaining = [argument for argument in command.arguments if not argument.is_flag]
+    is_value = False
+    for word in words:
+        if not is_value and word not in flags and remaining:
+            remaining.pop(0)
+        is_value = not is_value and word in flags and not flags[word].is_switch
+    return remaining[0] if remaining else None
+
+
+def _values(argument: Argument, session: Session) -> Iterator[Candidate]:
+    match argument.completes:
+        case Completes.TASK:
+            yield from (Candidate(task_id) for task_id in reversed(session.tasks))
+        case Completes.AGENT:
+            yield from (Candidate(agent) for agent in sorted(session.agents))
+        case Completes.COMMAND:
+            yield from (Candidate(name) for name in names())
+        case Completes.NOTHING | Completes.SECRET:
+            yield from (Candidate(choice) for choice in argument.choices)
+
+
+# ------------------------------------------------------------------------------------------------- history
+
+
+def history_file() -> Path:
+    """Return the history's path, in the platform's folder for state (XDG_STATE_HOME, LOCALAPPDATA)."""
+    variable, folder = "XDG_STATE_HOME", Path.home() / ".local" / "state"
+    if sys.platform == "win32":
+        variable, folder = "LOCALAPPDATA", Path.home() / "AppData" / "Local"
+    named = Path(os.environ.get(variable, ""))
+    return (named if named.is_absolute() else folder) / "mail" / "client_history"
+
+
+def open_history(session: Session, path: Path | None = None) -> History:
+    """Open the history file, which only its owner can read; if it can't be written, use a history in memory."""
+    path = path or history_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600))
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return _FilteredHistory(path, session)
+
+
+class _FilteredHistory(FileHistory):
+    """A history that leaves out lines with a key."""
+
+    def __init__(self, path: Path, session: Session) -> None:
+        super().__init__(path)
+        self._session = session
+
+    def store_string(self, string: str) -> None:
+        if not holds_secret(string, self._session.client.api_key):
+            super().store_string(string)
+
+
+def holds_secret(typed: str, api_key: str | None = None) -> bool:
+    """Return whether a line contains a key: as a secret argument, as a token of MAIL, or as the current key."""
+    if _TOKEN.search(typed) or (api_key and api_key in typed):
+        return True
+    try:
+        words = split(typed)
+        secrets = find(words[0]).secrets(words[1:]) if words else []
+    except UsageError:
+        return False
+    except ValueError:
+        return True
+    return not all(VARIABLE.fullmatch(secret) for secret in secrets)

@@ -1,4 +1,4 @@
-"""Lines to words, as a POSIX shell cuts them."""
+"""A lexer that splits lines into words as a POSIX shell does."""
 
 import re
 from dataclasses import dataclass
@@ -19,42 +19,42 @@ _ESCAPED_IN_QUOTES = re.compile(r'\\(["\\\n])')
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """How what was typed so far ends.
+    """The state of the lexer after the typed text.
 
     Attributes:
-        quote: the quote that is open, or none.
-        goes_on: whether a backslash joins the next line.
+        quote: the open quote; empty if there is none.
+        is_continued: whether a final backslash joins the next line.
     """
 
     quote: str = ""
-    goes_on: bool = False
+    is_continued: bool = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing."""
-        return not self.quote and not self.goes_on
+        """Whether the text is complete."""
+        return not self.quote and not self.is_continued
 
 
 def scan(typed: str, quote: str = "") -> Scanned:
-    """Follow the quotes and backslashes of what was typed, where a quote may be open before it."""
-    goes_on = False
+    """Follow the quotes and backslashes of typed text, which may begin inside a quote."""
+    is_continued = False
     for piece in _PIECE.finditer(quote + typed):
-        quote, goes_on = "", False
+        quote, is_continued = "", False
         match piece.lastgroup:
             case "single_end":
                 quote = "" if piece["single_end"] else "'"
             case "double_end":
                 quote = "" if piece["double_end"] == '"' else '"'
-                goes_on = piece["double_end"] == "\\"
+                is_continued = piece["double_end"] == "\\"
             case "escaped":
-                goes_on = not piece["escaped"]
-    return Scanned(quote, goes_on)
+                is_continued = not piece["escaped"]
+    return Scanned(quote, is_continued)
 
 
 def split(typed: str) -> list[str]:
-    """The words; a backslash before a line end joins the lines. Takes time in proportion to the length.
+    """Split text into words, in linear time; a backslash before a line end joins the lines.
 
-    Raises ValueError where a quote is open at the end, or a backslash is last.
+    Raises ValueError if a quote is open at the end, or a backslash is last.
     """
     words: list[str] = []
     word: list[str] | None = None  # None between words; an empty one may be in quotes
@@ -66,23 +66,23 @@ def split(typed: str) -> list[str]:
                 word = None
                 continue
             case "plain":
-                part = piece["plain"]
+                chunk = piece["plain"]
             case "single_end":
                 if not piece["single_end"]:
                     raise ValueError("No closing quotation")
-                part = piece["single"]
+                chunk = piece["single"]
             case "double_end":
                 if piece["double_end"] != '"':
                     raise ValueError("No closing quotation")
-                part = _ESCAPED_IN_QUOTES.sub(_unescape, piece["double"])
+                chunk = _ESCAPED_IN_QUOTES.sub(_unescape, piece["double"])
             case _:
                 if not piece["escaped"]:
                     raise ValueError("No escaped character")
                 if piece["escaped"] == "\n":
                     continue
-                part = piece["escaped"]
+                chunk = piece["escaped"]
         word = word or []
-        word.append(part)
+        word.append(chunk)
     if word is not None:
         words.append("".join(word))
     return words

@@ -1,1 +1,1 @@
-"""Text views of tasks, threads, usage and dead letters for people."""
+"""Views for people: events, tasks, threads. Smaller views stand beside their commands."""

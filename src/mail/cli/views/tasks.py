@@ -1,4 +1,4 @@
-"""Tasks as people read them, of what the server tells about them."""
+"""Views of tasks."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mail.cli.output import Output, one_line
-from mail.cli.views.timeline import Stopwatch, printer, read_data, read_line
-from mail.cli.views.tree import read_tree, show_tree
+from mail.cli.views.events import Stopwatch, printer, read_data, read_line, read_tree, show_tree
 from mail.errors import MAILError
 
 
@@ -19,16 +18,28 @@ class RecordedEvent(BaseModel):
     data: str
 
 
+class UserQuestion(BaseModel):
+    """A question to the task's owner."""
+
+    routing_info: dict[str, Any] | None = None
+
+    @property
+    def thread_id(self) -> str:
+        """The question's thread; empty if it names none."""
+        return str((self.routing_info or {}).get("thread_id", ""))
+
+
 class PendingCall(BaseModel):
-    """A breakpoint tool call that waits for its result."""
+    """A breakpoint tool call that waits for its result; `asks` if it is a question to the task's owner."""
 
     call_id: str
     name: str
     arguments: dict[str, Any] = {}
+    asks: UserQuestion | None = None
 
 
 class TaskView(BaseModel):
-    """What is shown of a task's record. Other servers don't tell what has a default here."""
+    """The fields of a task that are shown. Servers of other makes may leave out those with a default."""
 
     task_id: str
     start_time: str
@@ -48,26 +59,26 @@ class TaskView(BaseModel):
 
     @property
     def state(self) -> str:
-        """The status, or what can be told without it."""
+        """The status; without one, running or completed."""
         return self.status or ("running" if self.is_running else "completed")
 
     def timeline(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The kind and data of each event. Raises MAILError."""
+        """Yield the kind and data of each event. Raises MAILError."""
         for event in self.events:
             yield event.event, read_data(event.data)
 
 
-def read_task(record: Mapping[str, Any]) -> TaskView:
-    """Read a record. Raises MAILError for what is none."""
+def read_task(task: Mapping[str, Any]) -> TaskView:
+    """Validate a task as the server returns it. Raises MAILError if it isn't one."""
     try:
-        return TaskView.model_validate(record)
+        return TaskView.model_validate(task)
     except ValidationError as error:
-        raise MAILError("what the server answers is no record of a task") from error
+        raise MAILError("the server's answer is not a task") from error
 
 
-def show_tasks(records: Iterable[Mapping[str, Any]], output: Output) -> None:
+def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     """Print a line per task."""
-    views = [read_task(record) for record in records]
+    views = [read_task(task) for task in tasks]
     if not views and output.is_terminal:
         output.text("no tasks")
         return
@@ -80,7 +91,7 @@ def _started(view: TaskView, output: Output) -> str:
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:
-    """Print what is known of a task, and what has happened in it: as a tree, or event by event."""
+    """Print a task's facts and its events: as a tree, or one by one."""
     for name, value in _facts(view):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
@@ -110,35 +121,3 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
         yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
     for call in view.pending_tool_calls:
         yield "waits for", f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}: {call.call_id}"
-
-
-def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
-    """Say that a task is cancelled, and what of it still has to end."""
-    left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
-    left += [f"swarm {swarm} has not taken the word yet" for swarm in answer["waiting_swarms"]]
-    output.text(one_line(f"task {answer['task_id']} is cancelled{'; ' if left else ''}{'; '.join(left)}"))
-
-
-def show_webhooks(webhooks: Iterable[Mapping[str, Any]], output: Output) -> None:
-    """Print a line per webhook; of a task's, how far it is."""
-    rows = [(hook["id"], _progress(hook), ", ".join(hook["events"]), hook["url"]) for hook in webhooks]
-    if not rows and output.is_terminal:
-        output.text("no webhooks")
-        return
-    output.table(("id", "state", "events", "url"), rows)
-
-
-def _progress(hook: Mapping[str, Any]) -> str:
-    if "delivered_to" not in hook:
-        return "registered"
-    if hook["waits_to"] is None:
-        return f"nothing waits after {hook['delivered_to']}"
-    again = f", {hook['failures']} failures, next try {hook['next_try'] or 'now'}" if hook["failures"] else ""
-    return f"waits to {hook['waits_to']}{again}"
-
-
-def show_forked(answer: Mapping[str, Any], output: Output) -> None:
-    """Say which task was made of which, and how it stands."""
-    mail = f"; waiting mail: {answer['waiting']}" if answer["waiting"] else ""
-    made = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
-    output.text(one_line(f"{made}: {answer['status']}{mail}"))

@@ -1,4 +1,4 @@
-"""Threads as people read them."""
+"""Views of threads."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,26 +6,25 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mail.cli.output import Output, one_line
-from mail.cli.views.timeline import Line
-from mail.cli.views.tree import Node, show_tree
+from mail.cli.views.events import Line, Node, show_tree
 from mail.errors import MAILError
 
 
 class ProgressView(BaseModel):
-    """How far somebody has come."""
+    """A worker's progress."""
 
     step: str
     status: str
 
 
 class QuestionView(BaseModel):
-    """What somebody wants to know."""
+    """A question of a worker."""
 
     question: str
 
 
 class SummaryView(BaseModel):
-    """What is shown of a thread's summary."""
+    """The fields of a thread's summary that are shown."""
 
     thread_id: str
     task_ids: list[str]
@@ -46,13 +45,13 @@ class SummaryView(BaseModel):
 
     @property
     def waits(self) -> str:
-        """What has to be acknowledged, in words."""
+        """The numbers of messages that wait to be acknowledged, in words."""
         late = f", {len(self.overdue)} overdue" if self.overdue else ""
         return f"{len(self.pending)} pending{late}" if self.pending else ""
 
 
 class MessageView(BaseModel):
-    """What is shown of a message."""
+    """The fields of a message that are shown."""
 
     id: str
     sender: str
@@ -65,7 +64,7 @@ class MessageView(BaseModel):
 
     @property
     def was_dropped(self) -> bool:
-        """Whether an answer is wanted no more, though nobody has given one."""
+        """Whether it was closed without the answer that it required."""
         return self.closed and self.ack_required and not self.acknowledged
 
 
@@ -78,14 +77,14 @@ class TurnView(BaseModel):
 
 
 class ThreadView(BaseModel):
-    """What is shown of a thread."""
+    """The fields of a thread that are shown."""
 
     summary: SummaryView
     conversation: list[TurnView]
 
 
 class ThreadsView(BaseModel):
-    """What is shown of a page of threads."""
+    """The fields of a page of threads that are shown."""
 
     threads: list[SummaryView]
     next_cursor: str | None
@@ -103,9 +102,9 @@ def show_threads(answer: Mapping[str, Any], output: Output) -> None:
         output.text(f"There are older tasks: --cursor {view.next_cursor}", style="dim")
 
 
-def show_thread(record: Mapping[str, Any], output: Output) -> None:
-    """Print what is known of a thread, and its conversation as a tree. Raises MAILError."""
-    view = read_view(ThreadView, record)
+def show_thread(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a thread's facts, and its conversation as a tree. Raises MAILError."""
+    view = read_view(ThreadView, answer)
     for name, value in _facts(view.summary):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
@@ -113,10 +112,11 @@ def show_thread(record: Mapping[str, Any], output: Output) -> None:
 
 
 def read_view[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> View:
+    """Validate an answer about threads. Raises MAILError."""
     try:
         return view.model_validate(answer)
     except ValidationError as error:
-        raise MAILError("what the server answers is no thread") from error
+        raise MAILError("the server's answer is not a thread") from error
 
 
 def _row(view: SummaryView, output: Output) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _facts(view: SummaryView) -> Iterator[tuple[str, str]]:
 
 
 def _tree(view: ThreadView) -> list[Node]:
-    """The conversation, with a word before each message that waits, or does no more."""
+    """Build the tree of the conversation; messages that wait, or were closed, are marked."""
     waiting = dict.fromkeys(view.summary.pending, "pending") | dict.fromkeys(view.summary.overdue, "overdue")
     roots: list[Node] = []
     above: list[Node] = []

@@ -1,0 +1,87 @@
+"""The client that the commands use, built from the command line, the environment and the configuration."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from mail.client import EventStream, MAILClient
+from mail.client.connection import read_server
+from mail.client.errors import InvalidConnection, ServerUnreachable
+from mail.client.messaging import MessageOptions
+from mail.config import ClientConfig, load_config
+from mail.config.models import AS_GIVEN
+
+if TYPE_CHECKING:
+    import httpx
+
+KEY_VARIABLE = "MAIL_API_KEY"
+
+
+class CommandClient(MAILClient):
+    """A client with methods for the commands' own forms of some operations."""
+
+    async def post(self, text: str, options: MessageOptions) -> dict[str, Any]:
+        """Send a message, and return the answer with its events."""
+        return await self._post(text, options, show_events=True)
+
+    async def post_stream(self, text: str, options: MessageOptions) -> EventStream:
+        """Send a message, and return the stream of its events."""
+        return await self._post_stream(text, options)
+
+    async def post_interswarm(
+        self, text: str, targets: list[str], token: str | None, options: MessageOptions, **fields: Any
+    ) -> dict[str, Any]:
+        """Send a message to agents of other swarms."""
+        return await self._send_interswarm(text, targets, token, options, **fields)
+
+    async def post_responses(self, **fields: Any) -> dict[str, Any]:
+        """Perform `debug_post_responses`, but return the JSON, without loading the openai package."""
+        return await self._post_responses(**fields)
+
+    async def _send(self, *arguments: Any, **settings: Any) -> "httpx.Response":
+        """Send a request; raise ServerUnreachable with the URL that the user knows, not the HTTP library's error."""
+        try:
+            return await super()._send(*arguments, **settings)
+        except ServerUnreachable as error:
+            raise ServerUnreachable(f"cannot connect to {self.base_url}") from error
+
+
+def connect(
+    server: str,
+    api_key: str | None = None,
+    *,
+    timeout: float | None = None,
+    verbose: bool = False,
+    config: Path | None = None,
+) -> CommandClient:
+    """Return a client of the server on the command line. Raises typer.BadParameter, ConfigurationError.
+
+    The server of a swarm:// link never gets the key of the environment: anybody can make such a link, and
+    `mail register` lets browsers open it.
+    """
+    configured = load_config(config).client
+    settings = {
+        "timeout": configured.timeout if timeout is None else timeout,
+        "verbose": verbose or configured.verbose,
+    }
+    return _client(server, api_key, ClientConfig.model_validate(settings, context=AS_GIVEN))
+
+
+def connect_anonymously(server: str, *, timeout: float) -> CommandClient:
+    """Return a client that sends no key, even if one is configured. Raises typer.BadParameter."""
+    client = _client(server, None, ClientConfig.model_validate({"timeout": timeout}, context=AS_GIVEN))
+    client.api_key = None
+    return client
+
+
+def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandClient:
+    try:
+        address = read_server(server)
+    except InvalidConnection as error:
+        raise typer.BadParameter(error.detail) from None
+    is_link = urlsplit(server).scheme == "swarm"
+    from_environment = None if is_link else os.environ.get(KEY_VARIABLE)
+    return CommandClient(address.url, api_key or address.token or from_environment or None, config=config)

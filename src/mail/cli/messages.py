@@ -1,0 +1,171 @@
+"""The commands of the prompt that send messages: to the swarm, to other swarms, and as OpenAI's Responses API."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mail.cli.command import (
+    Argument,
+    Command,
+    Completes,
+    Namespace,
+    json_list,
+    json_object,
+    json_or_text,
+    option,
+    positional,
+    switch,
+    texts,
+)
+from mail.cli.session import Session, UsageError, status_after
+from mail.cli.views.events import printer, read_line, show_answer, show_stream, stopwatch_for
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from mail.client.messaging import MessageOptions
+
+KINDS = ("request", "response", "broadcast", "interrupt")
+RESUME_POINTS = ("user_response", "breakpoint_tool_call")
+
+TASK = option("--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK)
+SUBJECT = option("--subject", help="The subject.")
+CONDITIONS = (
+    option("--idempotency-key", help="Accept messages with the same key only once within a day."),
+    option("--generation", help="Only if the task is still at this generation.", type=int),
+)
+MESSAGE: tuple[Argument, ...] = (
+    positional("body", "The text; quote it if it contains quotes, backslashes or flags.", repeats=True),
+    option("--entrypoint", help="The agent to write to.", completes=Completes.AGENT),
+    SUBJECT,
+    option("--msg-type", help="The kind of message (request).", choices=KINDS, default="request"),
+    TASK,
+    option("--resume-from", help="Where to resume a task that has stopped.", choices=RESUME_POINTS),
+    option(
+        "--kwargs",
+        help="A JSON object with max_steps, timeout, budget, breakpoint_tool_call_result.",
+        key="settings",
+        type=json_object,
+    ),
+    option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),
+    *CONDITIONS,
+)
+
+_OPTIONS = (
+    *("entrypoint", "subject", "msg_type", "task_id", "resume_from", "webhook"),
+    *("idempotency_key", "generation"),
+)
+
+
+async def message(session: Session, given: Namespace) -> None:
+    """Send a message and print the answer. Requests the events as well: only they tell the task's status."""
+    with session.sending(_options(given)) as options:
+        answer = await session.client.post(given.body, options)
+    events = answer.get("events") or []
+    shown = _learn(session, options.task_id, answer)
+    if session.output.as_json:
+        session.output.result({**shown, "events": events if given.show_events else None})
+        return
+    if given.show_events and events:
+        first = events[0]["id"]
+        stopwatch = await stopwatch_for(session.client, str(shown["task_id"]), first, session.output)
+        show_line = printer(session.output.stream)
+        for event in events:
+            show_line(read_line(event["event"], event["data"], stopwatch.read(event["data"])))
+        session.output.text("")
+    session.output.text(answer["response"])
+    session.show_status(shown["task_id"], shown["status"])
+
+
+async def message_stream(session: Session, given: Namespace) -> None:
+    """Send a message, and print events as they happen."""
+    with session.sending(_options(given)) as options:
+        stream = await session.client.post_stream(given.body, options)
+    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    if shown.answer is None:
+        raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
+    session.set_status(stream.task_id, shown.status)
+    show_answer(shown.answer, session.output)
+    session.show_status(stream.task_id, shown.status)
+
+
+async def message_interswarm(session: Session, given: Namespace) -> None:
+    """Send a message to agents of other swarms and print the answer."""
+    with session.sending(_options(given)) as options:
+        answer = await session.client.post_interswarm(
+            given.body, given.targets, given.token, options, routing_info=given.routing_info
+        )
+    session.output.result(_learn(session, options.task_id, answer))
+
+
+def _options(given: Namespace) -> "MessageOptions":
+    """Return the options of a message. Raises UsageError if --kwargs repeats one of them."""
+    from mail.client.messaging import MessageOptions
+
+    settings = getattr(given, "settings", None) or {}
+    if twice := sorted({"message", "show_events", *_OPTIONS} & settings.keys()):
+        raise UsageError(f"--kwargs can't contain {', '.join(twice)}; use the flags")
+    options = {name: value for name, value in vars(given).items() if name in _OPTIONS}
+    return MessageOptions(**options, settings=settings)
+
+
+def _learn(session: Session, task_id: str | None, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Remember the events of an answer; return it with its task and the task's status."""
+    events = answer.get("events") or []
+    if task_id is None and events:
+        task_id = events[-1]["data"].get("task_id")
+    for event in events:
+        session.learn(event["event"], event["data"])
+    status = status_after(event["event"] for event in events)
+    session.set_status(task_id, status)
+    return {"response": answer["response"], "task_id": task_id, "status": status, "events": events}
+
+
+COMMANDS = (
+    Command(
+        name="message",
+        summary="Send a message and wait for the answer.",
+        handler=message,
+        arguments=(*MESSAGE, switch("--show-events", help="Show the task's events, too.")),
+    ),
+    Command(
+        name="message-stream",
+        summary="Send a message and show events as they happen.",
+        handler=message_stream,
+        arguments=MESSAGE,
+    ),
+    Command(
+        name="message-interswarm",
+        summary="Send a message to agents of other swarms and wait for the answer.",
+        handler=message_interswarm,
+        arguments=(
+            positional("body", "The text."),
+            positional(
+                "targets", "A JSON list of agent@swarm, or one.", completes=Completes.AGENT, type=texts
+            ),
+            positional(
+                "token",
+                "The key to send it on behalf of, or $VARIABLE; by default your own.",
+                required=False,
+                completes=Completes.SECRET,
+            ),
+            SUBJECT,
+            option("--msg-type", help="The kind of message.", choices=("request", "broadcast")),
+            TASK,
+            option("--routing-info", help="A JSON object for the servers on the way.", type=json_object),
+            *CONDITIONS,
+        ),
+    ),
+    Command(
+        name="responses",
+        summary="Call the swarm through OpenAI's Responses API (the server runs with --debug).",
+        operation="post_responses",
+        arguments=(
+            positional("input", "A text, a JSON list, or @file.", type=json_or_text),
+            positional("tools", "A JSON list, or @file.", required=False, type=json_list, default=[]),
+            option("--instructions", help="Instructions for the model."),
+            option("--previous-response-id", help="The response to continue from."),
+            option("--tool-choice", help="auto, none, required, or a JSON object.", type=json_or_text),
+            switch("--parallel-tool-calls", help="Allow several tool calls at a time.", default=None),
+            option("--kwargs", help="A JSON object with further fields.", type=json_object),
+        ),
+    ),
+)

@@ -1,0 +1,153 @@
+"""The commands about tasks: `mail task list`, `show`, `watch`, `cancel`, `fork`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mail.cli.command import Command, Completes, Namespace, option, positional, switch
+from mail.cli.output import Output, one_line
+from mail.cli.session import Session, Status
+from mail.cli.views.events import show_answer, show_stream
+
+TASK = positional("task_id", "The task's id.", metavar="TASK", completes=Completes.TASK, uses_last_task=True)
+
+
+async def list_tasks(session: Session, given: Namespace) -> None:
+    """Print a line per task, and remember the tasks."""
+    from mail.cli.views.tasks import show_tasks
+
+    tasks = await session.client.get_tasks(limit=given.limit, status=given.status)
+    for task_id in reversed(tasks):
+        session.add_task(task_id)
+    session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))
+
+
+async def show(session: Session, given: Namespace) -> None:
+    """Print a task, and remember it and its agents."""
+    from mail.cli.views.tasks import read_task, show_task
+
+    task = await session.client.get_task(given.task_id, at=given.at)
+    view = read_task(task)
+    for kind, data in view.timeline():
+        session.learn(kind, data)
+    session.add_task(view.task_id)
+    session.output.result(task, lambda: show_task(view, session.output, events=given.events))
+
+
+async def watch(session: Session, given: Namespace) -> None:
+    """Print a task's events until it stops, then its answer and how to resume it if it is paused."""
+    from mail.cli.views.tasks import read_task
+
+    stream = await session.client.watch_task(given.task_id, after=given.after)
+    shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+    show_answer(shown.answer, session.output)
+    view = read_task(await session.client.get_task(given.task_id))
+    session.set_status(given.task_id, view.state)
+    if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
+        session.output.text("The task waits for a message.")
+    else:
+        session.show_status(given.task_id, view.state)
+
+
+async def fork(session: Session, given: Namespace) -> None:
+    """Fork a task; with a message, resume the fork with it and print its events."""
+    forked = await session.client.fork_task(given.task_id, given.at, run=given.run)
+    session.add_task(forked["task_id"])
+    session.output.result(forked, lambda: show_forked(forked, session.output))
+    if given.message is not None:
+        stream = await session.client.post_message_stream(given.message, task_id=forked["task_id"])
+        shown = await show_stream(session.client, stream, session.output, learn=session.learn)
+        show_answer(shown.answer, session.output)
+        session.set_status(stream.task_id, shown.status)
+
+
+def show_cancelled(answer: Mapping[str, Any], output: Output) -> None:
+    """Print that a task is cancelled, and what of it has not stopped yet."""
+    left = [f"{agent}'s turn still runs, and will be discarded" for agent in answer["running_agents"]]
+    left += [f"swarm {swarm} has not confirmed yet" for swarm in answer["waiting_swarms"]]
+    output.text(one_line(f"task {answer['task_id']} is cancelled{'; ' if left else ''}{'; '.join(left)}"))
+
+
+def show_forked(answer: Mapping[str, Any], output: Output) -> None:
+    """Print which task was forked into which, and the fork's status."""
+    mail = f"; waiting mail: {answer['waiting']}" if answer["waiting"] else ""
+    fork = f"task {answer['task_id']} is a fork of {answer['forked_from']} at {answer['at']}"
+    output.text(one_line(f"{fork}: {answer['status']}{mail}"))
+
+
+COMMANDS = (
+    Command(
+        name="tasks",
+        also=("tasks-get",),
+        shell_name="task list",
+        summary="List your tasks, newest first.",
+        handler=list_tasks,
+        arguments=(
+            option("--status", help="Only tasks in this state.", choices=tuple(Status)),
+            option(
+                "--limit",
+                help="The number of tasks, at most (20).",
+                type=int,
+                default=20,
+                minimum=1,
+                maximum=1000,
+            ),
+        ),
+    ),
+    Command(
+        name="task",
+        also=("task-get",),
+        shell_name="task show",
+        summary="Show a task: its state, and a tree of its requests and answers.",
+        handler=show,
+        arguments=(
+            TASK,
+            switch("-e", "--events", help="Show every event in order, instead of the tree."),
+            option("--at", metavar="ID", type=int, help="The task as of the event with this id."),
+        ),
+    ),
+    Command(
+        name="task-watch",
+        shell_name="task watch",
+        summary="Show a task's events as they happen, until it stops.",
+        details="Exit codes: 3 the task has failed or was cancelled, 4 it is paused.",
+        handler=watch,
+        arguments=(
+            TASK,
+            option(
+                "--after", metavar="ID", type=int, minimum=0, help="Only events after the one with this id."
+            ),
+        ),
+    ),
+    Command(
+        name="task-cancel",
+        shell_name="task cancel",
+        summary="Cancel a running or paused task. Its mail stays; a message resumes it.",
+        operation="cancel_task",
+        view=show_cancelled,
+        arguments=(
+            TASK,
+            option("--reason", help="The reason, for the task's timeline and other swarms.", default=""),
+            option(
+                "--wait", type=float, minimum=0, help="Seconds to wait until everything has stopped (10)."
+            ),
+        ),
+    ),
+    Command(
+        name="task-fork",
+        shell_name="task fork",
+        summary="Create a new task from any earlier state of another one.",
+        details="Use it to try another message, or another version of the swarm.",
+        handler=fork,
+        arguments=(
+            TASK,
+            option("--at", metavar="ID", type=int, help="Fork the task as of the event with this id (now)."),
+            switch("--run", help="Run the fork immediately, if the task was running then."),
+            option(
+                "-m",
+                "--message",
+                metavar="BODY",
+                help="Resume the fork with this message, and show its events.",
+            ),
+        ),
+    ),
+)

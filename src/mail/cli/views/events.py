@@ -1,0 +1,312 @@
+"""Views of a task's events: as a timeline, as a tree, or as they arrive in a stream."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+
+from mail.cli.output import Output, one_line
+from mail.cli.session import Status, status_after
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+    from sse_starlette import ServerSentEvent
+
+    from mail.client import EventStream, MAILClient
+
+_DEFAULT_SUBJECT = "New Message"
+
+_PIPED_WIDTH = 160
+
+STYLES = {
+    "new_message": "bold cyan",
+    "tool_call": "dim",
+    "action_call": "yellow",
+    "action_complete": "yellow",
+    "task_complete_call": "green",
+    "task_complete": "bold green",
+    "agent_error": "red",
+    "action_error": "red",
+    "interswarm_message_error": "red",
+    "task_error": "bold red",
+}
+
+
+MAXIMUM_DEPTH = 8
+"""The deepest level of a tree; deeper requests, of agents that keep writing to each other, stay on this level."""
+
+NOT_IN_TREE = frozenset({"tool_call", "await_message", "task_complete_call", "help_called"})
+"""Kinds of event that add nothing to a tree. The timeline shows them."""
+
+Address = tuple[str, str]
+"""The type of an address, and the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An event, `seconds` after the task's first one; `whom` is empty if it has no recipient."""
+
+    seconds: float
+    kind: str
+    who: str
+    whom: str
+    text: str
+
+    def columns(self) -> tuple[str, str, str, str]:
+        """Return time, kind, who → whom and text, padded so that lines align."""
+        parties = f"{self.who} → {self.whom}" if self.whom else self.who
+        return _duration(self.seconds), f"{self.kind:<20}", f"{parties:<27}", self.text
+
+
+class Stopwatch:
+    """A clock that starts at the first event it reads, and runs by the timestamps of the events."""
+
+    def __init__(self) -> None:
+        self._begun: datetime | None = None
+
+    def read(self, data: Mapping[str, Any]) -> float:
+        """Return the seconds of an event; 0 if it has no timestamp."""
+        try:
+            time = datetime.fromisoformat(data["timestamp"])
+            self._begun = self._begun or time
+            return (time - self._begun).total_seconds()
+        except (KeyError, TypeError, ValueError):  # TypeError: only one of them has an offset
+            return 0.0
+
+
+def read_event(event: "ServerSentEvent") -> tuple[str, dict[str, Any]]:
+    """Return the kind and the data of an event. Raises MAILError."""
+    return event.event or "message", read_data(event.data or "{}")
+
+
+def read_data(text: str) -> dict[str, Any]:
+    """Parse the data of an event. Raises MAILError if it is not a JSON object."""
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise MAILError(f"the server sent an invalid event: {text[:100]!r}") from error
+
+
+def read_line(kind: str, data: Mapping[str, Any], seconds: float) -> Line:
+    """Summarize an event as the server streams it (SPEC, section 9)."""
+    extra = data.get("extra_data") or {}
+    if "full_message" in extra:
+        payload = extra["full_message"]["message"]
+        recipients = payload.get("recipients") or [payload["recipient"]]
+        whom = ", ".join(recipient["address"] for recipient in recipients)
+        return Line(seconds, kind, one_line(payload["sender"]["address"]), one_line(whom), _words(payload))
+    if "response" in data:
+        return Line(seconds, kind, "", "", one_line(data["response"]))
+    description = str(data.get("description", ""))
+    who = one_line(str(extra.get("agent", "")))
+    if "tool_name" in extra:
+        arguments = json.dumps(extra.get("tool_args", {}), ensure_ascii=False)
+        return Line(seconds, kind, who, "", one_line(f"{extra['tool_name']} {arguments}"))
+    return Line(seconds, kind, who, "", one_line(description))
+
+
+def printer(stream: TextIO) -> Callable[[Line], None]:
+    """Return a function that prints lines to `stream`: styled and cut to the width of a terminal, else plain."""
+    if stream.isatty():
+        return _rich_printer(stream)
+
+    def print_plain(line: Line) -> None:
+        text = "  ".join(line.columns())
+        stream.write(text if len(text) <= _PIPED_WIDTH else f"{text[: _PIPED_WIDTH - 1]}…")
+        stream.write("\n")
+        stream.flush()
+
+    return print_plain
+
+
+def _rich_printer(stream: TextIO) -> Callable[[Line], None]:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+
+    def print_styled(line: Line) -> None:
+        time, kind, parties, text = line.columns()
+        style = STYLES.get(line.kind, "")
+        styled = Text.assemble(
+            (time, "dim"), "  ", (kind, style), "  ", (parties, "bold"), "  ", (text, style and "default")
+        )
+        console.print(styled, no_wrap=True, overflow="ellipsis", crop=True)
+
+    return print_styled
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:7.1f} ms" if seconds < 100 else f"{seconds:8.1f} s"
+
+
+def _words(payload: Mapping[str, Any]) -> str:
+    subject, body = one_line(payload["subject"]), one_line(payload["body"])
+    return body if subject in (body, _DEFAULT_SUBJECT) else f"{subject} | {body}"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """An event, with the events that it led to."""
+
+    line: Line
+    parent: Self | None = None
+    children: list[Self] = field(default_factory=list)
+    depth: int = 0
+
+
+def read_tree(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Node]:
+    """Build the tree of a task's events from their kinds and data; each message from outside is a root."""
+    reader = _Reader()
+    for kind, data in events:
+        reader.read(kind, data)
+    return reader.roots
+
+
+def show_tree(roots: list[Node], output: Output) -> None:
+    """Print a tree: with lines on a terminal, else indented."""
+    for root in roots:
+        if output.is_terminal:
+            output.console().print(_branches(root), no_wrap=True, overflow="ellipsis", crop=True)
+        else:
+            _print_indented(root, output)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.roots: list[Node] = []
+        self._stopwatch = Stopwatch()
+        self._requests: dict[str, Node] = {}
+        self._at_work: dict[Address, Node] = {}
+
+    def read(self, kind: str, data: Mapping[str, Any]) -> None:
+        line = read_line(kind, data, self._stopwatch.read(data))
+        message = (data.get("extra_data") or {}).get("full_message")
+        if message is not None:
+            self._read_message(line, message)
+        elif "response" in data:
+            self._add(line, self.roots[-1] if self.roots else None)
+        elif kind not in NOT_IN_TREE:
+            self._add(line, self._at_work.get(("agent", line.who)))
+
+    def _read_message(self, line: Line, message: Mapping[str, Any]) -> None:
+        """Add an answer below its request, and any other message below the last message to its sender.
+
+        Messages of the system to agents are left out, and so is the end of the task: other events show both.
+        """
+        payload = message["message"]
+        if payload["sender"]["address_type"] == "system" or message["msg_type"] == "broadcast_complete":
+            return
+        request = payload.get("request_id", "")
+        last = self._at_work.get(_address(payload["sender"]))
+        if message["msg_type"] == "response":
+            self._add(line, self._requests.get(request, last))
+            return
+        node = self._add(line, last)
+        self._requests[request] = node
+        for recipient in payload.get("recipients") or [payload["recipient"]]:
+            self._at_work[_address(recipient)] = node
+
+    def _add(self, line: Line, parent: Node | None) -> Node:
+        while parent is not None and parent.depth >= MAXIMUM_DEPTH:
+            parent = parent.parent
+        if parent is None:
+            node = Node(line)
+            self.roots.append(node)
+        else:
+            node = Node(line, parent, depth=parent.depth + 1)
+            parent.children.append(node)
+        return node
+
+
+def _address(address: Mapping[str, Any]) -> Address:
+    return address["address_type"], address["address"]
+
+
+def _cells(line: Line) -> tuple[str, str]:
+    """Return the title of a node, and its text."""
+    if line.whom:
+        return f"{line.who} → {line.whom}", line.text
+    return f"{line.who} {line.kind}".strip(), line.text
+
+
+def _print_indented(node: Node, output: Output) -> None:
+    output.text(f"{'  ' * node.depth}{'  '.join(_cells(node.line))}")
+    for child in node.children:
+        _print_indented(child, output)
+
+
+def _branches(node: Node) -> "Tree":
+    from rich.tree import Tree
+
+    tree = Tree(_styled(node.line), guide_style="dim")
+    waiting = [(node, tree)]
+    while waiting:
+        parent, branch = waiting.pop()
+        waiting += [(child, branch.add(_styled(child.line))) for child in parent.children]
+    return tree
+
+
+def _styled(line: Line) -> "Text":
+    from rich.text import Text
+
+    title, text = _cells(line)
+    return Text.assemble((title, STYLES.get(line.kind, "") or "default"), "  ", text)
+
+
+class Shown(NamedTuple):
+    """The last answer in a stream, if there is one, and the task's status after it."""
+
+    answer: str | None
+    status: Status | None
+
+
+async def show_stream(
+    client: "MAILClient",
+    stream: "EventStream",
+    output: Output,
+    *,
+    learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
+) -> Shown:
+    """Print events as they arrive, up to the end, and pass the kind and data of each to `learn`."""
+    from mail.client.stream import PING, TERMINAL
+
+    show, stopwatch = printer(output.stream), None
+    answer: str | None = None
+    kinds: list[str] = []
+    async with stream:
+        async for event in stream:
+            if event.event == PING:
+                continue
+            kind, data = read_event(event)
+            learn(kind, data)
+            kinds.append(kind)
+            stopwatch = stopwatch or await stopwatch_for(client, stream.task_id, event.id, output)
+            line = read_line(kind, data, stopwatch.read(data))
+            output.result({"event": kind, "id": event.id, "data": data}, partial(show, line))
+            if kind in TERMINAL:
+                answer = str(data["response"])
+    return Shown(answer, status_after(kinds))
+
+
+async def stopwatch_for(
+    client: "MAILClient", task_id: str, first_id: str | None, output: Output
+) -> Stopwatch:
+    """Return a stopwatch that the task's first event has started, even if a later one is shown first."""
+    stopwatch = Stopwatch()
+    if first_id != "1" and not output.as_json:
+        with suppress(MAILError, LookupError, TypeError):  # then times count from the first event shown
+            events = (await client.get_task(task_id))["events"]
+            stopwatch.read(read_data(events[0]["data"]))
+    return stopwatch
+
+
+def show_answer(answer: str | None, output: Output) -> None:
+    """Print the whole answer below a timeline, which shows only its beginning."""
+    if answer is not None and not output.as_json:
+        output.text(f"\nAnswer: {answer}")

@@ -1,0 +1,65 @@
+"""The commands about webhooks: `mail webhook list`, `register`, `delete`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mail.cli.command import Command, Completes, option, positional
+from mail.cli.output import Output
+
+
+def show_webhooks(answer: Mapping[str, Any], output: Output) -> None:
+    """Print a line per webhook; for the webhooks of a task, with their delivery state."""
+    rows = [(hook["id"], _state(hook), ", ".join(hook["events"]), hook["url"]) for hook in answer["webhooks"]]
+    if not rows and output.is_terminal:
+        output.text("no webhooks")
+        return
+    output.table(("id", "state", "events", "url"), rows)
+
+
+def _state(webhook: Mapping[str, Any]) -> str:
+    if "delivered_to" not in webhook:
+        return "registered"
+    if webhook["waits_to"] is None:
+        return f"nothing waits after {webhook['delivered_to']}"
+    failures = webhook["failures"]
+    retry = f", {failures} failures, next try {webhook['next_try'] or 'now'}" if failures else ""
+    return f"waits to {webhook['waits_to']}{retry}"
+
+
+COMMANDS = (
+    Command(
+        name="webhooks",
+        shell_name="webhook list",
+        summary="List your webhooks, or those of a task with their delivery state.",
+        operation="get_webhooks",
+        view=show_webhooks,
+        arguments=(
+            option("--task", key="task_id", metavar="TASK", help="The task.", completes=Completes.TASK),
+        ),
+    ),
+    Command(
+        name="webhook-register",
+        shell_name="webhook register",
+        summary="Send events of your future tasks to a URL. Prints the webhook's id.",
+        operation="register_webhook",
+        view=lambda answer, output: output.text(answer["id"]),
+        arguments=(
+            positional("url", "The URL to post events to: https://…", metavar="TO"),
+            option("--secret-ref", help="The server's secret to sign requests with, as ${WEBHOOK_SECRET_…}."),
+            option(
+                "--event",
+                key="events",
+                repeats=True,
+                help="A kind of event, or * for all; may be repeated. By default, events that end or pause a task.",
+            ),
+        ),
+    ),
+    Command(
+        name="webhook-delete",
+        shell_name="webhook delete",
+        summary="Delete a webhook. Tasks that began with it keep it.",
+        operation="delete_webhook",
+        view=lambda answer, output: output.text(f"webhook {answer['id']} is deleted"),
+        arguments=(positional("webhook_id", "The id, as the list shows it.", metavar="ID"),),
+    ),
+)
