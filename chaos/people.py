@@ -16,9 +16,8 @@ from chaos.company import NORTH, UNKNOWN, Company
 from chaos.house import House
 from chaos.process import ConnectionLost
 from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.engine.admission import Forked
 from mail.core.engine.dead_letters import discard_letters, redrive_letters
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.runtime import Forked, Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.task.events import Event

@@ -16,7 +16,7 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.dead_letters import DeadLetter
 from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
-    LETTERS_PER_COMMIT,
+    REDRIVEN_PER_COMMIT,
     Sweep,
     discard_letters,
     letters_of,
@@ -243,7 +243,7 @@ class TestRedriving:
 
     async def test_all_of_a_task_in_the_order_of_their_burial(self) -> None:
         agent = Failing(lambda view: [wait("for more")])
-        count = LETTERS_PER_COMMIT + 3
+        count = REDRIVEN_PER_COMMIT + 3
         async with Rig(build_swarm({"supervisor": agent})) as rig:
             await rig.workers.stop(grace=0)
             submitted = await rig.submit("0")
@@ -266,7 +266,7 @@ class TestRedriving:
             rig.runtime.quotas = Quotas(running_tasks=0)
             done = await sweep(rig.runtime, redrive_letters, ADMIN, None, None)
             assert done.outcomes == {}
-            assert "as many as may" in done.troubles[outcome.key]
+            assert "which is the limit" in done.failures[outcome.key]
             assert (await loaded(rig, outcome.key)).dead == outcome.task.dead
 
     async def test_what_is_not_there(self) -> None:

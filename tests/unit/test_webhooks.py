@@ -16,7 +16,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
 from mail.core.engine.dead_letters import letters_of, redrive_letters
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.webhooks import EVENTS_PER_READ
 from mail.core.protocol.address import Principal
 from mail.core.task.change import WebhookClaim

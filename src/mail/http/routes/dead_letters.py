@@ -107,7 +107,7 @@ async def redrive_dead_letters(
     A failed task goes on with it. In one that has stopped otherwise, mail for an agent waits until the task is resumed.
     """
     done = await _do(request, caller, body, redrive_letters)
-    redriven, failed = [], [_trouble(key, reason) for key, reason in done.troubles.items()]
+    redriven, failed = [], [_trouble(key, reason) for key, reason in done.failures.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
         for outcome in outcomes:
@@ -132,7 +132,7 @@ async def discard_dead_letters(
     """Take dead letters off the list without processing them; their tasks' timelines keep them."""
     done = await _do(request, caller, body, discard_letters)
     discarded = [{**_place(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
-    failed = [_trouble(key, reason) for key, reason in done.troubles.items()]
+    failed = [_trouble(key, reason) for key, reason in done.failures.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
-from mail.core.engine.admission import Forked
+from mail.core.engine.runtime import Forked
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, JSONBody
 from mail.http.idempotency import follow_trace

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from mail.auth.keys import Caller
-from mail.core.engine.admission import Received
+from mail.core.engine.runtime import Received
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, JSONBody
 from mail.http.idempotency import PARAMETERS, follow_trace, submit
