@@ -18,10 +18,10 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
     REDRIVEN_PER_COMMIT,
     Sweep,
-    discard_letters,
-    letters_of,
-    list_letters,
-    redrive_letters,
+    dead_letters_of,
+    discard_dead_letters,
+    list_dead_letters,
+    redrive_dead_letters,
     sweep,
 )
 from mail.core.engine.quotas import Quotas
@@ -68,7 +68,7 @@ async def loaded(rig: Rig, key: TaskKey) -> Task:
 
 
 async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.letter for listed in await letters_of(rig.store, await loaded(rig, key))]
+    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
 
 
 async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
@@ -128,7 +128,7 @@ class TestBurial:
             await rig.runtime.run_turn(submitted.key, "worker")
             (letter,) = await letters(rig, submitted.key)
             assert letter.mailbox == "worker"
-            (outcome,) = await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            (outcome,) = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             assert "no agent 'worker'" in outcome.refusal
             assert len((await loaded(rig, submitted.key)).dead) == 1
 
@@ -155,7 +155,7 @@ class TestRedriving:
             outcome = await rig.ask("hello", subject="Greeting")
             assert outcome.task.status is TaskStatus.FAILED
             agent.is_broken = False
-            (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key, outcome.task.dead[0])
+            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key, outcome.task.dead[0])
             assert not redriven.waits
             assert not redriven.refusal
             assert await ended(rig, outcome.key, 2) == "Greeting hello"
@@ -175,7 +175,7 @@ class TestRedriving:
             outcome = await rig.ask("hello", budget=Budget(seconds=60))
             rig.clock.advance(3_600)  # type: ignore[attr-defined]
             agent.is_broken = False
-            await redrive_letters(rig.runtime, ADMIN, outcome.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
             assert (await ended(rig, outcome.key, 2)).endswith("hello")
 
     async def test_an_agent_gets_the_answer_that_it_has_missed(self) -> None:
@@ -192,7 +192,7 @@ class TestRedriving:
             first = await rig.ask()  # the supervisor is told, and finishes with that
             assert first.task.status is TaskStatus.COMPLETED
             worker.is_broken = False
-            (redriven,) = await redrive_letters(rig.runtime, ADMIN, first.key)
+            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, first.key)
             assert redriven.waits
             assert (await loaded(rig, first.key)).status is TaskStatus.COMPLETED
             assert worker.heard == []
@@ -206,7 +206,7 @@ class TestRedriving:
             agent.is_broken = False
             (seq,) = outcome.task.dead
             done = await asyncio.gather(
-                *(redrive_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
+                *(redrive_dead_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
                 return_exceptions=True,
             )
             assert await ended(rig, outcome.key, 2)
@@ -217,7 +217,7 @@ class TestRedriving:
     async def test_what_fails_again_is_a_new_dead_letter(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            await redrive_letters(rig.runtime, ADMIN, outcome.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
             await ended(rig, outcome.key, 2)
             task = await loaded(rig, outcome.key)
         assert task.status is TaskStatus.FAILED
@@ -233,7 +233,7 @@ class TestRedriving:
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert (await loaded(rig, submitted.key)).is_running
             agent.is_broken = False
-            await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             for _ in range(2):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             task = await loaded(rig, submitted.key)
@@ -253,7 +253,7 @@ class TestRedriving:
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             assert len((await loaded(rig, submitted.key)).dead) == count
             agent.is_broken = False
-            redriven = await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            redriven = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             assert len(redriven) == count
             for _ in range(count):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
@@ -264,7 +264,7 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             rig.runtime.quotas = Quotas(running_tasks=0)
-            done = await sweep(rig.runtime, redrive_letters, ADMIN, None, None)
+            done = await sweep(rig.runtime, redrive_dead_letters, ADMIN, None, None)
             assert done.outcomes == {}
             assert "which is the limit" in done.failures[outcome.key]
             assert (await loaded(rig, outcome.key)).dead == outcome.task.dead
@@ -273,11 +273,11 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             with pytest.raises(DeadLetterNotFound, match="no dead letter 1,"):
-                await redrive_letters(rig.runtime, ADMIN, outcome.key, 1)
+                await redrive_dead_letters(rig.runtime, ADMIN, outcome.key, 1)
             with pytest.raises(TaskNotFound):
-                await redrive_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await redrive_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
             with pytest.raises(TaskNotFound):
-                await discard_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await discard_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
 
 
 class TestDiscarding:
@@ -285,12 +285,12 @@ class TestDiscarding:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             (seq,) = outcome.task.dead
-            assert await discard_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
+            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
             task = await loaded(rig, outcome.key)
             events = await rig.store.read_events(outcome.key)
             with pytest.raises(DeadLetterNotFound):
-                await discard_letters(rig.runtime, ADMIN, outcome.key, seq)
-            assert await discard_letters(rig.runtime, ADMIN, outcome.key) == []
+                await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq)
+            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key) == []
         assert task.dead == ()
         assert task.status is TaskStatus.FAILED
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
@@ -325,7 +325,7 @@ class TestDiscarding:
             runtime = Runtime(swarm, store, LocalQueue(), clock)
             key = (await runtime.submit(ADMIN, Submission(body="hi"))).key
             old = await dead_letter(store, "old")
-            assert await discard_letters(runtime, ADMIN, key) == [old]
+            assert await discard_dead_letters(runtime, ADMIN, key) == [old]
             task = await store.load(key)
         assert task is not None
         assert store.is_overtaken
@@ -337,11 +337,11 @@ class TestListing:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
             hers, his = await rig.ask("a"), await rig.ask("b", caller=bob)
-            of_ann = await list_letters(rig.runtime, str(rig.user), limit=10, cursor=None)
-            of_all = await list_letters(rig.runtime, None, limit=10, cursor=None)
-        assert [listed.letter.key for listed in of_ann.letters] == [hers.key]
-        assert {listed.letter.key for listed in of_all.letters} == {hers.key, his.key}
-        assert of_ann.letters[0].status is TaskStatus.FAILED
+            of_ann = await list_dead_letters(rig.runtime, str(rig.user), limit=10, cursor=None)
+            of_all = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
+        assert [listed.dead_letter.key for listed in of_ann.dead_letters] == [hers.key]
+        assert {listed.dead_letter.key for listed in of_all.dead_letters} == {hers.key, his.key}
+        assert of_ann.dead_letters[0].status is TaskStatus.FAILED
 
     async def test_those_of_a_task_stay_on_one_page_the_newest_first(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
@@ -353,9 +353,9 @@ class TestListing:
                     await rig.ask("again", task_id=outcome.key.task_id)
             seen, cursor, sizes = [], None, []
             while True:
-                page = await list_letters(rig.runtime, None, limit=3, cursor=cursor)
-                seen += [listed.letter for listed in page.letters]
-                sizes.append(len(page.letters))
+                page = await list_dead_letters(rig.runtime, None, limit=3, cursor=cursor)
+                seen += [listed.dead_letter for listed in page.dead_letters]
+                sizes.append(len(page.dead_letters))
                 cursor = page.cursor
                 if cursor is None:
                     break
@@ -368,7 +368,7 @@ class TestListing:
     async def test_other_swarms_tasks_in_the_same_store(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             await rig.ask(caller=Principal(role="user", id="ann", swarm="other"))
-            page = await list_letters(rig.runtime, None, limit=10, cursor=None)
-            done: Sweep[int] = await sweep(rig.runtime, discard_letters, ADMIN, None, None)
-        assert page.letters == []
+            page = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
+            done: Sweep[int] = await sweep(rig.runtime, discard_dead_letters, ADMIN, None, None)
+        assert page.dead_letters == []
         assert done.outcomes == {}

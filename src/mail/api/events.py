@@ -33,7 +33,7 @@ async def _frames(
     task_id = submitted.key.task_id
     end = None if timeout is None else asyncio.get_running_loop().time() + timeout
     async with aclosing(
-        runtime.watch(submitted.key, after=submitted.after, answering=submitted.seq)
+        runtime.watch(submitted.key, after=submitted.after, answer_to=submitted.seq)
     ) as watch:
         while True:
             try:

@@ -52,7 +52,7 @@ def stream_events(
 async def _frames(
     service: Service, key: TaskKey, after: int, answering: int | None, seconds: float | None, pings: bool
 ) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(key, after=after, answering=answering, heartbeat=service.heartbeat)
+    watch = service.runtime.watch(key, after=after, answer_to=answering, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:

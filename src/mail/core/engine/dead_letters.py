@@ -37,29 +37,29 @@ EVENTS_PER_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ListedLetter:
+class ListedDeadLetter:
     """A dead letter, and the status of its task."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     status: TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage:
+class DeadLetterPage:
     """A page of dead letters; `cursor` is for the next page, None on the last."""
 
-    letters: list[ListedLetter]
+    dead_letters: list[ListedDeadLetter]
     cursor: str | None
 
 
-async def letters_of(store: Store, task: Task) -> list[ListedLetter]:
+async def dead_letters_of(store: Store, task: Task) -> list[ListedDeadLetter]:
     """Return the dead letters of a task, the newest first."""
-    return [ListedLetter(letter, task.status) for letter in await _read(store, task, task.dead)]
+    return [ListedDeadLetter(each, task.status) for each in await _read(store, task, task.dead)]
 
 
-async def list_letters(
+async def list_dead_letters(
     runtime: Runtime, instance: str | None, *, limit: int, cursor: str | None
-) -> LetterPage:
+) -> DeadLetterPage:
     """Return a page of the dead letters of an instance's tasks, or of all tasks of the swarm.
 
     The dead letters of one task are never split, so a task with more than `limit` fills a longer page. Raises
@@ -68,18 +68,18 @@ async def list_letters(
     size = limit
     while True:
         page = await runtime.store.list_dead(instance, limit=size, cursor=cursor)
-        letters: list[ListedLetter] = []
+        dead_letters: list[ListedDeadLetter] = []
         for count, task in enumerate(page.tasks):
-            found = await letters_of(runtime.store, task) if runtime.serves(task.key) else []
-            if count and len(letters) + len(found) > limit:
+            found = await dead_letters_of(runtime.store, task) if runtime.serves(task.key) else []
+            if count and len(dead_letters) + len(found) > limit:
                 size = count  # only a page of this many tasks has a cursor behind them
                 break
-            letters += found
+            dead_letters += found
         else:
-            return LetterPage(letters, page.cursor)
+            return DeadLetterPage(dead_letters, page.cursor)
 
 
-async def redrive_letters(
+async def redrive_dead_letters(
     runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
 ) -> list[Redriven]:
     """Redrive the dead letters of a task, or one of them; a result names the reason if one can't be redriven.
@@ -91,34 +91,34 @@ async def redrive_letters(
     wanted = choose(task, seq)  # new ones stay, as a redriven message may fail again
     redriven: list[Redriven] = []
     for seqs in batched(wanted, REDRIVEN_PER_COMMIT):
-        letters = await _with_messages(runtime.store, await _read(runtime.store, task, seqs), key)
-        task, some = await _redrive(runtime, caller, task, letters, seq)
+        dead_letters = await _with_messages(runtime.store, await _read(runtime.store, task, seqs), key)
+        task, some = await _redrive(runtime, caller, task, dead_letters, seq)
         redriven += some
     return redriven
 
 
 async def _redrive(
-    runtime: Runtime, caller: Principal, task: Task, letters: Sequence[DeadLetter], seq: int | None
+    runtime: Runtime, caller: Principal, task: Task, dead_letters: Sequence[DeadLetter], seq: int | None
 ) -> tuple[Task, list[Redriven]]:
     redriven: list[Redriven] = []
 
     def decide(task: Task) -> TaskChange | None:
         nonlocal redriven
         choose(task, seq)
-        change, redriven = redrive(task, letters, runtime.swarm, caller, runtime.clock)
+        change, redriven = redrive(task, dead_letters, runtime.swarm, caller, runtime.clock)
         return change
 
     change = await runtime.adopt(task, decide)
     return (task if change is None else change.task), redriven
 
 
-async def discard_letters(
+async def discard_dead_letters(
     runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
 ) -> list[int]:
-    """Discard the dead letters of a task, or one of them; return their seqs. Raises as `redrive_letters`."""
+    """Discard the dead letters of a task, or one of them; return their seqs. Raises as `redrive_dead_letters`."""
     CURRENT_TASK.set(key.task_id)
     task = await load_task(runtime.store, key)
-    wanted = choose(task, seq)  # new ones stay, as nobody has seen them
+    wanted = choose(task, seq)  # new ones stay, as the caller has not seen them
     discarded: list[int] = []
 
     def decide(task: Task) -> TaskChange | None:
@@ -177,9 +177,9 @@ async def _read(store: Store, task: Task, seqs: Iterable[int]) -> list[DeadLette
     return read_letters(task, await _read_events(store, task.key, seqs))
 
 
-async def _with_messages(store: Store, letters: Sequence[DeadLetter], key: TaskKey) -> list[DeadLetter]:
-    seqs = [letter.message_seq for letter in letters if hook_of(letter.mailbox) is None]
-    return with_messages(letters, await _read_events(store, key, seqs))
+async def _with_messages(store: Store, dead_letters: Sequence[DeadLetter], key: TaskKey) -> list[DeadLetter]:
+    seqs = [each.message_seq for each in dead_letters if hook_of(each.mailbox) is None]
+    return with_messages(dead_letters, await _read_events(store, key, seqs))
 
 
 async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[Event]:

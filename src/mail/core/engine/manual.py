@@ -17,12 +17,12 @@ from mail.core.decisions.turn import AgentFailure, TurnOutput
 from mail.core.engine.commit import Committer
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime
 from mail.core.engine.telemetry import TurnReport
-from mail.core.engine.turn import AgentTurn
+from mail.core.engine.turn import AgentTurn, TurnPolicy
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.context import CURRENT_TASK
-from mail.core.task.swarm import AgentFunction, History, SwarmCore, ToolChoice
+from mail.core.task.swarm import AgentFunction, History, SwarmCore
 from mail.core.task.task import Checkpoint, Task, TaskKey
 from mail.errors import StepFailed, TaskNotFound
 
@@ -47,35 +47,17 @@ class StepOptions:
     shorten: Shorten | None = None
 
 
-class StepPolicy:
-    """The rules for turns of a step: there are no limits, any output is a response, and the caller gets failures.
+class StepResult:
+    """Settles the turns of a step.
 
     Attributes:
         said: the response, after a turn that brought one.
         failed: the reason why there will be none.
     """
 
-    def __init__(self, shorten: Shorten | None) -> None:
+    def __init__(self) -> None:
         self.said: MAILMessage | None = None
         self.failed: str | None = None
-        self._shorten = shorten
-
-    def find_used_up(self, turn: StepTurn, swarm: SwarmCore, now: float) -> str | None:
-        """Return None, as a step has no limits."""
-        return None
-
-    async def prepare(self, turn: StepTurn, history: History) -> StepTurn:
-        """Return the turn with a summary for the beginning of a long history; it is stored with the turn."""
-        shortened = self._shorten and await self._shorten(visible(history), turn.prompts)
-        return replace(turn, summary=summarize(history, *shortened)) if shortened else turn
-
-    def messages(self, turn: StepTurn, history: History) -> History:
-        """Return the part of the history that no summary replaces, and the turn's prompts."""
-        return visible([*history, *turn.prompts])
-
-    def tool_choice(self, turn: StepTurn) -> ToolChoice:
-        """Leave the choice to the agent."""
-        return "auto"
 
     def settle(
         self,
@@ -87,7 +69,7 @@ class StepPolicy:
         mail: Sequence[MAILMessage],
         kept: Checkpoint | None,
     ) -> TaskChange:
-        """Decide by `mail.core.decisions.manual`; after a failure the other mail of the turn stays unread."""
+        """Decide what the turn's output does; after a failure, the other mail of the turn stays unread."""
         if isinstance(output, AgentFailure):
             turn = replace(turn, also_read=())
         settlement = StepSettlement(task, swarm, turn, clock, mail)
@@ -100,6 +82,23 @@ class StepPolicy:
         change = settlement.seal()
         self.said, self.failed = settlement.said, settlement.failed
         return change
+
+
+def _step_policy(result: StepResult, shorten: Shorten | None) -> TurnPolicy[StepTurn]:
+    """Return the rules of a step: there are no limits, and any output is a response."""
+
+    async def summarized(turn: StepTurn, history: History) -> StepTurn:
+        """Replace the beginning of a long history by a summary, which is stored with the turn."""
+        shortened = shorten and await shorten(visible(history), turn.prompts)
+        return replace(turn, summary=summarize(history, *shortened)) if shortened else turn
+
+    return TurnPolicy(
+        find_used_up=lambda task, swarm, turn, now: None,
+        messages=lambda turn, history: visible([*history, *turn.prompts]),
+        tool_choice=lambda turn: "auto",
+        settle=result.settle,
+        prepare=summarized,
+    )
 
 
 async def take_step(
@@ -139,14 +138,15 @@ async def _take_turn(
             break
         first, *rest = portion([entry for entry in mail if entry.seq != instructions])
         reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
-        leased, _ = _agent_turn(runtime, reading, known, options)
+        leased = _agent_turn(runtime, reading, known, options, StepResult())
         await _execute(runtime, leased, _read(runtime, leased))
+    result = StepResult()
     turn = replace(turn, also_read=also_read)
-    leased, policy = _agent_turn(runtime, _step_turn(turn, step, instructions), known, options)
+    leased = _agent_turn(runtime, _step_turn(turn, step, instructions), known, options, result)
     await _execute(runtime, leased, leased.run(runtime.turn_seconds))
-    if policy.failed is not None:
-        raise StepFailed(f"agent {step.target!r} gave no response: {policy.failed}")
-    return policy.said
+    if result.failed is not None:
+        raise StepFailed(f"agent {step.target!r} gave no response: {result.failed}")
+    return result.said
 
 
 async def _lease(runtime: Runtime, key: TaskKey, agent: str) -> tuple[Turn, int]:
@@ -180,16 +180,15 @@ def _step_turn(turn: Turn, step: Step, instructions: int) -> StepTurn:
 
 
 def _agent_turn(
-    runtime: Runtime, turn: StepTurn, known: int, options: StepOptions
-) -> tuple[AgentTurn[StepTurn], StepPolicy]:
+    runtime: Runtime, turn: StepTurn, known: int, options: StepOptions, result: StepResult
+) -> AgentTurn[StepTurn]:
     swarm = runtime.swarm
     if options.function is not None:
         agent = replace(swarm.agent(turn.mailbox), function=options.function)
         swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-    policy = StepPolicy(options.shorten)
-    return AgentTurn(
-        turn, known, swarm, runtime.store, runtime.clock, runtime.histories, policy, tracer=runtime.tracer
-    ), policy
+    policy = _step_policy(result, options.shorten)
+    engine = (swarm, runtime.store, runtime.clock, runtime.histories)
+    return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer)
 
 
 async def _read(runtime: Runtime, leased: AgentTurn[StepTurn]) -> TaskChange | None:

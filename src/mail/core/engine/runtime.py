@@ -99,6 +99,16 @@ class Runtime:
         histories: caches the histories of agents that took a turn here recently.
     """
 
+    @property
+    def peers(self) -> Peers | None:
+        """The connection to other swarms; without it, mail for them returns to its sender."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, peers: Peers | None) -> None:
+        self._peers = peers
+        self._builtins = {} if peers is None else {DiscoverSwarms.tool_name: _discovery(peers)}
+
     def __init__(
         self,
         swarm: SwarmCore,
@@ -132,16 +142,6 @@ class Runtime:
         self._name = clock.new_id()
         self._leases = count()
         self._running_turns: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
-
-    @property
-    def peers(self) -> Peers | None:
-        """The connection to other swarms; without it, mail for them returns to its sender."""
-        return self._peers
-
-    @peers.setter
-    def peers(self, peers: Peers | None) -> None:
-        self._peers = peers
-        self._builtins = {} if peers is None else {DiscoverSwarms.tool_name: _discovery(peers)}
 
     def serves(self, key: TaskKey) -> bool:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
@@ -183,7 +183,7 @@ class Runtime:
             submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
             return change if once is None else self._remembering(change, once, submitted)
 
-        await self._enter(decide, task)
+        await self.adopt(task, decide)
         return submitted
 
     async def _webhooks_of(self, submission: Submission) -> tuple[Webhook, ...]:
@@ -230,18 +230,17 @@ class Runtime:
                 raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
             return None
 
+        traceparent = traceparent_in(message.payload.routing_info)
+
         def decide(task: Task | None) -> TaskChange | None:
-            change: TaskChange | None
             if task is None:
-                change = begin(self.swarm, keys[-1], message, self.clock, hop_limit=self.hop_limit)
-            else:
-                change = receive(task, self.swarm, message, self.clock)
-            if change is None:
-                return None
-            return self._traced(change, traceparent_in(message.payload.routing_info))
+                first = begin(self.swarm, keys[-1], message, self.clock, hop_limit=self.hop_limit)
+                return self._traced(first, traceparent)
+            change = receive(task, self.swarm, message, self.clock)
+            return None if change is None else self._traced(change, traceparent)
 
         task = await load()
-        change = await self._enter(decide, task, reload=load)
+        change = await self.adopt(task, decide, reload=load)
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, self.swarm))
 
@@ -253,10 +252,8 @@ class Runtime:
         """
         key = TaskKey(str(caller), task_id)
         CURRENT_TASK.set(task_id)
-        change = await self._enter(
-            lambda task: cancel(task, self.swarm, caller, reason, self.clock),
-            await load_task(self.store, key),
-        )
+        before = await load_task(self.store, key)
+        change = await self.adopt(before, lambda task: cancel(task, self.swarm, caller, reason, self.clock))
         task = await load_task(self.store, key) if change is None else change.task
         for leased in self._running_turns.get(key, ()):
             if is_discarded(task, leased.turn):
@@ -296,24 +293,16 @@ class Runtime:
                 fork(snapshot, histories, self.swarm, caller, new_id, clock, run=run, ceiling=ceiling)
             )
 
-        change = await self._enter(decide, None)
+        change = await self.adopt(None, decide)
         return Forked(change.task, snapshot.task.seq)
 
-    async def adopt(self, task: Task, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+    async def adopt[T: Task | None, C: TaskChange | None](
+        self, task: T, decide: Callable[[T | Task], C], *, reload: Callable[[], Awaitable[T]] | None = None
+    ) -> C:
         """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
 
-        Raises what `decide` raises, and RateLimited for a full mailbox or too many running tasks.
+        Works as `Committer.commit`. Raises RateLimited for a full mailbox or too many running tasks.
         """
-        return await self._enter(decide, task)
-
-    async def _enter[T: Task | None, C: TaskChange | None](
-        self,
-        decide: Callable[[T | Task], C],
-        task: T,
-        *,
-        reload: Callable[[], Awaitable[T]] | None = None,
-    ) -> C:
-        """Commit a change from outside within the quotas, and wake the mailboxes with mail."""
         change = await self._committer.commit(
             decide,
             task,
@@ -350,7 +339,7 @@ class Runtime:
         remembered = remember(change.task.submitted, new, self._now())
         return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
 
-    # ----------------------------------------------------------------------------------------------------- watching
+    # ----------------------------------------------------------------------------------------------------- waiting
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
@@ -361,14 +350,14 @@ class Runtime:
         return await self._watch.wait(submitted, seconds)
 
     def watch(
-        self, key: TaskKey, *, after: int = 0, answering: int | None = None, heartbeat: float = 15.0
+        self, key: TaskKey, *, after: int = 0, answer_to: int | None = None, heartbeat: float = 15.0
     ) -> AsyncGenerator[list[Event]]:
         """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
 
-        Ends with the event that answers the message with the seq `answering`; without one, after the last event of
+        Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
         a stopped task. Raises TaskNotFound.
         """
-        return self._watch.watch(key, after=after, answering=answering, heartbeat=heartbeat)
+        return self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
 
     # -------------------------------------------------------------------------------------------------------- turns
 
@@ -404,36 +393,26 @@ class Runtime:
 
     async def _open(self, key: TaskKey, mailbox: str, life: float) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds, if the engine decides when its agent takes a turn."""
+        engine = (self.swarm, self.store, self.clock)
         if hook_of(mailbox) is not None:
-            claim = await self._leased(
-                key, mailbox, self.store.claim(key, mailbox, self._lease(life), now=self._now())
-            )
+            opening = self.store.claim(key, mailbox, self._lease(life), now=self._now())
+            claim = await self._leased(key, mailbox, opening)
             if isinstance(claim, TurnReport.Outcome):
                 return claim
-            return WebhookTurn(claim, self.swarm, self.store, self.clock, self.webhooks)
+            return WebhookTurn(claim, *engine, self.webhooks)
         opened = await self.lease(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
         if peer_of(mailbox) is not None:
-            return DeliveryTurn(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
+            return DeliveryTurn(turn, *engine, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return AgentTurn(
-            turn,
-            known,
-            self.swarm,
-            self.store,
-            self.clock,
-            self.histories,
-            AUTOMATIC,
-            self._builtins,
-            self.tracer,
-        )
+        return AgentTurn(turn, known, *engine, self.histories, AUTOMATIC, self._builtins, self.tracer)
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds; return its turn, and the number of cached history records."""
+        """Lease a mailbox for `life` seconds; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
         lease, now = self._lease(life), self._now()
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
@@ -471,24 +450,18 @@ class Runtime:
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
             return await self._execute(leased, work)
-        with self.tracer.turn(turn) as span:
-            report = await self._execute_observed(leased, work)
-            span.note("mail.turn.outcome", report.outcome)
-        return report
-
-    async def _execute_observed(
-        self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]
-    ) -> TurnReport:
         monotonic = asyncio.get_running_loop().time
-        begin = monotonic()
-        try:
-            report = await self._execute(leased, work)
-        except BaseException as error:
+        start = monotonic()
+        with self.tracer.turn(turn) as span:
+            try:
+                report = await self._execute(leased, work)
+            except BaseException as error:
+                for observer in self.observers:
+                    observer.turn_failed(leased.turn, error)
+                raise
             for observer in self.observers:
-                observer.turn_failed(leased.turn, error)
-            raise
-        for observer in self.observers:
-            observer.turn_ended(leased.turn, report, monotonic() - begin)
+                observer.turn_ended(leased.turn, report, monotonic() - start)
+            span.note("mail.turn.outcome", report.outcome)
         return report
 
     async def _execute(
@@ -553,7 +526,7 @@ class Runtime:
             CURRENT_TASK.set(key.task_id)
             try:
                 await self._expire(key)
-            except MAILError:  # the failure of one task must not keep the rest running
+            except MAILError:  # the failure of one task must not prevent that of the rest
                 logger.exception("task %s is overdue and could not be ended", key.task_id)
 
     async def _expire(self, key: TaskKey) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.engine.commit import Committer
@@ -39,7 +39,7 @@ MAX_ENTRIES = 50_000
 
 
 class HistoryCache:
-    """Caches agents' histories, whose records never change: per mailbox, the first n records, joined."""
+    """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self._max_entries = max_entries
@@ -47,23 +47,23 @@ class HistoryCache:
         self._known: OrderedDict[tuple[TaskKey, str], tuple[int, History]] = OrderedDict()
 
     def count(self, key: TaskKey, agent: str) -> int:
-        """Return the number of cached records."""
+        """Return the number of cached chunks."""
         return self._known.get((key, agent), (0, []))[0]
 
     def extend(self, key: TaskKey, agent: str, after: int, n: int, entries: History) -> History | None:
-        """Add the entries of the records after the `after`-th, up to the n-th; return the whole history.
+        """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
 
-        None if the records up to `after` are not cached (any more): then the history must be read from the store.
+        None if the chunks up to `after` are not cached; then the history must be read from the store.
         """
-        place = (key, agent)
-        known, history = self._known.pop(place, (0, []))
+        entry_key = (key, agent)
+        known, history = self._known.pop(entry_key, (0, []))
         if known == n:
             entries = []
         elif known != after:
             self._entries -= len(history)
             return None
         history += entries
-        self._known[place] = (n, history)
+        self._known[entry_key] = (n, history)
         self._entries += len(entries)
         while self._entries > self._max_entries and len(self._known) > 1:
             self._entries -= len(self._known.popitem(last=False)[1][1])
@@ -100,84 +100,47 @@ class LeasedTurn(ABC):
         return await self._committer.commit(decide, self.turn.task)
 
 
-class TurnPolicy[T: Turn](Protocol):
-    """The rules for agents' turns that depend on the mode of their task."""
+@dataclass(frozen=True, slots=True)
+class TurnPolicy[T: Turn]:
+    """The rules for agents' turns that depend on the mode of their task.
 
-    def find_used_up(self, turn: T, swarm: SwarmCore, now: float) -> str | None:
-        """Return the limit that forbids the turn, in words; None if it may run."""
-        ...
+    Attributes:
+        find_used_up: returns the limit that forbids a turn at a time, in words; None if it may run.
+        messages: returns the messages that the agent's model gets with its history.
+        tool_choice: returns which tools the agent must call.
+        settle: decides what the turn's output does to the task.
+        prepare: returns the turn as the agent is called with it; None to call it with the turn as it is.
+    """
 
-    async def prepare(self, turn: T, history: History) -> T:
-        """Return the turn as its agent is called with it."""
-        ...
-
-    def messages(self, turn: T, history: History) -> History:
-        """Return the messages for the agent's model."""
-        ...
-
-    def tool_choice(self, turn: T) -> ToolChoice:
-        """Return which tools the agent must call."""
-        ...
-
-    def settle(
-        self,
-        task: Task,
-        swarm: SwarmCore,
-        turn: T,
-        output: TurnOutput,
-        clock: Clock,
-        mail: Sequence[MAILMessage],
-        kept: Checkpoint | None,
-    ) -> TaskChange:
-        """Decide what the turn's output does to the task."""
-        ...
+    find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
+    messages: Callable[[T, History], History]
+    tool_choice: Callable[[T], ToolChoice]
+    settle: Callable[
+        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
+    ]
+    prepare: Callable[[T, History], Awaitable[T]] | None = None
 
 
-class AutomaticPolicy:
-    """The rules where mail wakes the agents: limits hold, and every turn must call a tool."""
-
-    def find_used_up(self, turn: Turn, swarm: SwarmCore, now: float) -> str | None:
-        """Return the limit of the task that is reached."""
-        return find_used_up(turn.task, swarm, turn, now)
-
-    async def prepare(self, turn: Turn, history: History) -> Turn:
-        """Return the turn unchanged."""
-        return turn
-
-    def messages(self, turn: Turn, history: History) -> History:
-        """Return the whole history and the turn's prompts."""
-        return [*history, *turn.prompts]
-
-    def tool_choice(self, turn: Turn) -> ToolChoice:
-        """Require `task_complete` after a limit is reached, or the tool that the caller demands."""
-        if turn.entry.seq == turn.task.exhausted:
-            return _only("task_complete")
-        offer = OFFER.get()
-        if offer.is_demand and len(offer.tools) == 1:
-            return _only(offer.tools[0].name)
-        return "required"
-
-    def settle(
-        self,
-        task: Task,
-        swarm: SwarmCore,
-        turn: Turn,
-        output: TurnOutput,
-        clock: Clock,
-        mail: Sequence[MAILMessage],
-        kept: Checkpoint | None,
-    ) -> TaskChange:
-        """Decide by `mail.core.decisions.turn`."""
-        return settle(task, swarm, turn, output, clock, mail, kept)
+def _require_tools(turn: Turn) -> ToolChoice:
+    """Require a tool: `task_complete` after a limit is reached, or the one that the caller demands."""
+    if turn.entry.seq == turn.task.exhausted:
+        return _only("task_complete")
+    offer = OFFER.get()
+    if offer.is_demand and len(offer.tools) == 1:
+        return _only(offer.tools[0].name)
+    return "required"
 
 
-AUTOMATIC = AutomaticPolicy()
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
+    find_used_up, lambda turn, history: [*history, *turn.prompts], _require_tools, settle
+)
+"""The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
 class AgentTurn[T: Turn](LeasedTurn):
     """The turn of an agent.
 
-    `known` is the number of history records that were cached when it was opened. `builtins` are actions that belong
+    `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
     to no swarm: MAIL tools that work outside of the task.
     """
 
@@ -225,7 +188,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         now = self._clock.now().timestamp()
         if turn.task.is_overdue(now):
             return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
-        if (used_up := self._policy.find_used_up(turn, self._swarm, now)) is not None:
+        if (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None:
             if turn.task.exhausted is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
@@ -307,7 +270,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         return output if isinstance(output, AgentFailure) else await self._act(agent, output)
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
-        self.turn = turn = await self._policy.prepare(self.turn, history)
+        if self._policy.prepare is not None:
+            self.turn = await self._policy.prepare(self.turn, history)
+        turn = self.turn
         choice = self._policy.tool_choice(turn)
         monotonic = asyncio.get_running_loop().time
         begin = monotonic()

@@ -70,26 +70,22 @@ class Watch:
         return next(event for event in await self._store.read_events(key, after=after) if event.is_terminal)
 
     async def watch(
-        self, key: TaskKey, *, after: int, answering: int | None, heartbeat: float
+        self, key: TaskKey, *, after: int, answer_to: int | None, heartbeat: float
     ) -> AsyncGenerator[list[Event]]:
-        """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
-
-        Ends with the event that answers the message with the seq `answering`; without one, after the last event of
-        a stopped task.
-        """
+        """Yield the task's events past `after` (`Runtime.watch`)."""
         while True:
             task = await load_task(self._store, key)
             events = await self._store.read_events(key, after=after)
-            if answering is not None:
-                events = _up_to_answer(events, answering)
+            if answer_to is not None:
+                events = _up_to_answer(events, answer_to)
             if events:
                 yield events
                 after = events[-1].seq
-                if answering is not None and events[-1].answers(answering):
+                if answer_to is not None and events[-1].answers(answer_to):
                     return
                 if after > task.seq:  # a later commit may have stopped the task
                     continue
-            if answering is None and not task.is_running and after >= task.seq:
+            if answer_to is None and not task.is_running and after >= task.seq:
                 return
             if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []

@@ -101,7 +101,7 @@ class WebhookTurn(LeasedTurn):
                 sent.append(event.seq)
                 status = reply.status
         if not sent:
-            return Batch((), None, hook.after + 1, Reply(None, "the events are not kept any more"))
+            return Batch((), None, hook.after + 1, Reply(None, "the events are no longer stored"))
         return Batch(tuple(sent), status)
 
     async def _wanted(self, hook: Hook) -> AsyncGenerator[Event]:

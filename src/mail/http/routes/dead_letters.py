@@ -8,13 +8,17 @@ from fastapi import APIRouter, Depends, Query, Request
 from mail.auth.keys import Caller
 from mail.core.decisions.dead_letters import Redriven
 from mail.core.engine.dead_letters import (
-    ListedLetter,
+    ListedDeadLetter,
     Sweep,
-    discard_letters,
-    letters_of,
-    list_letters,
-    redrive_letters,
+    dead_letters_of,
+    list_dead_letters,
     sweep,
+)
+from mail.core.engine.dead_letters import (
+    discard_dead_letters as discard,
+)
+from mail.core.engine.dead_letters import (
+    redrive_dead_letters as redrive,
 )
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -82,12 +86,15 @@ async def get_dead_letters(
         if task is None:
             raise TaskNotFound(f"{_whose(of)} no task {task_id!r}")
         return JSON(
-            {"dead_letters": list(map(_line, await letters_of(runtime.store, task))), "next_cursor": None}
+            {
+                "dead_letters": list(map(_line, await dead_letters_of(runtime.store, task))),
+                "next_cursor": None,
+            }
         )
-    page = await list_letters(runtime, instance, limit=limit, cursor=cursor)
+    page = await list_dead_letters(runtime, instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
-        {"dead_letters": list(map(_line, page.letters)), "next_cursor": page.cursor},
+        {"dead_letters": list(map(_line, page.dead_letters)), "next_cursor": page.cursor},
         headers=page_headers(request, "/dead-letters", query, page.cursor),
     )
 
@@ -106,7 +113,7 @@ async def redrive_dead_letters(
 
     A failed task goes on with it. In one that has stopped otherwise, mail for an agent waits until the task is resumed.
     """
-    done = await _do(request, caller, body, redrive_letters)
+    done = await _do(request, caller, body, redrive)
     redriven, failed = [], [_trouble(key, reason) for key, reason in done.failures.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
@@ -130,7 +137,7 @@ async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
     """Take dead letters off the list without processing them; their tasks' timelines keep them."""
-    done = await _do(request, caller, body, discard_letters)
+    done = await _do(request, caller, body, discard)
     discarded = [{**_place(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
     failed = [_trouble(key, reason) for key, reason in done.failures.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
@@ -161,8 +168,8 @@ def _whose(of: str | None) -> str:
     return "you have" if of is None else f"{of} has"
 
 
-def _line(listed: ListedLetter) -> dict[str, Any]:
-    letter = listed.letter
+def _line(listed: ListedDeadLetter) -> dict[str, Any]:
+    letter = listed.dead_letter
     return {
         **_place(letter.key),
         "seq": letter.seq,
