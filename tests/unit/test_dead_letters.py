@@ -365,6 +365,27 @@ class TestListing:
             (letter.seq for letter in seen[:4]), reverse=True
         )
 
+    async def test_only_the_events_that_are_needed_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
+            outcome = await rig.ask()
+            for _ in range(300):
+                task = await loaded(rig, outcome.key)
+                draft = Draft(task, rig.swarm, rig.clock)
+                draft.emit(EventKind.AWAIT_MESSAGE, "something else")
+                await rig.store.commit(draft.seal())
+            read_events, read = rig.store.read_events, []
+
+            async def count(*args: Any, **options: Any) -> Any:
+                read.append(await read_events(*args, **options))
+                return read[-1]
+
+            monkeypatch.setattr(rig.store, "read_events", count)
+            assert len(await letters(rig, outcome.key)) == 1
+            assert [len(events) for events in read] == [1]
+            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+            assert redriven.seq
+            assert [len(events) for events in read] == [1, 1, 1]
+
     async def test_other_swarms_tasks_in_the_same_store(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             await rig.ask(caller=Principal(role="user", id="ann", swarm="other"))

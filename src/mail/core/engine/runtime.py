@@ -164,8 +164,9 @@ class Runtime:
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
         task = await self.store.load(key)
+        registered: Sequence[Webhook] = ()
         if task is None and self.webhooks is not None:
-            webhooks = (*webhooks, *await self.webhooks.registered(key.instance))
+            registered = await self.webhooks.registered(key.instance)
         submitted: Submitted
 
         def decide(task: Task | None) -> TaskChange | None:
@@ -177,8 +178,8 @@ class Runtime:
                     submitted = Submitted(key, earlier.generation, earlier.after, earlier.seq)
                     return None
             change = admit(task, self.swarm, caller, submission, self.clock)
-            if webhooks:
-                change = attach(task, change, webhooks)
+            if hooks := webhooks if task is not None else (*webhooks, *registered):
+                change = attach(task, change, hooks)
             change = self._traced(change)
             submitted = Submitted(key, change.task.generation, task.seq if task else 0, change.task.seq)
             return change if once is None else self._remembering(change, once, submitted)

@@ -200,9 +200,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             change = await self._settle(await self._run(history, seconds))
         except StoreError:
             raise
-        except (
-            Exception
-        ) as error:  # such as text that UTF-8 can't encode; running the turn again would not help
+        except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(_conceal(error)))
         for new in () if change is None else change.histories:
