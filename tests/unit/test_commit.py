@@ -111,7 +111,7 @@ async def test_the_caller_may_say_how_the_task_is_read_again() -> None:
             return None if task is None else note(running, task, "mine")
 
         committer = Committer(cast(Store, Contested(running, 1)))
-        assert await committer.commit(decide, task, reload=reload) is None
+        assert await committer.commit(decide, cast("Task | None", task), reload=reload) is None
         assert seen == [task, None]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from mail.core.decisions.deliver import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
-from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
+from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
 from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
@@ -39,11 +39,6 @@ class DeliveryTurn(LeasedTurn):
         super().__init__(turn, swarm, store, clock)
         self._peers = peers
         self._tracer = tracer
-        self._end: DeliveryEnd | None = None
-
-    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """Return what there is to measure."""
-        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Deliver the message within `seconds`, return it to its sender, or postpone it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mail.core.decisions.manual import (
     Step,
@@ -139,7 +140,8 @@ async def _take_turn(
         first, *rest = portion([entry for entry in mail if entry.seq != instructions])
         reading = _step_turn(replace(turn, entry=first, also_read=tuple(rest)), step, instructions)
         leased = _agent_turn(runtime, reading, known, options, StepResult())
-        await _execute(runtime, leased, _read(runtime, leased))
+        read = partial(read_ahead, swarm=runtime.swarm, turn=reading, clock=runtime.clock)
+        await _execute(runtime, leased, leased.commit(read))
     result = StepResult()
     turn = replace(turn, also_read=also_read)
     leased = _agent_turn(runtime, _step_turn(turn, step, instructions), known, options, result)
@@ -189,11 +191,6 @@ def _agent_turn(
     policy = _step_policy(result, options.shorten)
     engine = (swarm, runtime.store, runtime.clock, runtime.histories)
     return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer)
-
-
-async def _read(runtime: Runtime, leased: AgentTurn[StepTurn]) -> TaskChange | None:
-    """Read the turn's mail without calling the agent."""
-    return await leased.commit(lambda task: read_ahead(task, runtime.swarm, leased.turn, runtime.clock))
 
 
 async def _execute(

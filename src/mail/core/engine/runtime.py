@@ -147,8 +147,6 @@ class Runtime:
         """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
         return Principal.parse(key.instance).swarm == self.swarm.name
 
-    # ---------------------------------------------------------------------------------------- changes from outside
-
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a caller's message; when this returns, it is stored and will be processed.
 
@@ -340,8 +338,6 @@ class Runtime:
         remembered = remember(change.task.submitted, new, self._now())
         return replace(change, task=change.task.model_copy(update={"submitted": remembered}))
 
-    # ----------------------------------------------------------------------------------------------------- waiting
-
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
         return await self._watch.find(key, message_id)
@@ -359,8 +355,6 @@ class Runtime:
         a stopped task. Raises TaskNotFound.
         """
         return self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
-
-    # -------------------------------------------------------------------------------------------------------- turns
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
@@ -504,8 +498,6 @@ class Runtime:
             await self._wake(
                 [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)]
             )
-
-    # ---------------------------------------------------------------------------------------------------- upkeep
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
         """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.

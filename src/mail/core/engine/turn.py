@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
 from mail.core.engine.commit import Committer
-from mail.core.engine.telemetry import NO_TRACER, Tracer, TurnReport
+from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
@@ -31,8 +31,6 @@ UNKNOWN_OUTCOME = (
     "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
     "Check whether it took effect before you call it again."
 )
-
-NO_ACTIONS: Mapping[str, ActionCore] = MappingProxyType({})
 
 MAX_ENTRIES = 50_000
 """How many history entries are cached; the mailboxes used least recently are dropped first."""
@@ -79,6 +77,7 @@ class LeasedTurn(ABC):
         self._store = store
         self._clock = clock
         self._committer = Committer(store)
+        self._end: DeliveryEnd | None = None
 
     @abstractmethod
     async def run(self, seconds: float) -> TaskChange | None:
@@ -93,7 +92,7 @@ class LeasedTurn(ABC):
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return what there is to measure."""
-        return TurnReport(outcome, self._committer.conflicts)
+        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
 
     async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
@@ -155,7 +154,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         clock: Clock,
         histories: HistoryCache,
         policy: TurnPolicy[T],
-        builtins: Mapping[str, ActionCore] = NO_ACTIONS,
+        builtins: Mapping[str, ActionCore] = MappingProxyType({}),
         tracer: Tracer = NO_TRACER,
     ) -> None:
         super().__init__(turn, swarm, store, clock)

@@ -15,7 +15,7 @@ from mail.core.decisions.webhooks import (
     event_id,
     settle,
 )
-from mail.core.engine.telemetry import DeliveryEnd, TurnReport
+from mail.core.engine.telemetry import DeliveryEnd
 from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, WebhookClaim
@@ -50,11 +50,6 @@ class WebhookTurn(LeasedTurn):
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._webhooks = webhooks
-        self._end: DeliveryEnd | None = None
-
-    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """Return what there is to measure."""
-        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
 
     async def run(self, seconds: float) -> TaskChange | None:
         """Send the waiting events within `seconds`; None if there are none, or it is too early for a retry."""
