@@ -16,9 +16,8 @@ from chaos.company import NORTH, UNKNOWN, Company
 from chaos.house import House
 from chaos.process import ConnectionLost
 from mail.core.decisions.submit import ResumeFrom, Submission
-from mail.core.engine.admission import Forked
-from mail.core.engine.dead_letters import discard_letters, redrive_letters
-from mail.core.engine.runtime import Runtime
+from mail.core.engine.dead_letters import discard_dead_letters, redrive_dead_letters
+from mail.core.engine.runtime import Forked, Runtime
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.task.events import Event
@@ -232,7 +231,7 @@ class Errand:
             if task.dead_letters and self._chance.random() < 0.8:
                 await self._redrive()
             elif task.dead_letters:
-                await self._ask(lambda runtime: discard_letters(runtime, self._caller, self.key))
+                await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
             elif not task.is_delivering:
                 break
 
@@ -248,7 +247,7 @@ class Errand:
         await asyncio.sleep(self._chance.uniform(0, 10))
         self._company.mended.add(mark)
         if self._chance.random() < 0.25:
-            await self._ask(lambda runtime: discard_letters(runtime, self._caller, self.key))
+            await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
             self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
         else:
             await asyncio.gather(self._redrive(), self._redrive())
@@ -273,12 +272,12 @@ class Errand:
     async def _redrive(self) -> None:
         """Redrive all, or one after the other; who is late finds nothing to do."""
         if self._chance.random() < 0.5:
-            await self._ask(lambda runtime: redrive_letters(runtime, self._caller, self.key))
+            await self._ask(lambda runtime: redrive_dead_letters(runtime, self._caller, self.key))
             return
         for seq in (await self._load()).dead_letters:
             with suppress(DeadLetterNotFound):
                 await self._ask(
-                    lambda runtime, seq=seq: redrive_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
+                    lambda runtime, seq=seq: redrive_dead_letters(runtime, self._caller, self.key, seq)  # type: ignore[misc]
                 )
 
     async def _fork(self) -> None:

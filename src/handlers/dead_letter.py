@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from handlers import telemetry
 from handlers.tokens import RECEIVES
 from handlers.wiring import make_loop, make_system
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 

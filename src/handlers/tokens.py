@@ -7,7 +7,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from mail.bootstrap.aws_system import AwsSystem
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.task.context import CURRENT_TASK
 
 RECEIVES = 5

@@ -198,7 +198,7 @@ class TestStreams:
         monkeypatch.setattr(
             engine,
             "watch",
-            lambda key, after, answering: watch(key, after=after, answering=answering, heartbeat=0.01),
+            lambda key, after, answer_to: watch(key, after=after, answer_to=answer_to, heartbeat=0.01),
         )
         stream = await swarm.post_message_stream("x")
         kinds = []

@@ -12,11 +12,11 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
-from mail.core.engine import admission
+from mail.core.engine import runtime
 from mail.core.engine import webhooks as webhook_delivery
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn import Execution
-from mail.core.engine.watch import Watching
+from mail.core.engine.turn import AgentTurn
+from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange
 from mail.core.task.draft import Draft
@@ -95,13 +95,13 @@ def the_last_comes_first() -> Iterator[None]:
 @contextmanager
 def actions_run_twice() -> Iterator[None]:
     """To be on the safe side."""
-    run = Execution._run_action
+    run = AgentTurn._run_action
 
-    async def run_twice(self: Execution, *args: Any) -> Any:
+    async def run_twice(self: AgentTurn[Any], *args: Any) -> Any:
         await run(self, *args)
         return await run(self, *args)
 
-    with patch.object(Execution, "_run_action", run_twice):
+    with patch.object(AgentTurn, "_run_action", run_twice):
         yield
 
 
@@ -121,19 +121,19 @@ def empty_promises() -> Iterator[None]:
 @contextmanager
 def forgotten_keys() -> Iterator[None]:
     """What is said twice is done twice."""
-    with patch.object(admission, "find", lambda *_: None):
+    with patch.object(runtime, "find", lambda *_: None):
         yield
 
 
 @contextmanager
 def stuttering_streams() -> Iterator[None]:
     """Whoever comes back is shown the last event again."""
-    watch = Watching.watch
+    watch = Watch.watch
 
-    def watch_from_before(self: Watching, key: Any, *, after: int = 0, **options: Any) -> Any:
+    def watch_from_before(self: Watch, key: Any, *, after: int = 0, **options: Any) -> Any:
         return watch(self, key, after=max(0, after - 1), **options)
 
-    with patch.object(Watching, "watch", watch_from_before):
+    with patch.object(Watch, "watch", watch_from_before):
         yield
 
 

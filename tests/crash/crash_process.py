@@ -22,7 +22,7 @@ from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalQueue, LocalWorkers
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal
 from mail.core.task.change import Lease, Turn
 from mail.core.task.ports import Idle, Leased

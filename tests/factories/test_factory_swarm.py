@@ -12,7 +12,7 @@ from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinki
 from support.rig import Outcome, Rig
 
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
 from mail.http.task_json import task_json

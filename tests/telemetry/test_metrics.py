@@ -15,7 +15,7 @@ from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
 from handlers import telemetry
-from mail.core.engine.turn_work import DeliveryEnd, TurnReport
+from mail.core.engine.telemetry import DeliveryEnd, TurnReport
 from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage

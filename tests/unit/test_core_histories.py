@@ -7,7 +7,7 @@ from support.agents import View, call, complete
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.core.engine.histories import HistoryCache
+from mail.core.engine.turn import HistoryCache
 from mail.core.task.task import TaskKey
 
 ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")

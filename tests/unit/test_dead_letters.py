@@ -17,12 +17,12 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.dead_letters import DeadLetter
 from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
-    LETTERS_PER_COMMIT,
+    REDRIVEN_PER_COMMIT,
     Sweep,
-    discard_letters,
-    letters_of,
-    list_letters,
-    redrive_letters,
+    dead_letters_of,
+    discard_dead_letters,
+    list_dead_letters,
+    redrive_dead_letters,
     sweep,
 )
 from mail.core.engine.quotas import Quotas
@@ -70,7 +70,7 @@ async def loaded(rig: Rig, key: TaskKey) -> Task:
 
 
 async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.letter for listed in await letters_of(rig.store, await loaded(rig, key))]
+    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
 
 
 async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
@@ -130,7 +130,7 @@ class TestBurial:
             await rig.runtime.run_turn(submitted.key, "worker")
             (letter,) = await letters(rig, submitted.key)
             assert letter.mailbox == "worker"
-            (outcome,) = await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            (outcome,) = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             assert "no agent 'worker'" in outcome.refusal
             assert len((await loaded(rig, submitted.key)).dead_letters) == 1
 
@@ -157,7 +157,9 @@ class TestRedriving:
             outcome = await rig.ask("hello", subject="Greeting")
             assert outcome.task.status is TaskStatus.FAILED
             agent.is_broken = False
-            (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key, outcome.task.dead_letters[0])
+            (redriven,) = await redrive_dead_letters(
+                rig.runtime, ADMIN, outcome.key, outcome.task.dead_letters[0]
+            )
             assert not redriven.waits
             assert not redriven.refusal
             assert await ended(rig, outcome.key, 2) == "Greeting hello"
@@ -177,7 +179,7 @@ class TestRedriving:
             outcome = await rig.ask("hello", budget=Budget(seconds=60))
             rig.clock.advance(3_600)  # type: ignore[attr-defined]
             agent.is_broken = False
-            await redrive_letters(rig.runtime, ADMIN, outcome.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
             assert (await ended(rig, outcome.key, 2)).endswith("hello")
 
     async def test_an_agent_gets_the_answer_that_it_has_missed(self) -> None:
@@ -194,7 +196,7 @@ class TestRedriving:
             first = await rig.ask()  # the supervisor is told, and finishes with that
             assert first.task.status is TaskStatus.COMPLETED
             worker.is_broken = False
-            (redriven,) = await redrive_letters(rig.runtime, ADMIN, first.key)
+            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, first.key)
             assert redriven.waits
             assert (await loaded(rig, first.key)).status is TaskStatus.COMPLETED
             assert worker.heard == []
@@ -208,7 +210,7 @@ class TestRedriving:
             agent.is_broken = False
             (seq,) = outcome.task.dead_letters
             done = await asyncio.gather(
-                *(redrive_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
+                *(redrive_dead_letters(rig.runtime, ADMIN, outcome.key, seq) for _ in range(5)),
                 return_exceptions=True,
             )
             assert await ended(rig, outcome.key, 2)
@@ -219,7 +221,7 @@ class TestRedriving:
     async def test_what_fails_again_is_a_new_dead_letter(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
-            await redrive_letters(rig.runtime, ADMIN, outcome.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
             await ended(rig, outcome.key, 2)
             task = await loaded(rig, outcome.key)
         assert task.status is TaskStatus.FAILED
@@ -235,7 +237,7 @@ class TestRedriving:
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert (await loaded(rig, submitted.key)).is_running
             agent.is_broken = False
-            await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             for _ in range(2):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             task = await loaded(rig, submitted.key)
@@ -245,7 +247,7 @@ class TestRedriving:
 
     async def test_all_of_a_task_in_the_order_of_their_burial(self) -> None:
         agent = Failing(lambda view: [wait("for more")])
-        count = LETTERS_PER_COMMIT + 3
+        count = REDRIVEN_PER_COMMIT + 3
         async with Rig(build_swarm({"supervisor": agent})) as rig:
             await rig.workers.stop(grace=0)
             submitted = await rig.submit("0")
@@ -255,7 +257,7 @@ class TestRedriving:
                 await rig.runtime.run_turn(submitted.key, "supervisor")
             assert len((await loaded(rig, submitted.key)).dead_letters) == count
             agent.is_broken = False
-            redriven = await redrive_letters(rig.runtime, ADMIN, submitted.key)
+            redriven = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
             assert len(redriven) == count
             for _ in range(count):
                 await rig.runtime.run_turn(submitted.key, "supervisor")
@@ -266,20 +268,20 @@ class TestRedriving:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             rig.runtime.quotas = Quotas(running_tasks=0)
-            done = await sweep(rig.runtime, redrive_letters, ADMIN, None, None)
+            done = await sweep(rig.runtime, redrive_dead_letters, ADMIN, None, None)
             assert done.outcomes == {}
-            assert "as many as may" in done.troubles[outcome.key]
+            assert "which is the limit" in done.failures[outcome.key]
             assert (await loaded(rig, outcome.key)).dead_letters == outcome.task.dead_letters
 
     async def test_what_is_not_there(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             with pytest.raises(DeadLetterNotFound, match="no dead letter 1,"):
-                await redrive_letters(rig.runtime, ADMIN, outcome.key, 1)
+                await redrive_dead_letters(rig.runtime, ADMIN, outcome.key, 1)
             with pytest.raises(TaskNotFound):
-                await redrive_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await redrive_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
             with pytest.raises(TaskNotFound):
-                await discard_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
+                await discard_dead_letters(rig.runtime, ADMIN, TaskKey(str(ADMIN), "nothing"))
 
 
 class TestDiscarding:
@@ -287,12 +289,12 @@ class TestDiscarding:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             outcome = await rig.ask()
             (seq,) = outcome.task.dead_letters
-            assert await discard_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
+            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq) == [seq]
             task = await loaded(rig, outcome.key)
             events = await rig.store.read_events(outcome.key)
             with pytest.raises(DeadLetterNotFound):
-                await discard_letters(rig.runtime, ADMIN, outcome.key, seq)
-            assert await discard_letters(rig.runtime, ADMIN, outcome.key) == []
+                await discard_dead_letters(rig.runtime, ADMIN, outcome.key, seq)
+            assert await discard_dead_letters(rig.runtime, ADMIN, outcome.key) == []
         assert task.dead_letters == ()
         assert task.status is TaskStatus.FAILED
         assert events[-1].kind is EventKind.DEAD_LETTER_DISCARDED
@@ -327,7 +329,7 @@ class TestDiscarding:
             runtime = Runtime(swarm, store, LocalQueue(), clock)
             key = (await runtime.submit(ADMIN, Submission(body="hi"))).key
             old = await dead_letter(store, "old")
-            assert await discard_letters(runtime, ADMIN, key) == [old]
+            assert await discard_dead_letters(runtime, ADMIN, key) == [old]
             task = await store.load(key)
         assert task is not None
         assert store.is_overtaken
@@ -339,11 +341,11 @@ class TestListing:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             bob = Principal(role="user", id="bob", swarm=rig.swarm.name)
             hers, his = await rig.ask("a"), await rig.ask("b", caller=bob)
-            of_ann = await list_letters(rig.runtime, str(rig.user), limit=10, cursor=None)
-            of_all = await list_letters(rig.runtime, None, limit=10, cursor=None)
-        assert [listed.letter.key for listed in of_ann.letters] == [hers.key]
-        assert {listed.letter.key for listed in of_all.letters} == {hers.key, his.key}
-        assert of_ann.letters[0].status is TaskStatus.FAILED
+            of_ann = await list_dead_letters(rig.runtime, str(rig.user), limit=10, cursor=None)
+            of_all = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
+        assert [listed.dead_letter.key for listed in of_ann.dead_letters] == [hers.key]
+        assert {listed.dead_letter.key for listed in of_all.dead_letters} == {hers.key, his.key}
+        assert of_ann.dead_letters[0].status is TaskStatus.FAILED
 
     async def test_those_of_a_task_stay_on_one_page_the_newest_first(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
@@ -355,9 +357,9 @@ class TestListing:
                     await rig.ask("again", task_id=outcome.key.task_id)
             seen, cursor, sizes = [], None, []
             while True:
-                page = await list_letters(rig.runtime, None, limit=3, cursor=cursor)
-                seen += [listed.letter for listed in page.letters]
-                sizes.append(len(page.letters))
+                page = await list_dead_letters(rig.runtime, None, limit=3, cursor=cursor)
+                seen += [listed.dead_letter for listed in page.dead_letters]
+                sizes.append(len(page.dead_letters))
                 cursor = page.cursor
                 if cursor is None:
                     break
@@ -367,10 +369,31 @@ class TestListing:
             (letter.seq for letter in seen[:4]), reverse=True
         )
 
+    async def test_only_the_events_that_are_needed_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
+            outcome = await rig.ask()
+            for _ in range(300):
+                task = await loaded(rig, outcome.key)
+                draft = Draft(task, rig.swarm, rig.clock)
+                draft.emit(EventKind.AWAIT_MESSAGE, "something else")
+                await rig.store.commit(draft.seal())
+            read_events, read = rig.store.read_events, []
+
+            async def count(*args: Any, **options: Any) -> Any:
+                read.append(await read_events(*args, **options))
+                return read[-1]
+
+            monkeypatch.setattr(rig.store, "read_events", count)
+            assert len(await letters(rig, outcome.key)) == 1
+            assert [len(events) for events in read] == [1]
+            (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
+            assert redriven.seq
+            assert [len(events) for events in read] == [1, 1, 1]
+
     async def test_other_swarms_tasks_in_the_same_store(self) -> None:
         async with Rig(build_swarm({"supervisor": Failing(answer)})) as rig:
             await rig.ask(caller=Principal(role="user", id="ann", swarm="other"))
-            page = await list_letters(rig.runtime, None, limit=10, cursor=None)
-            done: Sweep[int] = await sweep(rig.runtime, discard_letters, ADMIN, None, None)
-        assert page.letters == []
+            page = await list_dead_letters(rig.runtime, None, limit=10, cursor=None)
+            done: Sweep[int] = await sweep(rig.runtime, discard_dead_letters, ADMIN, None, None)
+        assert page.dead_letters == []
         assert done.outcomes == {}

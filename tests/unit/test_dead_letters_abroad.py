@@ -11,7 +11,7 @@ from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions import deliver as outbound
 from mail.core.decisions.dead_letters import DeadLetter, read_letters, redrive, with_messages
-from mail.core.engine.dead_letters import letters_of, redrive_letters
+from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.tool_schemas import AgentToolCall
@@ -76,7 +76,7 @@ async def loaded(rig: Rig, key: TaskKey) -> Task:
 
 
 async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.letter for listed in await letters_of(rig.store, await loaded(rig, key))]
+    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
 
 
 async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
@@ -103,7 +103,7 @@ async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_bac
         (letter,) = await letters(rig, first.key)
         assert (letter.mailbox, letter.attempts, letter.sender) == ("@b", 12, "supervisor")
         line.error = None
-        (redriven,) = await redrive_letters(rig.runtime, ADMIN, first.key, letter.seq)
+        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, first.key, letter.seq)
         assert not redriven.waits
         await both.settle()
         task = await loaded(rig, first.key)
@@ -122,7 +122,7 @@ async def test_a_persons_task_that_failed_goes_on_and_is_answered() -> None:
         outcome = await rig.ask("hello", targets=("worker@b",))
         assert outcome.task.status is TaskStatus.FAILED
         line.error = None
-        (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key)
+        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
         assert redriven.letter.attempts == 12
         assert await ended(rig, outcome.key, 2) == "hello, said the worker"
         await both.settle()
@@ -155,7 +155,7 @@ async def test_what_a_swarm_has_refused_may_be_refused_again() -> None:
         rig = both["a"]
         outcome = await rig.ask("hello")
         (first,) = await letters(rig, outcome.key)
-        await redrive_letters(rig.runtime, ADMIN, outcome.key)
+        await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
         await both.settle()
         (second,) = await letters(rig, outcome.key)
     assert (first.attempts, first.reason) == (1, "403: not you")
@@ -171,7 +171,7 @@ async def test_what_a_swarm_has_taken_unheard_it_takes_once() -> None:
         outcome = await rig.ask("hello")
         key = TaskKey("swarm:a@b", outcome.key.task_id)
         line.error = None
-        await redrive_letters(rig.runtime, ADMIN, outcome.key)
+        await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
         await both.settle()
         heard = [entry for entry in await both["b"].history("worker", key) if entry.get("role") == "user"]
     assert len(heard) == 1
@@ -191,7 +191,7 @@ async def test_an_answer_for_which_nobody_waits_any_more() -> None:
         assert (letter.mailbox, letter.sender, letter.msg_type) == ("supervisor", "worker@b", "response")
         assert letter.message_seq == letter.seq
         assert "after the task had stopped" in letter.reason
-        (redriven,) = await redrive_letters(rig.runtime, ADMIN, outcome.key)
+        (redriven,) = await redrive_dead_letters(rig.runtime, ADMIN, outcome.key)
         assert redriven.waits
         task = await loaded(rig, outcome.key)
         assert task.pending.keys() == {"supervisor"}
@@ -225,5 +225,5 @@ async def test_news_for_all_swarms_where_there_is_none() -> None:
         outcome = await alone["a"].ask("hello")
         (letter,) = await letters(alone["a"], outcome.key)
         assert (letter.mailbox, letter.subject) == ("@", "News")
-        (redriven,) = await redrive_letters(alone["a"].runtime, ADMIN, outcome.key)
+        (redriven,) = await redrive_dead_letters(alone["a"].runtime, ADMIN, outcome.key)
         assert not redriven.refusal

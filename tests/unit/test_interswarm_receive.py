@@ -9,7 +9,7 @@ from support.federation import Swallow
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.core.engine.admission import Received
+from mail.core.engine.runtime import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
@@ -152,7 +152,7 @@ class TestWhose:
         assert received.key.instance == "swarm:other-key@example"
 
     async def test_a_key_speaks_only_for_its_own_swarm(self, peer: Peer) -> None:
-        with pytest.raises(Forbidden, match="not known to be of swarm 'home'"):
+        with pytest.raises(Forbidden, match="does not belong to swarm 'home'"):
             await peer.forward("other-key", source="home")
         await peer.forward("stranger", source="stranger", task_id="t-2")
         with pytest.raises(TaskNotFound):

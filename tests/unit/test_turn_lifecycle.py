@@ -210,7 +210,7 @@ class TestAnswersThatComeTooEarly:
             ends = []
             for submitted in (first, second):
                 async with asyncio.timeout(5):
-                    async for batch in rig.runtime.watch(submitted.key, answering=submitted.seq):
+                    async for batch in rig.runtime.watch(submitted.key, answer_to=submitted.seq):
                         last = batch[-1]
                 ends.append(last.text)
         assert ends == ["answer to one", "answer to two"]

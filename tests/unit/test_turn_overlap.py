@@ -45,7 +45,7 @@ async def test_each_person_gets_the_answer_to_their_own_message() -> None:
         streamed = [
             [
                 event
-                async for batch in rig.runtime.watch(each.key, after=each.after, answering=each.seq)
+                async for batch in rig.runtime.watch(each.key, after=each.after, answer_to=each.seq)
                 for event in batch
             ]
             for each in submitted

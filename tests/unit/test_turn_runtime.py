@@ -15,7 +15,7 @@ from mail.adapters.local.queue import LocalWorkers
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
@@ -134,8 +134,8 @@ class TestWatch:
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
             first = await rig.ask(task_id="t")
             second = await rig.ask(task_id="t")
-            batches = await collect(rig, first.key, answering=first.submitted.seq)
-            rest = await collect(rig, first.key, after=first.events[-1].seq, answering=second.submitted.seq)
+            batches = await collect(rig, first.key, answer_to=first.submitted.seq)
+            rest = await collect(rig, first.key, after=first.events[-1].seq, answer_to=second.submitted.seq)
         assert [event for batch in batches for event in batch] == first.events
         assert [event for batch in rest for event in batch] == second.events
 

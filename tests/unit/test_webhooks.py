@@ -14,9 +14,9 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
-from mail.core.engine.dead_letters import letters_of, redrive_letters
+from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.webhooks import EVENTS_PER_READ
 from mail.core.protocol.address import Principal
 from mail.core.task.change import WebhookClaim
@@ -249,7 +249,7 @@ async def test_what_could_not_be_sent_again_is_listed_from_its_first_event_on(tm
         held = await store.claim(key, MAILBOX, engine._lease(60), now=clock.now().timestamp())
         assert isinstance(held, WebhookClaim)
         failed = held.task.webhooks[EVERY.id].upto
-        await redrive_letters(engine, ANN, key)
+        await redrive_dead_letters(engine, ANN, key)
         task = await _load(store, key)
         assert (task.webhooks[EVERY.id].after, task.dead_letters) == (0, ())
         gone = Batch((), None, failed, Reply(410, "it answered 410"))
@@ -277,10 +277,10 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
         key = (await engine.submit(ANN, Submission(body="hi", task_id="t", webhook=EVERY))).key
         await work_off(engine, queue)
         before = await _load(store, key)
-        letters = [listed.letter for listed in await letters_of(store, before)]
+        letters = [listed.dead_letter for listed in await dead_letters_of(store, before)]
         (letter,) = [letter for letter in letters if letter.mailbox == MAILBOX]
         assert letter.message_seq == 1
-        (redriven,) = await redrive_letters(engine, ANN, key, letter.seq)
+        (redriven,) = await redrive_dead_letters(engine, ANN, key, letter.seq)
         assert (redriven.seq, redriven.refusal) == (None, "")
         await work_off(engine, queue)
         task = await _load(store, key)

@@ -245,7 +245,7 @@ class MAILRuntime:
         task_id, engine = submitted.key.task_id, self._engine.engine
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with aclosing(
-            engine.watch(submitted.key, after=submitted.after, answering=submitted.seq)
+            engine.watch(submitted.key, after=submitted.after, answer_to=submitted.seq)
         ) as watch:
             while True:
                 try:

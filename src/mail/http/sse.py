@@ -74,7 +74,7 @@ async def _frames(
     seconds: float | None,
     pings: bool,
 ) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(key, after=after, answering=until_answer_to, heartbeat=service.heartbeat)
+    watch = service.runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:

@@ -5,8 +5,7 @@ It says who, what for and how long, never what anybody wrote.
 
 import logging
 
-from mail.core.engine.telemetry import Observer, ended_as, is_beginning
-from mail.core.engine.turn_work import TurnReport
+from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.mailboxes import goes_out
 

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from mail.core.engine.telemetry import Doing, Span, Tracer
+from mail.core.engine.telemetry import ActiveSpan, Span, Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Claim, Turn
@@ -89,7 +89,7 @@ class OpenTelemetryTracer(Tracer):
         with self._span(name, SpanKind.SERVER, attributes, _context(traceparent)):
             yield _Request(trace.get_current_span(), name)
 
-    def turn(self, turn: Claim) -> Doing:
+    def turn(self, turn: Claim) -> ActiveSpan:
         if goes_out(turn.mailbox) or not isinstance(turn, Turn):
             return super().turn(turn)  # its delivery is all that there is to it
         name = f"turn {turn.mailbox}"
@@ -109,7 +109,7 @@ class OpenTelemetryTracer(Tracer):
             finally:
                 _note_usage(span, before, meter)
 
-    def action(self, call: AgentToolCall) -> Doing:
+    def action(self, call: AgentToolCall) -> ActiveSpan:
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool_name,
@@ -118,7 +118,7 @@ class OpenTelemetryTracer(Tracer):
         }
         return self._span(f"execute_tool {call.tool_name}", SpanKind.INTERNAL, attributes)
 
-    def delivery(self, turn: Turn, swarm: str) -> Doing:
+    def delivery(self, turn: Turn, swarm: str) -> ActiveSpan:
         attributes = {**_about(turn), "mail.peer": swarm}
         return self._span(f"deliver {swarm}", SpanKind.CLIENT, attributes, _context(turn.task.traceparent))
 

@@ -1,1 +1,1 @@
-"""What is performed: turns, deliveries, webhooks and submissions, each decided by `core.decisions` and committed."""
+"""The engine: runs turns, deliveries, webhooks and submissions as `core.decisions` decides, and commits them."""

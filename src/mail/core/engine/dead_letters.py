@@ -1,7 +1,8 @@
-"""Dead letters being listed, redriven and discarded: what `mail.core.decisions.dead_letters` decides is read and committed."""
+"""Dead letters: lists, redrives and discards them, as `mail.core.decisions.dead_letters` decides."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import batched
 from typing import Any
 
 from mail.core.decisions.dead_letters import (
@@ -13,127 +14,135 @@ from mail.core.decisions.dead_letters import (
     redrive,
     with_messages,
 )
+from mail.core.engine.commit import load_task
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
+from mail.core.task.change import TaskChange
 from mail.core.task.context import CURRENT_TASK
+from mail.core.task.events import Event
+from mail.core.task.mailboxes import hook_of
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.errors import MAILError, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import MAILError, StoreUnavailable
 
-LETTERS_PER_COMMIT = 50
-"""Messages that one commit puts into mailboxes again: a commit on DynamoDB changes 100 items at most."""
+REDRIVEN_PER_COMMIT = 50
+"""How many dead letters one commit redrives, so that its size stays bounded."""
 
-LETTERS_AT_ONCE = 500
-"""About how many are redriven or discarded at once, so that whoever asks for all is answered in time."""
+SWEEP_SIZE = 500
+"""After about how many dead letters a sweep stops, so that its caller gets an answer in time."""
 
 TASKS_PER_PAGE = 20
 
+EVENTS_PER_READ = 100
+
 
 @dataclass(frozen=True, slots=True)
-class ListedLetter:
-    """A dead letter, and how its task is."""
+class ListedDeadLetter:
+    """A dead letter, and the status of its task."""
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     status: TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage:
-    """Some dead letters; `cursor` asks for the next page, None on the last."""
+class DeadLetterPage:
+    """A page of dead letters; `cursor` is for the next page, None on the last."""
 
-    letters: list[ListedLetter]
+    dead_letters: list[ListedDeadLetter]
     cursor: str | None
 
 
-async def letters_of(store: Store, task: Task) -> list[ListedLetter]:
-    """The dead letters of a task, the newest first."""
-    return [ListedLetter(letter, task.status) for letter in await _read(store, task, task.dead_letters)]
+async def dead_letters_of(store: Store, task: Task) -> list[ListedDeadLetter]:
+    """Return the dead letters of a task, the newest first."""
+    return [ListedDeadLetter(each, task.status) for each in await _read(store, task, task.dead_letters)]
 
 
-async def list_letters(
+async def list_dead_letters(
     runtime: Runtime, instance: str | None, *, limit: int, cursor: str | None
-) -> LetterPage:
-    """The dead letters of an instance's tasks, or of all tasks of the swarm.
+) -> DeadLetterPage:
+    """Return a page of the dead letters of an instance's tasks, or of all tasks of the swarm.
 
-    Those of one task stay together, so that a page can hold more than `limit` where one task has. Raises BadRequest for
-    a cursor that the store did not make.
+    The dead letters of one task are never split, so a task with more than `limit` fills a longer page. Raises
+    BadRequest for a cursor that the store did not make.
     """
     size = limit
     while True:
         page = await runtime.store.list_dead(instance, limit=size, cursor=cursor)
-        letters: list[ListedLetter] = []
+        dead_letters: list[ListedDeadLetter] = []
         for count, task in enumerate(page.tasks):
-            found = await letters_of(runtime.store, task) if runtime.serves(task.key) else []
-            if count and len(letters) + len(found) > limit:
-                size = count  # only a page of so many tasks has a cursor that goes on behind them
+            found = await dead_letters_of(runtime.store, task) if runtime.serves(task.key) else []
+            if count and len(dead_letters) + len(found) > limit:
+                size = count  # only a page of this many tasks has a cursor behind them
                 break
-            letters += found
+            dead_letters += found
         else:
-            return LetterPage(letters, page.cursor)
+            return DeadLetterPage(dead_letters, page.cursor)
 
 
-async def redrive_letters(
+async def redrive_dead_letters(
     runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
 ) -> list[Redriven]:
-    """Redrive the dead letters of a task, or one of them; what of several can't be redriven says why.
+    """Redrive the dead letters of a task, or one of them; a result names the reason if one can't be redriven.
 
-    Raises TaskNotFound, DeadLetterNotFound where that one is gone, or RateLimited.
+    Raises TaskNotFound, DeadLetterNotFound if that one is no longer listed, or RateLimited.
     """
     CURRENT_TASK.set(key.task_id)
-    outcomes: dict[int, Redriven] = {}
-    task = await _load(runtime.store, key)
-    wanted = frozenset(choose(task, seq))  # not those that come meanwhile, as what is redriven may fail again
-    while True:
-        chosen = [each for each in task.dead_letters if each in wanted and each not in outcomes][
-            :LETTERS_PER_COMMIT
-        ]
-        if not chosen:
-            return list(outcomes.values())
-        letters = await _with_messages(runtime.store, task, chosen)
-        change, redriven = redrive(task, letters, runtime.swarm, caller, runtime.clock)
-        if change is not None:
-            try:
-                await runtime.adopt(task, change)
-            except VersionConflict as conflict:
-                task = conflict.current or await _load(runtime.store, key)
-                choose(task, seq)
-                continue
-            task = change.task
-        outcomes |= {each.letter.seq: each for each in redriven}
+    task = await load_task(runtime.store, key)
+    wanted = choose(task, seq)  # new ones stay, as a redriven message may fail again
+    redriven: list[Redriven] = []
+    for seqs in batched(wanted, REDRIVEN_PER_COMMIT):
+        dead_letters = await _with_messages(runtime.store, await _read(runtime.store, task, seqs), key)
+        task, some = await _redrive(runtime, caller, task, dead_letters, seq)
+        redriven += some
+    return redriven
 
 
-async def discard_letters(
+async def _redrive(
+    runtime: Runtime, caller: Principal, task: Task, dead_letters: Sequence[DeadLetter], seq: int | None
+) -> tuple[Task, list[Redriven]]:
+    redriven: list[Redriven] = []
+
+    def decide(task: Task) -> TaskChange | None:
+        nonlocal redriven
+        choose(task, seq)
+        change, redriven = redrive(task, dead_letters, runtime.swarm, caller, runtime.clock)
+        return change
+
+    change = await runtime.adopt(task, decide)
+    return (task if change is None else change.task), redriven
+
+
+async def discard_dead_letters(
     runtime: Runtime, caller: Principal, key: TaskKey, seq: int | None = None
 ) -> list[int]:
-    """Discard the dead letters of a task, or one of them; returns which it were. Raises as `redrive_letters`."""
+    """Discard the dead letters of a task, or one of them; return their seqs. Raises as `redrive_dead_letters`."""
     CURRENT_TASK.set(key.task_id)
-    task = await _load(runtime.store, key)
-    wanted = choose(task, seq)  # not those that come meanwhile, which nobody has seen
-    while True:
-        change, gone = discard(task, wanted, runtime.swarm, caller, runtime.clock)
-        if change is None:
-            return gone
-        try:
-            await runtime.adopt(task, change)
-        except VersionConflict as conflict:
-            task = conflict.current or await _load(runtime.store, key)
-            choose(task, seq)
-            continue
-        return gone
+    task = await load_task(runtime.store, key)
+    wanted = choose(task, seq)  # new ones stay, as the caller has not seen them
+    discarded: list[int] = []
+
+    def decide(task: Task) -> TaskChange | None:
+        nonlocal discarded
+        choose(task, seq)
+        change, discarded = discard(task, wanted, runtime.swarm, caller, runtime.clock)
+        return change
+
+    await runtime.adopt(task, decide)
+    return discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep[Outcome]:
-    """What became of the dead letters of several tasks.
+    """The results for the dead letters of several tasks.
 
     Attributes:
-        outcomes: of each task.
-        troubles: why nothing became of those of a task, in words.
-        cursor: where to go on, as there are more; None where that was all.
+        outcomes: the results by task.
+        failures: by task, why its dead letters could not be processed, in words.
+        cursor: where to resume if there are more; None after the last.
     """
 
     outcomes: dict[TaskKey, list[Outcome]]
-    troubles: dict[TaskKey, str]
+    failures: dict[TaskKey, str]
     cursor: str | None
 
 
@@ -144,9 +153,9 @@ async def sweep[Outcome](
     instance: str | None,
     cursor: str | None,
 ) -> Sweep[Outcome]:
-    """Do the work with all dead letters of an instance, or of the swarm; with so many at a time as take no time."""
+    """Do the work on the dead letters of an instance, or of the swarm, up to about `SWEEP_SIZE` of them."""
     outcomes: dict[TaskKey, list[Outcome]] = {}
-    troubles: dict[TaskKey, str] = {}
+    failures: dict[TaskKey, str] = {}
     while True:
         page = await runtime.store.list_dead(instance, limit=TASKS_PER_PAGE, cursor=cursor)
         for task in page.tasks:
@@ -156,29 +165,31 @@ async def sweep[Outcome](
                 outcomes[task.key] = await work(runtime, caller, task.key)
             except StoreUnavailable:
                 raise
-            except MAILError as error:  # one task's trouble must not keep the others waiting
-                troubles[task.key] = error.detail
+            except MAILError as error:  # the failure of one task must not stop the rest
+                failures[task.key] = error.detail
         cursor = page.cursor
-        if cursor is None or sum(map(len, outcomes.values())) >= LETTERS_AT_ONCE:
-            return Sweep(outcomes, troubles, cursor)
+        if cursor is None or sum(map(len, outcomes.values())) >= SWEEP_SIZE:
+            return Sweep(outcomes, failures, cursor)
 
 
-async def _load(store: Store, key: TaskKey) -> Task:
-    task = await store.load(key)
-    if task is None:
-        raise TaskNotFound(f"there is no task {key.task_id!r}")
-    return task
+async def _read(store: Store, task: Task, seqs: Iterable[int]) -> list[DeadLetter]:
+    """Read dead letters of a task, the newest first."""
+    return read_letters(task, await _read_events(store, task.key, seqs))
 
 
-async def _read(store: Store, task: Task, seqs: Sequence[int]) -> list[DeadLetter]:
-    if not seqs:
-        return []
-    chosen = set(seqs)
-    events = await store.read_events(task.key, after=min(seqs) - 1)
-    return [letter for letter in read_letters(task, events) if letter.seq in chosen]
+async def _with_messages(store: Store, dead_letters: Sequence[DeadLetter], key: TaskKey) -> list[DeadLetter]:
+    seqs = [each.message_seq for each in dead_letters if hook_of(each.mailbox) is None]
+    return with_messages(dead_letters, await _read_events(store, key, seqs))
 
 
-async def _with_messages(store: Store, task: Task, seqs: Sequence[int]) -> list[DeadLetter]:
-    letters = await _read(store, task, seqs)
-    first = min((letter.message_seq for letter in letters), default=0)
-    return with_messages(letters, await store.read_events(task.key, after=first - 1))
+async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[Event]:
+    """Read single events of a timeline, in order; events near each other share one bounded read."""
+    found: dict[int, Event] = {}
+    left = sorted(wanted := set(seqs))
+    while left:
+        first = left[0]
+        near = [seq for seq in left if seq < first + EVENTS_PER_READ]
+        events = await store.read_events(key, after=first - 1, limit=near[-1] - first + 1)
+        found |= {event.seq: event for event in events if event.seq in wanted}
+        left = left[len(near) :]
+    return list(found.values())

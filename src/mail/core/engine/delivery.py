@@ -1,11 +1,11 @@
-"""One turn of another swarm's mailbox being carried out: its message is handed over, and what came of it is committed."""
+"""The turn of another swarm's mailbox: its message is delivered, and the result is committed."""
 
 import asyncio
 import logging
 
 from mail.core.decisions.deliver import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
-from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
+from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
+from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.interswarm import Peers
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 NO_CONNECTION = "this server has no connection to other swarms"
 
 
-class Delivery(TurnWork):
+class DeliveryTurn(LeasedTurn):
     """The turn of a peer's mailbox.
 
-    A peer that has taken a message whose commit then failed gets it again, under the same `message_id`, by which it
-    knows it.
+    If the commit fails after the peer has accepted the message, the peer gets it again under the same `message_id`,
+    and drops the duplicate.
     """
 
     turn: Turn
@@ -40,42 +40,37 @@ class Delivery(TurnWork):
         super().__init__(turn, swarm, store, clock)
         self._peers = peers
         self._tracer = tracer
-        self._end: DeliveryEnd | None = None
-
-    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """What there is to measure."""
-        return TurnReport(outcome, self._conflicts, delivery=self._end)
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Hand the message over, within `seconds`, or put it off."""
+        """Deliver the message within `seconds`, return it to its sender, or postpone it."""
         if self._peers is None:
-            return await self._give_back(NO_CONNECTION)
+            return await self._return(NO_CONNECTION)
         if not peer_of(self.turn.mailbox):
             known = await self._peers.known()
             self._end = DeliveryEnd.FANNED_OUT
-            return await self._commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
+            return await self.commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
         if is_moot(self.turn.task, self.turn):
-            return await self._give_back("it has no part in the task")
+            return await self._return("it has no part in the task")
         try:
             async with asyncio.timeout(seconds):
-                runner = await self._hand_over(self._peers)
+                runner = await self._deliver(self._peers)
         except PeerRefused as refusal:
-            return await self._give_back(refusal.detail)
-        except PeerUnavailable as trouble:
-            return await self._put_off(trouble.detail)
+            return await self._return(refusal.detail)
+        except PeerUnavailable as failure:
+            return await self._postpone(failure.detail)
         except TimeoutError:
-            return await self._put_off("it did not answer in time")
-        except Exception as error:  # the message must come back to its sender all the same
+            return await self._postpone("it did not answer in time")
+        except Exception as error:  # the message must return to its sender in any case
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
-            return await self._give_back(f"{type(error).__name__}; the server's log says more")
+            return await self._return(f"{type(error).__name__}; the server's log says more")
         self._end = DeliveryEnd.DELIVERED
-        return await self._commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
+        return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
-        """Give the message back to its sender; None where it is newer than `upto`."""
-        return None if self.turn.entry.seq > upto else await self._give_back(reason, attempts)
+        """Return the message to its sender; None if it is newer than `upto`."""
+        return None if self.turn.entry.seq > upto else await self._return(reason, attempts)
 
-    async def _hand_over(self, peers: Peers) -> str | None:
+    async def _deliver(self, peers: Peers) -> str | None:
         turn = self.turn
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
@@ -83,12 +78,12 @@ class Delivery(TurnWork):
             message = wrap(turn.task, self._swarm, turn.entry, now, traceparent)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
-    async def _give_back(self, reason: str, attempts: int = 1) -> TaskChange | None:
+    async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:
         self._end = DeliveryEnd.RETURNED
-        return await self._commit(
+        return await self.commit(
             lambda task: undelivered(task, self._swarm, self.turn, reason, self._clock, attempts=attempts)
         )
 
-    async def _put_off(self, reason: str) -> TaskChange | None:
+    async def _postpone(self, reason: str) -> TaskChange | None:
         self._end = DeliveryEnd.DELAYED
-        return await self._commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._clock))
+        return await self.commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._clock))

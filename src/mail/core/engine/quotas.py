@@ -1,38 +1,42 @@
-"""What callers of a server may keep busy at once. Agents among themselves are bounded by the steps of their task."""
+"""Limits on how much callers may keep busy. Agents are limited by the steps of their task instead."""
 
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
+from mail.core.task.ports import Store
 from mail.core.task.task import Task
-from mail.errors import MailboxFull
+from mail.errors import MailboxFull, TooManyTasks
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The limits that a runtime holds its callers to; None for no limit.
+    """The limits of a runtime's callers; None for no limit.
 
     Attributes:
-        running_tasks: how many tasks of one instance may run when another one begins or goes on.
-        mailbox_depth: how many messages may wait in a mailbox when somebody outside of the swarm adds one.
+        running_tasks: how many tasks of one instance may run at the same time.
+        mailbox_depth: how many messages may wait in a mailbox when a caller adds one.
     """
 
     running_tasks: int | None = None
     mailbox_depth: int | None = None
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:
-        """Raise MailboxFull where somebody outside adds to a mailbox that is deep enough.
+        """Raise MailboxFull if the change adds a caller's message to a full mailbox.
 
-        It holds when the change is committed, as that only succeeds on the very state that is looked at here. What lets
-        a task go on that has stopped is let through, as nothing else would ever empty its mailboxes.
+        The check is exact: the commit succeeds only on the state that is checked here. A message that resumes a
+        stopped task is always accepted, because nothing else would ever empty its mailboxes.
         """
         limit = self.mailbox_depth
         if limit is None or before is None or change.task.generation.number != before.generation.number:
             return
         for entry in change.deliveries:
             sender = entry.message.sender.address_type
-            is_word_for_peers = peer_of(entry.mailbox) is not None and sender == "agent"
-            if sender == "system" or is_word_for_peers:
+            is_for_peers = peer_of(entry.mailbox) is not None and sender == "agent"
+            if sender == "system" or is_for_peers:
                 continue
             if sum(before.pending.get(entry.mailbox, ())) >= limit:
                 raise MailboxFull(
@@ -41,3 +45,38 @@ class Quotas:
 
 
 NO_QUOTAS = Quotas()
+
+
+class QuotaGuard:
+    """Enforces quotas while changes from outside the turns are committed.
+
+    Tasks that this process is about to start count as running. Other processes may exceed the limit by the number
+    of tasks that they start at the same time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._starting: defaultdict[str, list[object]] = defaultdict(list)
+
+    @asynccontextmanager
+    async def enforce(self, quotas: Quotas, before: Task | None, change: TaskChange) -> AsyncIterator[None]:
+        """Surround the commit of a change. Raises MailboxFull, or TooManyTasks if one more task would run."""
+        quotas.check_depth(before, change)
+        limit, instance = quotas.running_tasks, change.key.instance
+        if limit is None or not change.task.is_running or (before is not None and before.is_running):
+            yield
+            return
+        ticket = object()
+        tickets = self._starting[instance]
+        tickets.append(ticket)
+        try:
+            running = await self._store.count_running(instance, upto=limit)
+            if running + tickets.index(ticket) >= limit:
+                raise TooManyTasks(
+                    f"{limit} of your tasks are running, which is the limit; wait until one has ended"
+                )
+            yield
+        finally:
+            tickets.remove(ticket)
+            if not tickets:
+                self._starting.pop(instance, None)

@@ -1,71 +1,113 @@
 """The engine: the only place that performs what the pure functions decide.
 
-submit ── admit() ──► commit ──► publish          a person's message enters a task
+submit ── admit() ──► commit ──► publish          a caller's message enters a task
 run_turn ─ open ─► agent, actions ─ settle() ─► commit ──► publish
-wait, stream ◄── read_events, read_response       whoever asked watches
+wait, watch ◄── read_events, read_response        callers follow a task
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from mail.core.decisions.cancel import is_discarded
+from mail.core.decisions.cancel import StillRunning, cancel, is_discarded, still_running
+from mail.core.decisions.fork import fork
+from mail.core.decisions.receive import begin, may_reach, places, receive, runner_of
+from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
-from mail.core.decisions.webhooks import Webhooks, called_by
-from mail.core.engine.admission import HOP_LIMIT, Admission
-from mail.core.engine.delivery import Delivery
-from mail.core.engine.histories import HistoryCache
-from mail.core.engine.quotas import NO_QUOTAS, Quotas
-from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer
-from mail.core.engine.turn import Execution
-from mail.core.engine.turn_work import TurnReport, TurnWork
-from mail.core.engine.webhooks import WebhookDelivery
+from mail.core.decisions.webhooks import Webhooks, attach, called_by
+from mail.core.engine.commit import Committer, load_task
+from mail.core.engine.delivery import DeliveryTurn
+from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
+from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
+from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
+from mail.core.engine.watch import Submitted, Watch
+from mail.core.engine.webhooks import NO_WEBHOOKS, WebhookTurn
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
+from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.traceparent import same_trace, traceparent_in
 from mail.core.task.change import Claim, Lease, TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.task.events import Event
+from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.interswarm import Peers
+from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import hook_mailbox, hook_of, peer_of
 from mail.core.task.ports import Idle, Leased, Store, TurnQueue, WakeUp, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from mail.errors import (
-    LeaseLost,
-    MAILError,
-    StoreUnavailable,
-    VersionConflict,
-)
+from mail.core.task.webhooks import Webhook
+from mail.errors import BadRequest, Forbidden, LeaseLost, MAILError, StoreUnavailable, TaskNotFound
 
 logger = logging.getLogger(__name__)
+
+HOP_LIMIT = 8
+"""How many swarms a task may pass through."""
 
 LEASE_MARGIN = 30.0
 """Seconds by which a lease outlives the longest turn, so that a live worker never loses its mailbox."""
 
 COMMIT_SECONDS = 10.0
-"""What is kept of a worker's life for storing what a turn did; half of it where it lives shorter than twice that."""
+"""Seconds of a worker's life reserved for the commit; half of its life if that is shorter than twice as long."""
 
 SKEW = 2.0
 """Seconds by which the clocks of two workers may differ."""
 
-
 IDLE_SECONDS = 1.0
-"""How long a mailbox rests in which a worker has found nothing, though its task counts mail there."""
+"""Seconds before the next wake-up of a mailbox that was found empty although its task counts mail there."""
 
 
-class Runtime(Admission):
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An accepted message of another swarm.
+
+    Attributes:
+        key: its task here.
+        runner: the principal that the tasks of its sender have here.
+    """
+
+    key: TaskKey
+    runner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A new task, forked from another one as it was `at` one of its events."""
+
+    task: Task
+    at: int
+
+
+class Runtime:
     """Runs one swarm's tasks on a store and a queue.
 
     Attributes:
-        turn_seconds: bounds one turn of an agent with its actions; past it the agent counts as failed.
-        histories: those of agents that have taken a turn here lately.
+        turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
+        hop_limit: how many swarms a task may have passed through that another swarm asks for.
+        quotas: the limits on what callers keep busy.
+        observers: observe what happens.
+        tracer: traces tasks.
+        webhooks: deliver events; without them, no task has webhooks.
+        histories: caches the histories of agents that took a turn here recently.
     """
+
+    @property
+    def peers(self) -> Peers | None:
+        """The connection to other swarms; without it, mail for them returns to its sender."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, peers: Peers | None) -> None:
+        self._peers = peers
+        self._builtins = {} if peers is None else {DiscoverSwarms.tool_name: _discovery(peers)}
 
     def __init__(
         self,
@@ -82,8 +124,9 @@ class Runtime(Admission):
         tracer: Tracer = NO_TRACER,
         webhooks: Webhooks | None = None,
     ) -> None:
-        super().__init__(store, clock)
         self.swarm = swarm
+        self.store = store
+        self.clock = clock
         self.turn_seconds = turn_seconds
         self.peers = peers
         self.hop_limit = hop_limit
@@ -93,34 +136,238 @@ class Runtime(Admission):
         self.webhooks = webhooks
         self.histories = HistoryCache()
         self._queue = queue
+        self._committer = Committer(store)
+        self._quota_guard = QuotaGuard(store)
+        self._watch = Watch(store, clock)
         self._name = clock.new_id()
         self._leases = count()
-        self._at_work: defaultdict[TaskKey, set[TurnWork]] = defaultdict(set)
-        self._beginning = defaultdict(list)
+        self._running_turns: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
 
-    @property
-    def peers(self) -> Peers | None:
-        """How mail reaches other swarms; without it, such mail comes back to its sender."""
-        return self._peers
+    def serves(self, key: TaskKey) -> bool:
+        """Return whether the task belongs to this swarm; a store may contain tasks of other swarms."""
+        return Principal.parse(key.instance).swarm == self.swarm.name
 
-    @peers.setter
-    def peers(self, peers: Peers | None) -> None:
-        self._peers = peers
-        self._builtins = {} if peers is None else {DiscoverSwarms.tool_name: _discovery(peers)}
+    async def submit(self, caller: Principal, submission: Submission) -> Submitted:
+        """Accept a caller's message; when this returns, it is stored and will be processed.
+
+        A submission that was accepted before under the same key (`Submission.idempotency`) changes nothing; its first result
+        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited if it
+        can't be accepted; then nothing is stored.
+        """
+        if submission.task_id is None and submission.resume_from is not None:
+            raise BadRequest("task_id is missing: say which task to resume")
+        if submission.task_id is None:
+            submission = submission.evolve(task_id=self.clock.new_id())
+        key = TaskKey(str(caller), submission.task_id or "")
+        CURRENT_TASK.set(key.task_id)
+        webhooks = await self._webhooks_of(submission)
+        task = await self.store.load(key)
+        registered: Sequence[Webhook] = ()
+        if task is None and self.webhooks is not None:
+            registered = await self.webhooks.registered(key.instance)
+        submitted: Submitted
+
+        def decide(task: Task | None) -> TaskChange | None:
+            nonlocal submitted
+            idempotency = submission.idempotency_key
+            if task is not None and idempotency is not None:
+                earlier = find(task.submitted, idempotency, self._now())
+                if earlier is not None:
+                    submitted = Submitted(key, earlier.generation, earlier.after, earlier.seq)
+                    return None
+            change = admit(task, self.swarm, caller, submission, self.clock)
+            if hooks := webhooks if task is not None else (*webhooks, *registered):
+                change = attach(task, change, hooks)
+            change = self._traced(change)
+            submitted = Submitted(
+                key, change.task.generation.number, task.seq if task else 0, change.task.seq
+            )
+            return change if idempotency is None else self._remembering(change, once, submitted)
+
+        await self.adopt(task, decide)
+        return submitted
+
+    async def _webhooks_of(self, submission: Submission) -> tuple[Webhook, ...]:
+        """Return the webhook of a submission. Raises BadRequest if it can't be called."""
+        if submission.webhook is None:
+            return ()
+        if self.webhooks is None:
+            raise BadRequest(NO_WEBHOOKS)
+        await self.webhooks.check(submission.webhook)
+        return (submission.webhook,)
+
+    async def receive(self, caller_id: str, message: MAILInterswarmMessage, *, back: bool) -> Received:
+        """Accept a message of another swarm; when this returns, it is stored and will be processed.
+
+        `caller_id` is the id of the API key that it came with; `back` says that it belongs to a task that exists
+        here. Raises BadRequest, Forbidden, TaskNotFound or RateLimited if it can't be accepted; then nothing is
+        stored.
+        """
+        keys = places(message, self.swarm, caller_id, back=back)
+        CURRENT_TASK.set(message.payload.task_id)
+        source = message.source_swarm
+        expected = source if self.peers is None else await self.peers.caller_id(source)
+        if expected is not None and expected != caller_id:
+            logger.warning(
+                "a message of swarm %s was refused: it came with the token of %r instead of %r. If that is its token, "
+                "register the swarm with this id as caller_id",
+                source,
+                caller_id,
+                expected,
+            )
+            raise Forbidden(
+                f"this token does not belong to swarm {source!r}, which the message names as its source"
+            )
+
+        async def load() -> Task | None:
+            """Load the first task that the message may belong to; None to begin one."""
+            for key in keys:
+                task = await self.store.load(key)
+                if task is not None and may_reach(
+                    task, self.swarm, message, caller_id=caller_id, is_known=expected is not None
+                ):
+                    return task
+            if back or await self.store.load(keys[-1]) is not None:
+                raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
+            return None
+
+        traceparent = traceparent_in(message.payload.routing_info)
+
+        def decide(task: Task | None) -> TaskChange | None:
+            if task is None:
+                first = begin(self.swarm, keys[-1], message, self.clock, hop_limit=self.hop_limit)
+                return self._traced(first, traceparent)
+            change = receive(task, self.swarm, message, self.clock)
+            return None if change is None else self._traced(change, traceparent)
+
+        task = await load()
+        change = await self.adopt(task, decide, reload=load)
+        key = change.key if change is not None else keys[-1] if task is None else task.key
+        return Received(key, runner_of(caller_id, self.swarm))
 
     async def cancel(self, caller: Principal, task_id: str, reason: str = "") -> Task:
-        """Cancel a task; agents that take a turn of it here are waited for no longer."""
-        task = await super().cancel(caller, task_id, reason)
-        for work in self._at_work.get(task.key, ()):
-            if is_discarded(task, work.turn):
-                work.interrupt()
+        """Cancel a caller's task (`mail.core.decisions.cancel`); a cancelled task stays as it is.
+
+        When this returns, no turn begins any more, and agents that take one here are no longer waited for. Raises
+        TaskNotFound, NotCancellable.
+        """
+        key = TaskKey(str(caller), task_id)
+        CURRENT_TASK.set(task_id)
+        before = await load_task(self.store, key)
+        change = await self.adopt(before, lambda task: cancel(task, self.swarm, caller, reason, self.clock))
+        task = await load_task(self.store, key) if change is None else change.task
+        for leased in self._running_turns.get(key, ()):
+            if is_discarded(task, leased.turn):
+                leased.interrupt()
         return task
+
+    async def still_running(self, task: Task) -> StillRunning:
+        """Return what a cancelled task waits for."""
+        return still_running(task, await self.store.read_leases(task.key, now=self._now()))
+
+    async def fork(
+        self,
+        caller: Principal,
+        task_id: str,
+        *,
+        at: int | None = None,
+        run: bool = False,
+        ceiling: Budget = NO_BUDGET,
+    ) -> Forked:
+        """Fork a caller's task as it was at an event, by default its last (`mail.core.decisions.fork`).
+
+        Raises TaskNotFound, BadRequest, SnapshotExpired, TooManyTasks; then there is no new task.
+        """
+        key = TaskKey(str(caller), task_id)
+        CURRENT_TASK.set(task_id)
+        present = await load_task(self.store, key)
+        snapshot = await self.store.read_snapshot(key, present.seq if at is None else at)
+        histories = {
+            agent: await self.store.read_history(key, agent, upto=n)
+            for agent, n in snapshot.task.histories.items()
+            if agent in self.swarm.agents
+        }
+
+        def decide(_: Task | None) -> TaskChange:
+            new_id, clock = self.clock.new_id(), self.clock
+            return self._traced(
+                fork(snapshot, histories, self.swarm, caller, new_id, clock, run=run, ceiling=ceiling)
+            )
+
+        change = await self.adopt(None, decide)
+        return Forked(change.task, snapshot.task.seq)
+
+    async def adopt[T: Task | None, C: TaskChange | None](
+        self, task: T, decide: Callable[[T | Task], C], *, reload: Callable[[], Awaitable[T]] | None = None
+    ) -> C:
+        """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
+
+        Works as `Committer.commit`. Raises RateLimited for a full mailbox or too many running tasks.
+        """
+        change = await self._committer.commit(
+            decide,
+            task,
+            reload=reload,
+            guard=lambda before, change: self._quota_guard.enforce(self.quotas, before, change),
+        )
+        if change is not None:
+            self._observe(change)
+            await self._wake(wake_ups(change.task))
+        return change
+
+    def _traced(self, change: TaskChange, given: str = "") -> TaskChange:
+        """Add the task to the trace of its first request, unless it belongs to a trace already.
+
+        `given` is the trace that another swarm's message names; the request that delivered it may not know it.
+        """
+        known = change.task.traceparent
+        if known:
+            self.tracer.joins(known)
+            return change
+        here = self.tracer.position()
+        if given and not same_trace(given, here):
+            here = given
+        here = here or self.tracer.beginning()
+        if not here:
+            return change
+        return replace(change, task=replace(change.task, traceparent=here))
+
+    def _remembering(self, change: TaskChange, key: IdempotencyKey, submitted: Submitted) -> TaskChange:
+        """Store the submission's key and result with the task."""
+        new = Remembered(
+            key=key.key,
+            digest=key.digest,
+            until=key.until,
+            generation=submitted.generation,
+            after=submitted.after,
+            seq=submitted.seq,
+        )
+        remembered = remember(change.task.submitted, new, self._now())
+        return replace(change, task=replace(change.task, submitted=remembered))
+
+    async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
+        """Return where a submitted message entered a task, whichever process accepted it; None if none did."""
+        return await self._watch.find(key, message_id)
+
+    async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
+        """Return the finishing message that answers a submission; None after `seconds` without one."""
+        return await self._watch.wait(submitted, seconds)
+
+    def watch(
+        self, key: TaskKey, *, after: int = 0, answer_to: int | None = None, heartbeat: float = 15.0
+    ) -> AsyncGenerator[list[Event]]:
+        """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
+
+        Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
+        a stopped task. Raises TaskNotFound.
+        """
+        return self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
 
     async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
 
-        `seconds` is how long the caller can live, where something will end it: the turn is cut off in time to be
-        committed, and its lease ends soon after the caller.
+        `seconds` is how long the caller will live, if that is limited: the turn is stopped in time for its commit,
+        and its lease ends soon after the caller.
         """
         if seconds is None:
             limit, life = self.turn_seconds, self.turn_seconds + LEASE_MARGIN
@@ -136,51 +383,43 @@ class Runtime(Admission):
     async def dead_letter_turn(
         self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float, attempts: int = 1
     ) -> TurnReport:
-        """End the next turn of a mailbox as failed, without running it: whatever ran it has died again and again.
+        """End the next turn of a mailbox as failed, without running it, after its workers have crashed repeatedly.
 
-        Whoever wrote the message is told the `reason`, or the task ends (SPEC, section 5), and it is a dead letter. A
-        message with a seq past `upto`, which came after the token that is given up, is left to be worked on.
+        Its message becomes a dead letter, and the sender gets the `reason`, or the task ends (SPEC, section 5). A
+        message with a seq past `upto` came after the failed wake-up, and stays for a turn of its own.
         """
         opened = await self._open(key, mailbox, seconds + SKEW)
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
         return await self.execute(opened, opened.fail(reason, upto, attempts))
 
-    async def _open(self, key: TaskKey, mailbox: str, life: float) -> TurnWork | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds, where the engine decides when its agent takes a turn."""
+    async def _open(self, key: TaskKey, mailbox: str, life: float) -> LeasedTurn | TurnReport.Outcome:
+        """Lease a mailbox for `life` seconds, if the engine decides when its agent takes a turn."""
+        engine = (self.swarm, self.store, self.clock)
         if hook_of(mailbox) is not None:
-            held = await self._leased(
-                key, mailbox, self.store.claim(key, mailbox, self._lease(life), now=self._now())
-            )
-            if isinstance(held, TurnReport.Outcome):
-                return held
-            return WebhookDelivery(held, self.swarm, self.store, self.clock, self.webhooks)
+            opening = self.store.claim(key, mailbox, self._lease(life), now=self._now())
+            claim = await self._leased(key, mailbox, opening)
+            if isinstance(claim, TurnReport.Outcome):
+                return claim
+            return WebhookTurn(claim, *engine, self.webhooks)
         opened = await self.lease(key, mailbox, life)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
         if peer_of(mailbox) is not None:
-            return Delivery(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
+            return DeliveryTurn(turn, *engine, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return Execution(
-            turn, known, self.swarm, self.store, self.clock, self.histories, self._builtins, self.tracer
-        )
+        return AgentTurn(turn, known, *engine, self.histories, AUTOMATIC, self._builtins, self.tracer)
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds; returns its turn, and how many history records are at hand."""
+        """Lease a mailbox for `life` seconds; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
         lease, now = self._lease(life), self._now()
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
-
-    def _unless_at_once(self, token: WakeUp, mailbox: str) -> WakeUp:
-        """The token; one of this mailbox, in which nothing was found although something is counted, has to rest."""
-        if token.mailbox != mailbox:
-            return token
-        return replace(token, not_before=max(token.not_before, self._now() + IDLE_SECONDS))
 
     def _lease(self, life: float) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
@@ -188,7 +427,7 @@ class Runtime(Admission):
     async def _leased[T: Claim](
         self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
     ) -> T | TurnReport.Outcome:
-        """What a mailbox was leased for, or why it was not."""
+        """Return the claim on a mailbox, or the reason why there is none."""
         CURRENT_TASK.set(key.task_id)
         opened = await opening
         match opened:
@@ -196,93 +435,92 @@ class Runtime(Admission):
                 return TurnReport.Outcome.LEASED
             case Idle(task):
                 if task is not None:
-                    await self._wake([self._unless_at_once(token, mailbox) for token in wake_ups(task)])
+                    await self._wake([self._delayed(wake_up, mailbox) for wake_up in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
         return opened
 
-    async def execute(
-        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
-    ) -> TurnReport:
-        """Do the work of an open turn, and wake whom it gave mail."""
-        turn = execution.turn
+    def _delayed(self, wake_up: WakeUp, empty: str) -> WakeUp:
+        """Delay the wake-up if it is for the mailbox that was found empty, which would otherwise spin."""
+        if wake_up.mailbox != empty:
+            return wake_up
+        return replace(wake_up, not_before=max(wake_up.not_before, self._now() + IDLE_SECONDS))
+
+    async def execute(self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]) -> TurnReport:
+        """Do the work of a leased turn, and wake the mailboxes that it gave mail."""
+        turn = leased.turn
         CURRENT_AGENT.set(turn.mailbox)
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
-            return await self._execute(execution, work)
+            return await self._execute(leased, work)
+        monotonic = asyncio.get_running_loop().time
+        start = monotonic()
         with self.tracer.turn(turn) as span:
-            report = await self._observed(execution, work)
+            try:
+                report = await self._execute(leased, work)
+            except BaseException as error:
+                for observer in self.observers:
+                    observer.turn_failed(leased.turn, error)
+                raise
+            for observer in self.observers:
+                observer.turn_ended(leased.turn, report, monotonic() - start)
             span.note("mail.turn.outcome", report.outcome)
         return report
 
-    async def _observed(
-        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
-    ) -> TurnReport:
-        monotonic = asyncio.get_running_loop().time
-        begin = monotonic()
-        try:
-            report = await self._execute(execution, work)
-        except BaseException as error:
-            for observer in self.observers:
-                observer.turn_failed(execution.turn, error)
-            raise
-        for observer in self.observers:
-            observer.turn_ended(execution.turn, report, monotonic() - begin)
-        return report
-
     async def _execute(
-        self, execution: TurnWork, work: Coroutine[None, None, TaskChange | None]
+        self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]
     ) -> TurnReport:
-        turn = execution.turn
+        turn = leased.turn
         key = turn.task.key
-        self._at_work[key].add(execution)
+        self._running_turns[key].add(leased)
         try:
             change = await work
         except LeaseLost:
             logger.warning(
-                "task %s: the lease of %s was lost; its turn is thrown away", turn.task.task_id, turn.mailbox
+                "task %s: the lease of %s was lost; its turn is discarded", turn.task.task_id, turn.mailbox
             )
-            return execution.report(TurnReport.Outcome.LOST)
+            return leased.report(TurnReport.Outcome.LOST)
         except BaseException:
-            with suppress(StoreUnavailable):  # what has gone wrong is more telling; the lease ends by itself
+            with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
                 await self.store.release(turn)
             raise
         finally:
-            self._at_work[key].discard(execution)
-            if not self._at_work[key]:
-                del self._at_work[key]
+            self._running_turns[key].discard(leased)
+            if not self._running_turns[key]:
+                del self._running_turns[key]
         if change is None:
-            await self._hand_back(turn)
-            return execution.report(TurnReport.Outcome.HANDED_BACK)
-        self._tell(change)
+            await self._release(turn)
+            return leased.report(TurnReport.Outcome.HANDED_BACK)
+        self._observe(change)
         await self._publish(change)
-        return execution.report(TurnReport.Outcome.COMMITTED)
+        return leased.report(TurnReport.Outcome.COMMITTED)
 
-    async def _hand_back(self, turn: Claim) -> None:
-        """Release a turn that may not run; wake its mailbox again, as tokens of others were dropped meanwhile."""
+    async def _release(self, turn: Claim) -> None:
+        """Release a turn that may not run, and wake its mailbox again: the lease has suppressed other wake-ups."""
         await self.store.release(turn)
-        task = await self._load(turn.task.key)
+        task = await load_task(self.store, turn.task.key)
         tier = task.head_tier(turn.mailbox)
         may_run = task.generation.limit_notice is None or turn.mailbox == self.swarm.closing_agent(
             task.entrypoint
         )
         if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
             rests = task.rests_until(turn.mailbox)
-            token = WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)
-            await self._wake([token])
+            await self._wake(
+                [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)]
+            )
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:
-        """Publish a token for all mail that waits: after a restart, or when tokens may have been lost.
+        """Wake all mailboxes with mail: after a restart, or when wake-ups may have been lost.
 
-        Only of tasks in which nothing has happened for `quiet_for` seconds: in others, mail is being worked on.
-        Where mail waits because there is much of it, its token is not lost, and more of them would only be in
-        the way: so each wait has to be twice as long as the last one. Returns how many tokens there were.
+        Only in tasks without a change for `quiet_for` seconds; the mail of the rest is being processed. Mail that
+        waits in a long queue has a wake-up already, and more of them would fill the queue: so each wait has to be
+        twice as long as the one before. Returns the number of wake-ups.
         """
         now = self.clock.now()
         quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
         ready = await self.store.list_ready(quiet_since=quiet_since)
-        tokens = [_again(token, now, quiet_for) for token in ready if self.serves(token.key)]
-        await self._queue.publish(tokens)
-        return len(tokens)
+        again = [_again(wake_up, now, quiet_for) for wake_up in ready if self.serves(wake_up.key)]
+        await self._queue.publish(again)
+        return len(again)
 
     async def expire_overdue(self) -> None:
         """End the running tasks whose deadline has passed."""
@@ -290,39 +528,47 @@ class Runtime(Admission):
             CURRENT_TASK.set(key.task_id)
             try:
                 await self._expire(key)
-            except MAILError:  # one task's trouble must not keep the others running
+            except MAILError:  # the failure of one task must not prevent that of the rest
                 logger.exception("task %s is overdue and could not be ended", key.task_id)
 
     async def _expire(self, key: TaskKey) -> None:
-        task = await self._load(key)
-        while (change := expire(task, self.swarm, None, self.clock)) is not None:
-            try:
-                await self.store.commit(change)
-            except VersionConflict as conflict:
-                task = conflict.current or await self._load(key)
-            else:
-                self._tell(change)
-                await self._publish(change)
-                return
+        change = await self._committer.commit(
+            lambda task: expire(task, self.swarm, None, self.clock), await load_task(self.store, key)
+        )
+        if change is not None:
+            self._observe(change)
+            await self._publish(change)
+
+    def _observe(self, change: TaskChange) -> None:
+        """Pass a committed change to the observers."""
+        if self.observers and is_remarkable(change):
+            for observer in self.observers:
+                observer.task_changed(change)
 
     async def _publish(self, change: TaskChange) -> None:
-        """Wake the mailboxes that this commit gave mail, and the turn's own where it holds more."""
-        if change.response is not None:  # the task goes on at once, and what was stashed with it
-            await self._publish_ready(change.task)
+        """Wake the mailboxes that this commit gave mail, and the turn's own if it has more."""
+        if change.response is not None:  # the task may have started its next generation, with all of its mail
+            await self._wake(wake_ups(change.task))
             return
         touched = {entry.mailbox for entry in change.deliveries}
         touched |= {hook_mailbox(hook_id) for hook_id in called_by(change)}
         if change.turn is not None:
             touched.add(change.turn.mailbox)
-        await self._wake([token for token in wake_ups(change.task) if token.mailbox in touched])
+        await self._wake([wake_up for wake_up in wake_ups(change.task) if wake_up.mailbox in touched])
 
-    def serves(self, key: TaskKey) -> bool:
-        """Whether the task is of this swarm; a store may hold those of others."""
-        return Principal.parse(key.instance).swarm == self.swarm.name
+    async def _wake(self, wake_ups: Sequence[WakeUp]) -> None:
+        """Publish wake-ups for stored mail; if that fails, the mail is late but not lost."""
+        try:
+            await self._queue.publish(wake_ups)
+        except StoreUnavailable:
+            logger.exception("wake-ups could not be published; the next sweep wakes their mailboxes")
+
+    def _now(self) -> float:
+        return self.clock.now().timestamp()
 
 
 def _discovery(peers: Peers) -> ActionCore:
-    """The tool `discover_swarms`, whose work is done outside of the task, as an action."""
+    """Return the tool `discover_swarms` as an action, because it works outside of the task."""
 
     async def discover(arguments: dict[str, Any]) -> str:
         return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)
@@ -330,9 +576,9 @@ def _discovery(peers: Peers) -> ActionCore:
     return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True)
 
 
-def _again(token: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
-    """A token that may have been published before: with a cause of its own for each doubling of its wait."""
+def _again(wake_up: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
+    """Return a wake-up that may have been published before, with a new cause for each doubling of its wait."""
     if not quiet_for:
-        return token
-    waits = (now - datetime.fromisoformat(token.since)).total_seconds() / quiet_for
-    return replace(token, cause=f"{token.cause}~{int(waits).bit_length()}")
+        return wake_up
+    waits = (now - datetime.fromisoformat(wake_up.since)).total_seconds() / quiet_for
+    return replace(wake_up, cause=f"{wake_up.cause}~{int(waits).bit_length()}")

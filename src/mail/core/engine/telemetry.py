@@ -1,52 +1,91 @@
-"""What an engine tells those who measure it, or write its log."""
+"""The engine's interface to telemetry: observers of what was committed, and a tracer of what runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
-from mail.core.engine.turn_work import TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskStatus
-from mail.core.task.usage import UsageMeter
+from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
+
+
+class DeliveryEnd(StrEnum):
+    """The result of a delivery: accepted, returned to the sender, postponed, or copied to every swarm."""
+
+    DELIVERED = "delivered"
+    RETURNED = "returned"
+    DELAYED = "delayed"
+    FANNED_OUT = "fanned_out"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """The result of a wake-up.
+
+    Attributes:
+        conflicts: how often another commit came first, so that the turn was settled again.
+        agent_seconds: how long the agent function, and so its model, took.
+        usage: what the turn's models cost, earlier runs of the turn included.
+        models: the cost of this run by model.
+        delivery: the result for a message to another swarm, or for a webhook.
+    """
+
+    class Outcome(StrEnum):
+        """LEASED and IDLE: there was no turn to run; LOST: another worker took the turn over."""
+
+        COMMITTED = "committed"
+        HANDED_BACK = "handed_back"
+        LEASED = "leased"
+        IDLE = "idle"
+        LOST = "lost"
+
+    outcome: Outcome
+    conflicts: int = 0
+    agent_seconds: float = 0.0
+    usage: Usage = NO_USAGE
+    models: Mapping[str, Usage] = field(default_factory=dict)
+    delivery: DeliveryEnd | None = None
 
 
 class Observer:
-    """Is told what has happened. This one doesn't listen; each method is there to be overridden, and must not raise."""
+    """Base class of observers. It ignores everything; overrides must not raise."""
 
     def task_changed(self, change: TaskChange) -> None:
-        """A change that began a task, ended a generation of it or made dead letters (`buried`) was committed."""
+        """Observe a commit that began a task, ended a generation of it or added dead letters."""
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
-        """A turn that was leased is over, `seconds` later."""
+        """Observe the end of a leased turn, which took so many seconds."""
 
     def turn_failed(self, turn: Claim, error: BaseException) -> None:
-        """A turn that was leased could not be stored; its mail waits."""
+        """Observe a leased turn that could not be stored; its mail still waits."""
 
     def woken_for_nothing(self, mailbox: str) -> None:
-        """A token was for a mailbox that somebody else is at, or that is empty."""
+        """Observe a wake-up of a mailbox that was leased or empty."""
 
 
 Observers = Sequence[Observer]
 
 
 def is_beginning(change: TaskChange) -> bool:
-    """Whether the task is new."""
+    """Return whether the task is new."""
     return change.expected_version == 0
 
 
 def is_remarkable(change: TaskChange) -> bool:
-    """Whether observers are told of it."""
+    """Return whether observers get the change."""
     return ended_as(change) is not None or is_beginning(change) or bool(change.dead_letters)
 
 
 def ended_as(change: TaskChange) -> TaskStatus | None:
-    """How a generation has ended with this change; None where none has.
+    """Return how a generation ended with this change; None if none did.
 
-    The task itself may be running again: for somebody who has written meanwhile. One that was paused, and so has ended
-    its generation, ends once more when it is cancelled.
+    The task itself may be running again, for a message that came meanwhile. The generation of a paused task has
+    already ended, and ends a second time when the task is cancelled.
     """
     if any(event.kind is EventKind.TASK_CANCELLED for event in change.events):
         return TaskStatus.CANCELLED
@@ -59,57 +98,57 @@ def ended_as(change: TaskChange) -> TaskStatus | None:
 
 
 class Span(Protocol):
-    """Something that is being done."""
+    """An operation in a trace."""
 
     def note(self, name: str, value: str | int | float) -> None:
-        """Say something of it."""
+        """Add an attribute to the span."""
         ...
 
 
 class _NoSpan:
     def note(self, name: str, value: str | int | float) -> None:
-        """Nobody listens."""
+        """Ignore the attribute."""
 
 
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(_NoSpan())
 
-Doing = AbstractContextManager[Span]
-"""What is done inside belongs to the span; what it raises has made it fail."""
+ActiveSpan = AbstractContextManager[Span]
+"""Covers an operation; an exception that leaves it marks the span as failed."""
 
 
 class Tracer:
-    """Is told what is done. This one doesn't listen: it costs next to nothing, and passes on what others gave."""
+    """Base class of tracers. It records nothing, and passes on the trace that a request came with."""
 
-    def request(self, method: str, traceparent: str) -> Doing:
-        """An HTTP request, whose caller may trace it."""
+    def request(self, method: str, traceparent: str) -> ActiveSpan:
+        """Trace an HTTP request; `traceparent` is its caller's."""
         return _NO_SPAN
 
-    def turn(self, turn: Claim) -> Doing:
-        """A turn of a mailbox, from when it is leased to its commit."""
+    def turn(self, turn: Claim) -> ActiveSpan:
+        """Trace a turn of a mailbox, from its lease to its commit."""
         return _NO_SPAN
 
-    def agent_call(self, turn: Turn, meter: UsageMeter) -> Doing:
-        """The agent of a turn deciding, with its models, which report to the meter."""
+    def agent_call(self, turn: Turn, meter: UsageMeter) -> ActiveSpan:
+        """Trace the call of a turn's agent; its models report to the meter."""
         return _NO_SPAN
 
-    def action(self, call: AgentToolCall) -> Doing:
-        """An action being run."""
+    def action(self, call: AgentToolCall) -> ActiveSpan:
+        """Trace an action."""
         return _NO_SPAN
 
-    def delivery(self, turn: Turn, swarm: str) -> Doing:
-        """Mail being handed over to another swarm."""
+    def delivery(self, turn: Turn, swarm: str) -> ActiveSpan:
+        """Trace the delivery of a message to another swarm."""
         return _NO_SPAN
 
     def position(self) -> str:
-        """The `traceparent` of what is being done; empty where that belongs to no trace."""
+        """Return the current `traceparent`; empty outside of a trace."""
         return CURRENT_TRACE.get()
 
     def beginning(self) -> str:
-        """Likewise, for a task that begins: it gets a trace of its own where it would have none."""
+        """Return the `traceparent` of a new task; it starts a trace if there is none."""
         return self.position()
 
     def joins(self, traceparent: str) -> None:
-        """What is being done concerns a task that is traced there."""
+        """Link the current operation to the trace of its task."""
 
 
 NO_TRACER = Tracer()

@@ -1,23 +1,26 @@
-"""One open turn being carried out: the agent is called, its actions run, and what came of it is committed."""
+"""A leased turn: the agent is called, its actions run, and the result is committed."""
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
-from mail.core.engine.histories import HistoryCache
-from mail.core.engine.telemetry import NO_TRACER, Tracer
-from mail.core.engine.turn_work import TurnReport, TurnWork
+from mail.core.engine.commit import Committer
+from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import TaskChange, Turn
+from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, TURN_DEADLINE
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
+from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import USAGE_METER, UsageMeter
 from mail.errors import AgentUnavailable, StoreError
@@ -29,61 +32,166 @@ UNKNOWN_OUTCOME = (
     "Check whether it took effect before you call it again."
 )
 
-NO_ACTIONS: Mapping[str, ActionCore] = MappingProxyType({})
+MAX_ENTRIES = 50_000
+"""How many history entries are cached; the mailboxes used least recently are dropped first."""
 
 
-class Execution(TurnWork):
-    """The turn of an agent. `known` history records were at hand when it was opened.
+class HistoryCache:
+    """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
 
-    `builtins` are actions that are no swarm's own: MAIL tools whose work is done outside of the task.
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
+        self._entries = 0
+        self._known: OrderedDict[tuple[TaskKey, str], tuple[int, History]] = OrderedDict()
+
+    def count(self, key: TaskKey, agent: str) -> int:
+        """Return the number of cached chunks."""
+        return self._known.get((key, agent), (0, []))[0]
+
+    def extend(self, key: TaskKey, agent: str, after: int, n: int, entries: History) -> History | None:
+        """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
+
+        None if the chunks up to `after` are not cached; then the history must be read from the store.
+        """
+        entry_key = (key, agent)
+        known, history = self._known.pop(entry_key, (0, []))
+        if known == n:
+            entries = []
+        elif known != after:
+            self._entries -= len(history)
+            return None
+        history += entries
+        self._known[entry_key] = (n, history)
+        self._entries += len(entries)
+        while self._entries > self._max_entries and len(self._known) > 1:
+            self._entries -= len(self._known.popitem(last=False)[1][1])
+        return history
+
+
+class LeasedTurn(ABC):
+    """Base class of turns, which a worker has leased: an agent's, a delivery or a webhook's."""
+
+    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
+        self.turn = turn
+        self._swarm = swarm
+        self._store = store
+        self._clock = clock
+        self._committer = Committer(store)
+        self._end: DeliveryEnd | None = None
+
+    @abstractmethod
+    async def run(self, seconds: float) -> TaskChange | None:
+        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
+
+    @abstractmethod
+    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
+        """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
+
+    def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
+        """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
+
+    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
+        """Return what there is to measure."""
+        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
+
+    async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+        """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
+        return await self._committer.commit(decide, self.turn.task)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPolicy[T: Turn]:
+    """The rules for agents' turns that depend on the mode of their task.
+
+    Attributes:
+        find_used_up: returns the limit that forbids a turn at a time, in words; None if it may run.
+        messages: returns the messages that the agent's model gets with its history.
+        tool_choice: returns which tools the agent must call.
+        settle: decides what the turn's output does to the task.
+        prepare: returns the turn as the agent is called with it; None to call it with the turn as it is.
     """
 
-    turn: Turn
+    find_used_up: Callable[[Task, SwarmCore, T, float], str | None]
+    messages: Callable[[T, History], History]
+    tool_choice: Callable[[T], ToolChoice]
+    settle: Callable[
+        [Task, SwarmCore, T, TurnOutput, Clock, Sequence[MAILMessage], Checkpoint | None], TaskChange
+    ]
+    prepare: Callable[[T, History], Awaitable[T]] | None = None
+
+
+def _require_tools(turn: Turn) -> ToolChoice:
+    """Require a tool: `task_complete` after a limit is reached, or the one that the caller demands."""
+    if turn.entry.seq == turn.task.generation.limit_notice:
+        return _only("task_complete")
+    offer = TURN_TOOLS.get()
+    if offer.is_required and len(offer.tools) == 1:
+        return _only(offer.tools[0].name)
+    return "required"
+
+
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
+    find_used_up, lambda turn, history: [*history, *turn.prompts], _require_tools, settle
+)
+"""The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
+
+
+class AgentTurn[T: Turn](LeasedTurn):
+    """The turn of an agent.
+
+    `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
+    to no swarm: MAIL tools that work outside of the task.
+    """
+
+    turn: T
 
     def __init__(
         self,
-        turn: Turn,
+        turn: T,
         known: int,
         swarm: SwarmCore,
         store: Store,
         clock: Clock,
         histories: HistoryCache,
-        builtins: Mapping[str, ActionCore] = NO_ACTIONS,
+        policy: TurnPolicy[T],
+        builtins: Mapping[str, ActionCore] = MappingProxyType({}),
         tracer: Tracer = NO_TRACER,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
+        self._policy = policy
         self._tracer = tracer
         self._known = known
         self._histories = histories
         self._builtins = builtins
         self._agent_seconds = 0.0
-        self._at_work: asyncio.Task[TurnOutput] | None = None
+        self._work_task: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
         self._kept = earlier = turn.checkpoint
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
 
     def interrupt(self) -> None:
-        """Wait no longer for the agent and its actions."""
-        if self._at_work is not None:
+        """Stop waiting for the agent and its actions."""
+        if self._work_task is not None:
             self._is_interrupted = True
-            self._at_work.cancel()
+            self._work_task.cancel()
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """What there is to measure."""
+        """Return what there is to measure, the models' cost included."""
         return TurnReport(
-            outcome, self._conflicts, self._agent_seconds, self._meter.spent, self._meter.models
+            outcome, self._committer.conflicts, self._agent_seconds, self._meter.spent, self._meter.models
         )
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None where it may not run."""
+        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
         turn = self.turn
-        if turn.task.is_overdue(self._clock.now().timestamp()):
-            return await self._commit(lambda task: expire(task, self._swarm, turn, self._clock))
-        if (used_up := self._used_up()) is not None:
+        now = self._clock.now().timestamp()
+        if turn.task.is_overdue(now):
+            return await self.commit(lambda task: expire(task, self._swarm, turn, self._clock))
+        if (used_up := self._policy.find_used_up(turn.task, self._swarm, turn, now)) is not None:
             if turn.task.generation.limit_notice is not None:
                 return None
             events = await self._store.read_events(turn.task.key)
-            return await self._commit(
+            return await self.commit(
                 lambda task: on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
             )
         history = await self._history()
@@ -91,15 +199,15 @@ class Execution(TurnWork):
             change = await self._settle(await self._run(history, seconds))
         except StoreError:
             raise
-        except Exception as error:  # such as text that UTF-8 can't hold; to run the turn again would not help
+        except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
-            change = await self._settle(self._failure(_unsaid(error)))
+            change = await self._settle(self._failure(_conceal(error)))
         for new in () if change is None else change.histories:
             self._histories.extend(turn.task.key, new.agent, new.n - 1, new.n, new.entries)
         return change
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
-        """End the turn as failed, without running it; None where its message is newer than `upto`."""
+        """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
@@ -109,22 +217,21 @@ class Execution(TurnWork):
         turn = self.turn
         key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
         history = self._histories.extend(key, mailbox, self._known, n, turn.history)
-        if history is None:  # what was known has been forgotten meanwhile
+        if history is None:  # it was dropped from the cache meanwhile
             history = await self._store.read_history(key, mailbox)
             self._histories.extend(key, mailbox, 0, n, history)
         return history
 
-    def _used_up(self) -> str | None:
-        return find_used_up(self.turn.task, self._swarm, self.turn, self._clock.now().timestamp())
-
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         mail = await self._mail_for(output)
-        return await self._commit(
-            lambda task: settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept)
+        return await self.commit(
+            lambda task: self._policy.settle(
+                task, self._swarm, self.turn, output, self._clock, mail, self._kept
+            )
         )
 
     async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
-        """What has been sent in the task, where the agent has filled in a form that needs it."""
+        """Return the messages of the task if a form that the agent has filled in needs them."""
         if isinstance(output, AgentFailure):
             return ()
         agent = self._swarm.agent(self.turn.mailbox)
@@ -135,15 +242,15 @@ class Execution(TurnWork):
         return [event.message for event in events if event.message is not None and not event.is_redrive]
 
     async def _run(self, history: History, seconds: float) -> TurnOutput:
-        """Call the agent and its actions, or go on from where an interrupted run of this turn had come to."""
+        """Call the agent and its actions, or resume an interrupted run of this turn at its checkpoint."""
         loop = asyncio.get_running_loop()
         TURN_DEADLINE.set(loop.time() + seconds)
         TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
         USAGE_METER.set(self._meter)
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
-        if work.done():  # it never waited, so there was no need for a timer
+        if work.done():  # it never waited, so no timer is needed
             return work.result()
-        self._at_work = work
+        self._work_task = work
         try:
             async with asyncio.timeout(seconds):
                 return await work
@@ -160,19 +267,21 @@ class Execution(TurnWork):
         return output if isinstance(output, AgentFailure) else await self._act(agent, output)
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
+        if self._policy.prepare is not None:
+            self.turn = await self._policy.prepare(self.turn, history)
         turn = self.turn
-        choice = self._choice()
+        choice = self._policy.tool_choice(turn)
         monotonic = asyncio.get_running_loop().time
         begin = monotonic()
         try:
             with self._tracer.agent_call(turn, self._meter):
-                text, calls = await agent.step(self._messages(history), choice)
+                text, calls = await agent.step(self._policy.messages(turn, history), choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
-        except Exception as error:  # an agent is foreign code: whatever it raises is told, not swallowed
+        except Exception as error:  # an agent is foreign code: all that it raises is reported
             logger.exception("task %s: agent %s failed", turn.task.task_id, turn.mailbox)
-            return self._failure(_unsaid(error))
+            return self._failure(_conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
         return Checkpoint(
@@ -183,27 +292,15 @@ class Execution(TurnWork):
             models=self._meter.spent_by_model,
         )
 
-    def _messages(self, history: History) -> History:
-        """What the agent is called with."""
-        return [*history, *self.turn.prompts]
-
-    def _choice(self) -> ToolChoice:
-        if self.turn.entry.seq == self.turn.task.generation.limit_notice:
-            return _only("task_complete")
-        client_tools = TURN_TOOLS.get()
-        if client_tools.is_required and len(client_tools.tools) == 1:
-            return _only(client_tools.tools[0].name)
-        return "required"
-
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:
-        """The action that the engine runs for a call; None where the call is none."""
+        """Return the action that the engine runs for a call; None if the tool is not an action."""
         if self._swarm.runs_as_action(agent, tool):
             return self._swarm.actions[tool]
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
     async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
-        """Run the actions among the calls, in order; a receipt of each is stored before it and after it."""
+        """Run the calls that are actions, in order; a receipt of each is stored before it and after it."""
         unfinished = [
             (index, action)
             for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
@@ -233,11 +330,11 @@ class Execution(TurnWork):
         try:
             with self._tracer.action(call):
                 content = await action.function(deepcopy(call.tool_args))
-        except Exception as error:  # an action is foreign code: whatever it raises is told to the agent
+        except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
             logger.info("action %s failed: %s", action.name, type(error).__name__)
-            logger.debug("action %s", action.name, exc_info=True)  # may quote what people wrote
+            logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
             return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
-        if not isinstance(content, str):  # nothing else checks foreign code
+        if not isinstance(content, str):  # foreign code may ignore its types
             wrong = type(content).__name__
             return Receipt(
                 state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
@@ -249,6 +346,6 @@ def _only(tool: str) -> ToolChoice:
     return {"type": "function", "function": {"name": tool}}
 
 
-def _unsaid(error: Exception) -> str:
-    """What others are told of an error in foreign code: its text may hold secrets, and belongs in the log."""
+def _conceal(error: Exception) -> str:
+    """Describe an error in foreign code for other agents: its text may contain secrets, so only the log has it."""
     return f"{type(error).__name__}; the server's log says more"

@@ -3,26 +3,26 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from mail.core.engine.commit import load_task
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
 from mail.core.task.ports import Store
-from mail.core.task.task import Task, TaskKey
-from mail.errors import TaskNotFound
+from mail.core.task.task import TaskKey
 
 LONG_POLL = 60.0
-"""Seconds for which the store is asked to wait at a time."""
+"""The longest time, in seconds, that one call to the store waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission.
+    """The position of an accepted submission in its task.
 
     Attributes:
-        generation: the generation of the task that it came into. If it joined a running task, the answer may
-            come before it is read; then the next generation's answer is its own.
-        after: the seq of the last event before it.
-        seq: that of its own message.
+        generation: the generation of the task that the message entered. In a task that was running, this generation
+            may end before the message is read; then the next one answers it.
+        after: the seq of the last event before the message.
+        seq: the seq of the message.
     """
 
     key: TaskKey
@@ -31,33 +31,33 @@ class Submitted:
     seq: int
 
 
-class Watching:
-    """Whoever waits for tasks. Nothing here changes one."""
+class Watch:
+    """Reads tasks as they change; it never changes one."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self.store = store
-        self.clock = clock
+        self._store = store
+        self._clock = clock
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
-        """What became of a message that was submitted to a task, by whichever process; None if it never was."""
-        if await self.store.load(key) is None:
+        """Return where a submitted message entered a task; None if it never did."""
+        if await self._store.load(key) is None:
             return None
         generation = 1
-        for event in await self.store.read_events(key):
+        for event in await self._store.read_events(key):
             if event.message is not None and event.message.id == message_id:
                 return Submitted(key, generation, event.seq - 1, event.seq)
             generation += event.is_terminal
         return None
 
-    async def wait(self, submitted: Submitted, seconds: float | None = None) -> MAILMessage | None:
-        """The finishing message that answers a submission; None when the time is up."""
+    async def wait(self, submitted: Submitted, seconds: float | None) -> MAILMessage | None:
+        """Return the finishing message that answers a submission; None after `seconds` without one."""
         until = None if seconds is None else self._now() + seconds
         generation, after = submitted.generation, submitted.after
         while True:
             left = LONG_POLL if until is None else max(0.0, min(LONG_POLL, until - self._now()))
-            response = await self.store.wait_for_response(submitted.key, generation, seconds=left)
+            response = await self._store.wait_for_response(submitted.key, generation, seconds=left)
             if response is not None:
-                if submitted.after == 0:  # it began the task, so nobody else's message was there before
+                if submitted.after == 0:  # it began the task, so no earlier message can have been answered
                     return response
                 end = await self._end_of_generation(submitted.key, after)
                 if end.answers(submitted.seq):
@@ -67,41 +67,31 @@ class Watching:
                 return None
 
     async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
-        return next(event for event in await self.store.read_events(key, after=after) if event.is_terminal)
+        return next(event for event in await self._store.read_events(key, after=after) if event.is_terminal)
 
     async def watch(
-        self, key: TaskKey, *, after: int = 0, answering: int | None = None, heartbeat: float = 15.0
+        self, key: TaskKey, *, after: int, answer_to: int | None, heartbeat: float
     ) -> AsyncGenerator[list[Event]]:
-        """The task's events past `after`, in batches as they happen; an empty batch is a heartbeat.
-
-        Ends with the event that answers the message with the seq `answering` or, without one, when the task
-        has stopped and every event was given.
-        """
+        """Yield the task's events past `after` (`Runtime.watch`)."""
         while True:
-            task = await self._load(key)
-            events = await self.store.read_events(key, after=after)
-            if answering is not None:
-                events = _up_to_answer(events, answering)
+            task = await load_task(self._store, key)
+            events = await self._store.read_events(key, after=after)
+            if answer_to is not None:
+                events = _up_to_answer(events, answer_to)
             if events:
                 yield events
                 after = events[-1].seq
-                if answering is not None and events[-1].answers(answering):
+                if answer_to is not None and events[-1].answers(answer_to):
                     return
-                if after > task.seq:  # somebody has committed since the task was loaded: it may have stopped
+                if after > task.seq:  # a later commit may have stopped the task
                     continue
-            if answering is None and not task.is_running and after >= task.seq:
+            if answer_to is None and not task.is_running and after >= task.seq:
                 return
-            if await self.store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
+            if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
 
-    async def _load(self, key: TaskKey) -> Task:
-        task = await self.store.load(key)
-        if task is None:
-            raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return task
-
     def _now(self) -> float:
-        return self.clock.now().timestamp()
+        return self._clock.now().timestamp()
 
 
 def _up_to_answer(events: list[Event], seq: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""A webhook's mailbox being worked on: the events that it wants are sent, and what came of it is committed."""
+"""The turn of a webhook's mailbox: the events that it subscribes to are sent, and the result is committed."""
 
 import asyncio
 import logging
@@ -15,7 +15,8 @@ from mail.core.decisions.webhooks import (
     event_id,
     settle,
 )
-from mail.core.engine.turn_work import DeliveryEnd, TurnReport, TurnWork
+from mail.core.engine.telemetry import DeliveryEnd
+from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import Event
@@ -25,21 +26,21 @@ from mail.core.task.swarm import SwarmCore
 from mail.core.task.webhooks import TaskWebhook
 
 REQUEST_SECONDS = 15.0
-"""How long a receiver may take for its answer."""
+"""Seconds after which a request to a receiver is abandoned."""
 
 EVENTS_PER_READ = 100
-"""How much of a timeline is read at once, as most of it may be nothing that the webhook wants."""
+"""How many events one read of a timeline returns; the webhook may want few of them."""
 
 NO_WEBHOOKS = "this server sends no webhooks"
 
 logger = logging.getLogger(__name__)
 
 
-class WebhookDelivery(TurnWork):
-    """Sends a webhook what waits for it, one event after the other, until all is sent or one fails.
+class WebhookTurn(LeasedTurn):
+    """Sends the events that wait for a webhook, in order, until all are sent or one fails.
 
-    How far it has come is committed once. Where the process dies before, or the commit fails, the events are sent
-    again, each under its same id.
+    A single commit stores the progress. If the process crashes before it, or the commit fails, the events are sent
+    again under the same ids.
     """
 
     turn: WebhookClaim
@@ -49,21 +50,16 @@ class WebhookDelivery(TurnWork):
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._webhooks = webhooks
-        self._end: DeliveryEnd | None = None
-
-    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """What there is to measure."""
-        return TurnReport(outcome, self._conflicts, delivery=self._end)
 
     async def run(self, seconds: float) -> TaskChange | None:
-        """Send what waits, within `seconds`; None where nothing does, or it is to be left alone for now."""
+        """Send the waiting events within `seconds`; None if there are none, or it is too early for a retry."""
         hook = self._waiting()
         if hook is None or self._clock.now().timestamp() < hook.retry_at:
             return None
         return await self._settle(await self._send(hook, seconds))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
-        """Count a failure; None where all that waits is newer than `upto`."""
+        """Count a failure; None if all waiting events are newer than `upto`."""
         hook = self._waiting()
         if hook is None or hook.after >= upto:
             return None
@@ -76,7 +72,7 @@ class WebhookDelivery(TurnWork):
     async def _settle(self, batch: Batch) -> TaskChange | None:
         self._end = DeliveryEnd.DELIVERED if batch.failed is None else DeliveryEnd.DELAYED
         schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
-        change = await self._commit(
+        change = await self.commit(
             lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._clock)
         )
         if change is not None and change.dead_letters:
@@ -84,7 +80,7 @@ class WebhookDelivery(TurnWork):
         return change
 
     async def _send(self, hook: TaskWebhook, seconds: float) -> Batch:
-        """Send as much as there is time for; the first event has all of it."""
+        """Send as many events as there is time for; the first may use all of it."""
         monotonic = asyncio.get_running_loop().time
         end = monotonic() + seconds
         sent: list[int] = []
@@ -100,11 +96,11 @@ class WebhookDelivery(TurnWork):
                 sent.append(event.seq)
                 status = reply.status
         if not sent:
-            return Batch((), None, hook.after + 1, Reply(None, "the events are not kept any more"))
+            return Batch((), None, hook.after + 1, Reply(None, "the events are no longer stored"))
         return Batch(tuple(sent), status)
 
     async def _wanted(self, hook: TaskWebhook) -> AsyncGenerator[Event]:
-        """What waits to be sent, read as far as it is asked for."""
+        """Yield the events to send, reading the timeline page by page."""
         after = hook.after
         while after < hook.upto:
             events = await self._store.read_events(self.turn.task.key, after=after, limit=EVENTS_PER_READ)
@@ -121,6 +117,6 @@ class WebhookDelivery(TurnWork):
         try:
             body = body_of(task, event)
             return await self._webhooks.send(hook, event_id(task, event), body, seconds=seconds)
-        except Exception as error:  # what else goes wrong must not keep the mailbox from resting
+        except Exception as error:  # after any failure the mailbox has to wait before the retry
             logger.exception("task %s: webhook %s", task.task_id, hook.shown)
             return Reply(None, f"{type(error).__name__}; the server's log says more")

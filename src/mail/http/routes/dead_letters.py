@@ -8,15 +8,8 @@ from pydantic import Field
 
 from mail.auth.keys import Caller
 from mail.core.decisions.dead_letters import Redriven
-from mail.core.engine.dead_letters import (
-    ListedLetter,
-    Sweep,
-    discard_letters,
-    letters_of,
-    list_letters,
-    redrive_letters,
-    sweep,
-)
+from mail.core.engine import dead_letters
+from mail.core.engine.dead_letters import ListedDeadLetter, Sweep, sweep
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import TaskId
@@ -171,18 +164,18 @@ async def get_dead_letters(
         if task is None:
             owner = "you have" if of is None else f"{of} has"
             raise TaskNotFound(f"{owner} no task {task_id!r}")
-        found = [_line(listed) for listed in await letters_of(runtime.store, task)]
+        found = [_line(listed) for listed in await dead_letters.dead_letters_of(runtime.store, task)]
         return JSON({"dead_letters": found, "next_cursor": None})
-    page = await list_letters(runtime, instance, limit=limit, cursor=cursor)
+    page = await dead_letters.list_dead_letters(runtime, instance, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"caller": of} if of else {})
     return JSON(
-        {"dead_letters": [_line(listed) for listed in page.letters], "next_cursor": page.cursor},
+        {"dead_letters": [_line(listed) for listed in page.dead_letters], "next_cursor": page.cursor},
         headers=page_headers(request, "/dead-letters", query, page.cursor),
     )
 
 
-def _line(listed: ListedLetter) -> dict[str, Any]:
-    letter = listed.letter
+def _line(listed: ListedDeadLetter) -> dict[str, Any]:
+    letter = listed.dead_letter
     return {
         **_of_task(letter.key),
         "seq": letter.seq,
@@ -212,8 +205,8 @@ async def redrive_dead_letters(
 
     A failed task continues with it. In tasks that stopped otherwise, messages for agents wait until the task is resumed.
     """
-    done = await _process(request, caller, body, redrive_letters)
-    redriven, failed = [], [_failure(key, reason) for key, reason in done.troubles.items()]
+    done = await _process(request, caller, body, dead_letters.redrive_dead_letters)
+    redriven, failed = [], [_failure(key, reason) for key, reason in done.failures.items()]
     outcome: Redriven
     for key, outcomes in done.outcomes.items():
         for outcome in outcomes:
@@ -236,9 +229,9 @@ async def discard_dead_letters(
     request: Request, caller: AdminOrUser, body: Annotated[PostDeadLetters, Depends(_body)]
 ) -> JSON:
     """Take dead letters off the list without processing them; they stay in their tasks' timelines."""
-    done = await _process(request, caller, body, discard_letters)
+    done = await _process(request, caller, body, dead_letters.discard_dead_letters)
     discarded = [{**_of_task(key), "seq": seq} for key, seqs in done.outcomes.items() for seq in seqs]
-    failed = [_failure(key, reason) for key, reason in done.troubles.items()]
+    failed = [_failure(key, reason) for key, reason in done.failures.items()]
     return JSON({"discarded": discarded, "failed": failed, "next_cursor": done.cursor})
 
 
