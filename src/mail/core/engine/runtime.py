@@ -150,7 +150,7 @@ class Runtime:
     async def submit(self, caller: Principal, submission: Submission) -> Submitted:
         """Accept a caller's message; when this returns, it is stored and will be processed.
 
-        A submission that was accepted before under the same key (`Submission.idempotency`) changes nothing; its first result
+        A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its first result
         is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited if it
         can't be accepted; then nothing is stored.
         """
@@ -182,7 +182,7 @@ class Runtime:
             submitted = Submitted(
                 key, change.task.generation.number, task.seq if task else 0, change.task.seq
             )
-            return change if idempotency is None else self._remembering(change, once, submitted)
+            return change if idempotency is None else self._remembering(change, idempotency, submitted)
 
         await self.adopt(task, decide)
         return submitted
