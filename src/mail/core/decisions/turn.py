@@ -165,9 +165,6 @@ class Settlement:
         self.agent: AgentCore = swarm.agent(self.name)
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
-        generation = self.draft.generation
-        steps = generation.steps + is_step(turn.entry.message, swarm)
-        self.draft.generation = replace(generation, turns=generation.turns + 1, steps=steps)
         self.is_late = turn.task.generation.number != task.generation.number
         self.verbs = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
@@ -220,10 +217,16 @@ class Settlement:
         self._wake_after_actions(output)
 
     def seal(self) -> TaskChange:
-        faults = {**self.task.generation.faults, self.name: self.task.generation.faults.get(self.name, 0) + 1}
+        generation = self.draft.generation
+        faults = {**generation.faults, self.name: generation.faults.get(self.name, 0) + 1}
         if not self._faults:
             del faults[self.name]
-        self.draft.generation = replace(self.draft.generation, faults=faults)
+        self.draft.generation = replace(
+            generation,
+            turns=generation.turns + 1,
+            steps=generation.steps + is_step(self.turn.entry.message, self.swarm),
+            faults=faults,
+        )
         if self.draft.is_running:
             self._keep_going(faults)
         return self.draft.seal()
