@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.swarm import ActionCore, ActionFunction
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.calling import as_action_function

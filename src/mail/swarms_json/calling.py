@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import explain
+from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.swarm import ActionFunction
 from mail.errors import ToolCallFault
 from mail.utils.threads import in_daemon_thread
