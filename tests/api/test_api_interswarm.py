@@ -14,7 +14,7 @@ from support.peer_server import PeerServer
 from mail import MAILMessage, MAILSwarm
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.errors import BadRequest, ConfigurationError, MAILError
 from mail.net import SwarmRegistry
 
@@ -44,7 +44,7 @@ def asking(**fields: Any) -> MAILSwarm:
 def answer(request: dict[str, Any]) -> MAILMessage:
     """What `sage@beta` answers to a request that went over the wire."""
     payload = request["message"]["payload"]
-    return write_letter(
+    return compose_message(
         "response",
         task_id=payload["task_id"],
         sender=create_agent_address("sage@beta"),

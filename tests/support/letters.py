@@ -4,7 +4,7 @@ from typing import Any
 
 from mail.core.protocol.address import create_agent_address, create_user_address
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MessageType
 from mail.net.letters import wrap
@@ -14,7 +14,7 @@ from support.clock import FakeClock
 def letter(
     *recipients: str, kind: MessageType = "request", sender: str | None = "boss", **fields: Any
 ) -> MAILMessage:
-    return write_letter(
+    return compose_message(
         kind,
         task_id="t",
         sender=create_agent_address(sender) if sender else create_user_address("ann"),

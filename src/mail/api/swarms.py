@@ -24,7 +24,7 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.ports import Store
@@ -387,7 +387,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         """
         if sender is not None and sender_type == "agent":
             self._require_agent(sender)
-        return write_letter(
+        return compose_message(
             type,
             task_id=task_id or SYSTEM_CLOCK.new_id(),
             sender=_sender(sender_type, sender or self.user_id),

@@ -20,7 +20,7 @@ from mail.api.swarms import MAILSwarm
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import create_agent_address, create_user_address
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
 from mail.errors import BadRequest, PayloadTooLarge
@@ -239,7 +239,7 @@ class ExchangeBridge:
 
     def _message(self, conversation: Conversation, mail: Mail, task_id: str) -> MAILMessage:
         _require_characters(mail.channel or "")
-        message = write_letter(
+        message = compose_message(
             "request",
             task_id=task_id,
             sender=create_user_address(self._names.get(mail.sender, str(mail.sender))),

@@ -13,7 +13,7 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage
 from mail.errors import BadRequest, Subject
@@ -75,7 +75,7 @@ def returned(message: MAILMessage, reason: str, local: str, clock: Clock) -> MAI
     sender = message.sender
     if sender.address_type == "agent":
         sender = _without_swarm(sender)
-    return write_letter(
+    return compose_message(
         "response",
         task_id=message.task_id,
         sender=create_system_address(local),

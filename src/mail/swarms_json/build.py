@@ -14,9 +14,9 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import MAIL_TOOLS, explain
 from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec

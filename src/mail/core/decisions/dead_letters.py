@@ -15,7 +15,6 @@ Either is a commit of the task, so that of two who redrive one letter at once, t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mail.core.decisions.deliver import ask_everyone, id_of
 from mail.core.decisions.submit import resume
 from mail.core.decisions.webhooks import rewind
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -213,7 +212,7 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
     joins = task.is_running and (by_person if swarm is None else swarm == task.parent_swarm)
     if (isinstance(payload, MAILRequest) and not by_person) or (swarm is not None and by_person):
         request = OpenRequest(
-            request_id=id_of(payload),
+            request_id=payload.own_id,
             sender=sender.address,
             recipient=mailbox,
             seq=seq if joins else 0,
@@ -230,7 +229,7 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
     by_person = sender.address_type in ("user", "admin")
     if isinstance(payload, MAILRequest) or (by_person and isinstance(payload, MAILBroadcast)):
         request = OpenRequest(
-            request_id=id_of(payload),
+            request_id=payload.own_id,
             sender="" if by_person else sender.address,
             recipient=payload.recipients[0].address,
             answer_deadline=draft.time_in(ANSWER_SECONDS),
@@ -238,7 +237,7 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
         )
         _ask_again(draft, request)
     elif message.msg_type == "broadcast":
-        ask_everyone(draft, message, swarm)
+        draft.open_broadcast(message, swarm)
 
 
 def _ask_again(draft: Draft, request: OpenRequest) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mail.core.decisions.stall import prevent_stall
+from mail.core.decisions.turn import prevent_stall
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_PRINCIPAL,
@@ -20,20 +20,14 @@ from mail.core.protocol.address import (
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import (
-    MAILBroadcast,
-    MAILInterrupt,
-    MAILMessage,
     MAILPayload,
-    MAILRequest,
-    MAILResponse,
 )
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import OpenRequest, Peer
-from mail.core.task.limits import BROADCAST_SECONDS
+from mail.core.task.interswarm import Peer
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox, peer_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
@@ -202,7 +196,7 @@ def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], cloc
     others = [peer for peer in peers if peer != swarm.name]
     for peer in others:
         draft.add_peer(peer, EVERYONE)
-        ask_everyone(draft, turn.entry.message, peer)
+        draft.open_broadcast(turn.entry.message, peer)
     if others:
         draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
     else:
@@ -238,27 +232,6 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
         )
 
 
-def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
-    """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
-    draft = Draft(task, swarm, clock)
-    lapsed = [
-        request
-        for request in task.requests
-        if request.answer_deadline is not None and request.answer_deadline <= now
-    ]
-    for request in lapsed:
-        draft.close_request(request)
-    for request in lapsed:
-        text = f"{request.recipient} has not answered in time. What comes later still reaches you."
-        draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
-        if not request.sender:
-            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
-        elif request.sender in swarm.agents:
-            draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
-    prevent_stall(draft)
-    return draft.seal() if lapsed else None
-
-
 def _is_of(principal: str, swarm: str) -> bool:
     """Whether a peer's word for where it keeps the task can be believed: a principal of its own."""
     return (
@@ -277,7 +250,7 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
     asked = [
         request
         for request in draft.requests
-        if request.request_id == id_of(payload) and request.recipient_swarm == peer
+        if request.request_id == payload.own_id and request.recipient_swarm == peer
     ]
     for request in asked:
         draft.close_request(request)
@@ -288,26 +261,3 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
     for request in asked:
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
-
-
-def ask_everyone(draft: Draft, message: MAILMessage, swarm: str) -> None:
-    """Remember that the agents of another swarm may answer a broadcast, for a while."""
-    draft.open_request(
-        OpenRequest(
-            request_id=id_of(message.message),
-            sender=message.sender.address,
-            recipient=format_agent_address(EVERYONE, swarm),
-            answer_deadline=draft.time_in(BROADCAST_SECONDS),
-        )
-    )
-
-
-def id_of(payload: MAILPayload) -> str:
-    """The id by which an answer can name a message."""
-    match payload:
-        case MAILRequest() | MAILResponse():
-            return payload.request_id
-        case MAILInterrupt():
-            return payload.interrupt_id
-        case MAILBroadcast():
-            return payload.broadcast_id

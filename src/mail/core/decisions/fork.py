@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 
-from mail.core.decisions.stall import prevent_stall
+from mail.core.decisions.turn import prevent_stall
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage

@@ -18,7 +18,7 @@ from mail.core.decisions.turn import Settlement
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.mail_tools import (
     MAIL_TOOLS,
     AcknowledgeBroadcast,
@@ -279,7 +279,7 @@ class StepSettlement(Settlement):
         recipients: Sequence[str] = [recipient]
         if self._step.kind == "broadcast":
             recipients = [EVERYONE] if EVERYONE in self._step.audience else self._step.audience
-        return write_letter(
+        return compose_message(
             self._step.kind,
             task_id=self.draft.task_id,
             sender=create_agent_address(self.name),

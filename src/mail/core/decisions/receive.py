@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from pydantic import ValidationError
 
-from mail.core.decisions.deliver import BUDGET_LEFT, HOPS, STEPS_LEFT, id_of
+from mail.core.decisions.deliver import BUDGET_LEFT, HOPS, STEPS_LEFT
 from mail.core.decisions.submit import abandon_breakpoint, swarm_limits, title_of
 from mail.core.protocol.address import (
     EVERYONE,
@@ -31,7 +31,7 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
 from mail.core.protocol.suggest import did_you_mean
@@ -56,7 +56,9 @@ MAX_CONTRIBUTORS = 64
 MAX_NUMBER = 1_000_000
 
 
-def places(message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool) -> list[TaskKey]:
+def possible_keys(
+    message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool
+) -> list[TaskKey]:
     """Where the task of a message may be kept here, the likeliest place first; a new task's is the last one.
 
     That is what the contributors of this swarm say, the first of them first. Raises BadRequest for a message that is
@@ -265,7 +267,7 @@ class _Reception:
         by_person = message.sender.address_type in ("user", "admin")
         if isinstance(message.message, MAILRequest) or by_person:
             seq = draft.last_seq if joins else 0
-            request_id, sender = id_of(self.payload), message.sender.address
+            request_id, sender = self.payload.own_id, message.sender.address
             draft.open_request(
                 OpenRequest(request_id=request_id, sender=sender, recipient=mailboxes[0], seq=seq)
             )
@@ -330,7 +332,7 @@ class _Reception:
     def _message(self, kind: MessageType, recipients: Sequence[MAILAddress]) -> MAILMessage:
         """The message as mail of this swarm: of another kind, where a completion is an answer here."""
         payload = self.payload
-        return write_letter(
+        return compose_message(
             kind,
             task_id=self.task.task_id,
             sender=self._sender(),
@@ -338,7 +340,7 @@ class _Reception:
             subject=payload.subject,
             body=payload.body,
             clock=self.draft.clock,
-            request_id=id_of(payload),
+            request_id=payload.own_id,
             sender_swarm=self.source,
             routing_info=payload.routing_info,
         )

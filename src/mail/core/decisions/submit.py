@@ -11,13 +11,14 @@ People write to an entrypoint, with their own words. Programs that embed a swarm
 ready, from and to whomever it says; it is then sent as it is.
 """
 
+import json
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import Field
+from pydantic_core import from_json
 
-from mail.core.decisions.breakpoint_results import read_results
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_ADDRESS,
@@ -28,7 +29,7 @@ from mail.core.protocol.address import (
 )
 from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.values import Value
@@ -42,7 +43,7 @@ from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Bud
 from mail.core.task.mailboxes import goes_out, peer_mailbox
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
-from mail.core.task.turn_state import Breakpoint
+from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.webhooks import Webhook
 from mail.errors import (
     BadBreakpointResult,
@@ -323,7 +324,7 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         return
     target = submission.entrypoint or draft.before.entrypoint
     to_all = submission.msg_type == "broadcast"
-    message = write_letter(
+    message = compose_message(
         submission.msg_type,
         task_id=draft.task_id,
         sender=caller.address,
@@ -341,7 +342,7 @@ def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> N
         name, swarm = parse_agent_address(target)
         assert swarm is not None
         request_id = draft.clock.new_id()
-        message = write_letter(
+        message = compose_message(
             submission.msg_type,
             task_id=draft.task_id,
             sender=caller.address,
@@ -413,7 +414,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     _resume(draft, submission)
     for call in waiting.calls:
         if call.asks is not None:
-            answer = write_letter(
+            answer = compose_message(
                 "response",
                 task_id=draft.task_id,
                 sender=caller.address,
@@ -441,3 +442,74 @@ def abandon_breakpoint(draft: Draft) -> None:
     draft.remember(
         waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
     )
+
+
+# ----------------------------------------------------------------------------------------- breakpoint results
+
+
+def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
+    """Match what the user gave with the calls that wait: call id to content.
+
+    `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
+    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
+    """
+    value = _parse(given)
+    if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
+        results = _read_list(value, calls)
+    elif len(calls) > 1:
+        raise BadBreakpointResult(
+            f'{len(calls)} tool calls wait; give a list of {{"call_id": …, "content": …}} for: {_ids(calls)}'
+        )
+    elif isinstance(value, dict) and "content" in value:
+        results = _read_list([value], calls)
+    else:
+        results = {
+            calls[0].call_id: _text(given if isinstance(given, str) and not isinstance(value, str) else value)
+        }
+    if results.keys() != {call.call_id for call in calls}:
+        raise BadBreakpointResult(f"results are for {_join(results)}, but these calls wait: {_ids(calls)}")
+    return results
+
+
+def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
+    results: dict[str, str] = {}
+    for item in items:
+        call_id = item.get("call_id", item.get("id"))
+        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it. But the
+        # answer to an appeal comes from somebody who has read that very question.
+        if len(calls) == 1 and (call_id is None or calls[0].asks is None):
+            call_id = calls[0].call_id
+        if call_id is None:
+            raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
+        if str(call_id) in results:
+            raise BadBreakpointResult(f"call_id {call_id!r} has two results")
+        results[str(call_id)] = _text(item["content"])
+    return results
+
+
+def _parse(given: Any) -> Any:
+    if given is None:
+        raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
+    if not isinstance(given, str):
+        return given
+    try:
+        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses what can't be stored
+    except (ValueError, TypeError):  # TypeError: text that has no form in UTF-8
+        return given
+
+
+def _text(content: Any) -> str:
+    text = content if isinstance(content, str) else json.dumps(content)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadBreakpointResult(f"a result holds text that has no form in UTF-8: {error}") from error
+    return text
+
+
+def _ids(calls: tuple[PausedCall, ...]) -> str:
+    return _join({call.call_id: "" for call in calls})
+
+
+def _join(results: dict[str, str]) -> str:
+    return ", ".join(repr(call_id) for call_id in results) or "no call"

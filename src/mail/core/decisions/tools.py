@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from mail.core.decisions.deliver import ask_everyone
-from mail.core.decisions.guide import write_guide
 from mail.core.protocol.address import (
     EVERYONE,
     create_agent_address,
@@ -19,8 +17,9 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.compose import write_letter
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.mail_tools import (
+    MAIL_TOOLS,
     AcknowledgeBroadcast,
     AwaitMessage,
     DiscoverSwarms,
@@ -41,7 +40,7 @@ from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
-from mail.core.task.swarm import AgentCore, FormResult, UserQuestion
+from mail.core.task.swarm import AgentCore, FormResult, SwarmCore, UserQuestion
 from mail.core.task.task import TaskStatus, Transition
 from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import (
@@ -115,7 +114,7 @@ class ToolExecutor:
     def _ask_owner(self, appeal: UserQuestion) -> OpenUserQuestion:
         """Write to the owner, who finds the letter in the timeline."""
         request_id = self.draft.clock.new_id()
-        message = write_letter(
+        message = compose_message(
             "request",
             task_id=self.draft.task_id,
             sender=create_agent_address(self.name),
@@ -195,7 +194,7 @@ class ToolExecutor:
         message = self._write(tool)
         for swarm in swarms:
             self.draft.add_peer(swarm, EVERYONE)
-            ask_everyone(self.draft, message, swarm)
+            self.draft.open_broadcast(message, swarm)
         self.draft.send(message, [peer_mailbox(swarm) for swarm in swarms] or [ALL_PEERS])
         return f"broadcast sent to {', '.join(swarms) or 'all known swarms'}"
 
@@ -412,3 +411,54 @@ def _describe_paused(call: AgentToolCall) -> dict[str, str]:
         "id": str(item.get("id") or call.tool_call_id),
         "status": "completed",
     }
+
+
+# ---------------------------------------------------------------------------------------------- the help text
+
+SUMMARY = """\
+# MAIL in short
+You are one of several agents that work on a task by sending each other mail. You are woken when there is
+mail for you; everything you do in a turn is done by calling tools, and every turn calls at least one.
+- send_request asks another agent; its answer comes later, as a message. Call await_message to wait for it.
+- send_response answers a request.
+- acknowledge_broadcast or ignore_broadcast takes note of a broadcast, or drops it.
+- When your actions (tools outside MAIL) are done, you are woken with their results.
+- Only a supervisor's task_complete gives the user an answer. Text outside tool calls reaches nobody.
+- Subjects in ::double colons:: come from the system."""
+
+
+def write_guide(request: Help, name: str, agent: AgentCore, swarm: SwarmCore) -> str:
+    """The parts of the guide that the call asked for."""
+    parts = []
+    if request.get_summary:
+        parts.append(SUMMARY)
+    if request.get_identity:
+        parts.append(_identity(name, agent, swarm))
+    if request.get_tool_help:
+        parts.append("# Tools\n" + "\n".join(_tool(tool) for tool in request.get_tool_help))
+    if request.get_full_protocol:
+        parts.append(swarm.protocol or "The protocol text is not installed on this server.")
+    return "\n\n".join(parts) or "Ask for at least one part of the help."
+
+
+def _identity(name: str, agent: AgentCore, swarm: SwarmCore) -> str:
+    lines = [
+        "# Who you are",
+        f"You are agent '{name}' of swarm '{swarm.name}' (version {swarm.version}).",
+        f"You can write to: {', '.join(agent.comm_targets) or 'nobody'}.",
+        f"Your actions: {', '.join(agent.actions) or 'none'}.",
+        f"You {'can' if agent.can_complete_tasks else 'can not'} complete tasks.",
+        f"The entrypoint of the swarm is '{swarm.entrypoint}'.",
+    ]
+    return "\n".join(lines)
+
+
+def _tool(name: str) -> str:
+    tool = MAIL_TOOLS.get(name)
+    if tool is None:
+        return f"{name}: there is no such MAIL tool"
+    arguments = ", ".join(
+        f"{field}{'' if info.is_required() else ' (optional)'}: {info.description}"
+        for field, info in tool.model_fields.items()
+    )
+    return f"{name}: {tool.__doc__} Arguments: {arguments or 'none'}"

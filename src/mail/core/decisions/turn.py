@@ -13,10 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from mail.core.decisions.cancel import discard, is_discarded
-from mail.core.decisions.deliver import expire_requests
-from mail.core.decisions.stall import prevent_stall
 from mail.core.decisions.tools import ToolExecutor
-from mail.core.protocol.address import parse_agent_address
+from mail.core.protocol.address import create_agent_address, parse_agent_address
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import read_call
@@ -123,6 +121,59 @@ def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> Tas
     return draft.seal()
 
 
+def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
+    """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
+    draft = Draft(task, swarm, clock)
+    lapsed = [
+        request
+        for request in task.requests
+        if request.answer_deadline is not None and request.answer_deadline <= now
+    ]
+    for request in lapsed:
+        draft.close_request(request)
+    for request in lapsed:
+        text = f"{request.recipient} has not answered in time. What comes later still reaches you."
+        draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
+        if not request.sender:
+            draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
+        elif request.sender in swarm.agents:
+            draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
+    prevent_stall(draft)
+    return draft.seal() if lapsed else None
+
+
+def prevent_stall(draft: Draft) -> None:
+    """See to it that a task that runs has mail, or that another swarm is to act.
+
+    Otherwise the entrypoint is told, the first time in a generation; the second time the task ends with an error.
+    """
+    if not draft.is_running or draft.has_mail or _waits_for_peers(draft):
+        return
+    task = draft.before
+    unanswered = "; ".join(
+        f"{request.sender or 'the user'} waits for {request.recipient}" for request in draft.requests
+    )
+    if draft.generation.nudges:
+        draft.fail(f"The task stalled: no agent has mail. Unanswered: {unanswered or 'nothing'}.")
+        return
+    draft.generation = replace(draft.generation, nudges=draft.generation.nudges + 1)
+    draft.tell(
+        task.entrypoint,
+        Subject.RUNTIME_ERROR,
+        "No agent of this task has any mail left, so nothing will happen by itself. Unanswered requests: "
+        f"{unanswered or 'none'}. Write to an agent, or call task_complete.",
+    )
+
+
+def _waits_for_peers(draft: Draft) -> bool:
+    """Whether another swarm owes an answer, or has got all of its own from a task that it has asked for."""
+    if any(request.recipient_swarm for request in draft.requests):
+        return True
+    return draft.before.parent_swarm is not None and not any(
+        request.sender_swarm for request in draft.requests
+    )
+
+
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
     """Which limit of the task forbids this turn, in words; None where it may run.
 
@@ -165,9 +216,6 @@ class Settlement:
         self.agent: AgentCore = swarm.agent(self.name)
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
-        generation = self.draft.generation
-        steps = generation.steps + is_step(turn.entry.message, swarm)
-        self.draft.generation = replace(generation, turns=generation.turns + 1, steps=steps)
         self.is_late = turn.task.generation.number != task.generation.number
         self.verbs = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
@@ -220,10 +268,16 @@ class Settlement:
         self._wake_after_actions(output)
 
     def seal(self) -> TaskChange:
-        faults = {**self.task.generation.faults, self.name: self.task.generation.faults.get(self.name, 0) + 1}
+        generation = self.draft.generation
+        faults = {**generation.faults, self.name: generation.faults.get(self.name, 0) + 1}
         if not self._faults:
             del faults[self.name]
-        self.draft.generation = replace(self.draft.generation, faults=faults)
+        self.draft.generation = replace(
+            generation,
+            turns=generation.turns + 1,
+            steps=generation.steps + is_step(self.turn.entry.message, self.swarm),
+            faults=faults,
+        )
         if self.draft.is_running:
             self._keep_going(faults)
         return self.draft.seal()

@@ -17,7 +17,7 @@ from typing import Any
 
 from mail.core.decisions.cancel import StillRunning, cancel, is_discarded, still_running
 from mail.core.decisions.fork import fork
-from mail.core.decisions.receive import begin, may_reach, places, receive, runner_of
+from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import Webhooks, attach, called_by
@@ -203,7 +203,7 @@ class Runtime:
         here. Raises BadRequest, Forbidden, TaskNotFound or RateLimited if it can't be accepted; then nothing is
         stored.
         """
-        keys = places(message, self.swarm, caller_id, back=back)
+        keys = possible_keys(message, self.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
         expected = source if self.peers is None else await self.peers.caller_id(source)

@@ -20,7 +20,7 @@ from mail.core.protocol.message import (
 from mail.errors import BadRequest
 
 
-def write_letter(
+def compose_message(
     kind: MessageType,
     *,
     task_id: str,

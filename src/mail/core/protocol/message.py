@@ -76,6 +76,11 @@ class _OneRecipient(_Payload):
         """The recipient, as in payloads with several."""
         return (self.recipient,)
 
+    @property
+    def own_id(self) -> str:
+        """The id by which an answer refers to the message."""
+        return self.request_id
+
     def sent_to(
         self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]
     ) -> Self:
@@ -111,11 +116,21 @@ class MAILBroadcast(_ManyRecipients):
 
     broadcast_id: MessageId
 
+    @property
+    def own_id(self) -> str:
+        """The id by which an answer refers to the message."""
+        return self.broadcast_id
+
 
 class MAILInterrupt(_ManyRecipients):
     """An urgent instruction; it overtakes broadcasts, requests and responses of agents."""
 
     interrupt_id: MessageId
+
+    @property
+    def own_id(self) -> str:
+        """The id by which an answer refers to the message."""
+        return self.interrupt_id
 
 
 MAILPayload = MAILRequest | MAILResponse | MAILBroadcast | MAILInterrupt

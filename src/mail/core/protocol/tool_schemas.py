@@ -3,14 +3,20 @@
 What programs written for MAIL import from here besides is defined in `calls` and `mail_tools`.
 """
 
-from collections.abc import Collection
-from typing import Any
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from keyword import iskeyword
+from operator import or_
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, create_model
+from pydantic.errors import PydanticUserError
+from pydantic_core import SchemaError
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.protocol.json_schema import inlined
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -29,6 +35,8 @@ from mail.core.protocol.mail_tools import (
     write_message,
 )
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.suggest import did_you_mean
+from mail.errors import ConfigurationError
 
 __all__ = [
     "AgentToolCall",
@@ -229,3 +237,258 @@ def convert_call_to_mail_message(
     Raises ToolCallFault for a tool that writes no message, or for bad arguments.
     """
     return write_message(read_call(call), sender, task_id, clock, clock.now().isoformat(), request_id)
+
+
+# ---------------------------------------------------------------------------- from JSON Schema to a model
+#
+# Agents send JSON, so the types are exact: "3" is not an integer, true is not a number. Unknown keywords (if, not,
+# patternProperties, …) are not checked, as the function that receives the arguments decides; known keywords with
+# invalid values are refused.
+
+_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+
+_BOUNDS = {
+    "minimum": "ge",
+    "maximum": "le",
+    "exclusiveMinimum": "gt",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+}
+_LENGTHS = {
+    "string": {"minLength": "min_length", "maxLength": "max_length"},
+    "array": {"minItems": "min_length", "maxItems": "max_length"},
+}
+
+
+def model_of(name: str, schema: Mapping[str, Any], *, description: str | None = None) -> type[BaseModel]:
+    """The model, called `name`, of objects that a JSON Schema describes.
+
+    A property that can't be an attribute's name gets another one, with the property's own as its alias.
+    Properties that the schema doesn't name are kept, unless it forbids them.
+
+    Raises ConfigurationError for what is no JSON Schema of an object.
+    """
+    try:
+        root = _root(schema)
+        return _Reader(schema.get("$defs", {})).model(name, root, description)
+    except (_Flaw, PydanticUserError, SchemaError, TypeError, ValueError) as flaw:
+        raise ConfigurationError(
+            f"the parameters of {name!r} must be a JSON Schema of type 'object': {flaw}"
+        ) from flaw
+    except RecursionError as error:
+        raise ConfigurationError(f"the parameters of {name!r} are nested too deep") from error
+
+
+class _Flaw(ConfigurationError):
+    """What is wrong with a schema."""
+
+
+def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of the object itself, where it may be one of its own definitions."""
+    if not isinstance(schema, Mapping):
+        raise _Flaw(f"{schema!r} is none")
+    if not isinstance(schema.get("$defs", {}), Mapping):
+        raise _Flaw("$defs must be an object")
+    if "$ref" in schema:
+        schema = _target(schema)
+    kind = schema.get("type", "object")
+    if kind != "object":
+        raise _Flaw(f"its type is {kind!r}")
+    return schema
+
+
+def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema's own reference refers to."""
+    target = schema.get("$defs", {}).get(str(schema["$ref"]).removeprefix("#/$defs/"))
+    if not isinstance(target, Mapping) or "$ref" in target:
+        raise _Flaw(f"$ref leads to no definition of an object: {schema['$ref']!r}")
+    return target
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that is a reference to one of its own definitions, as pydantic makes of models that hold themselves,
+    with that definition in its place: language models take no tool whose parameters are a reference.
+
+    Raises ConfigurationError for a reference that leads nowhere.
+    """
+    return {**_target(schema), "$defs": schema["$defs"]} if "$ref" in schema else schema
+
+
+class _Reader:
+    """One schema being read; `definitions` are those that it refers to."""
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._known: dict[str, Any] = {}
+
+    def model(self, name: str, schema: Mapping[str, Any], description: str | None) -> type[BaseModel]:
+        properties = schema.get("properties", {})
+        if not isinstance(properties, Mapping):
+            raise _Flaw(f"properties must be an object, not {properties!r}")
+        required = schema.get("required", [])
+        if not _is_list_of(required, str):
+            raise _Flaw(f"required must be a list of names, not {required!r}")
+        fields: dict[str, Any] = {}
+        undescribed: dict[str, Any] = {prop: {} for prop in required if prop not in properties}
+        for prop, value in {**properties, **undescribed}.items():
+            if not isinstance(value, Mapping | bool):
+                raise _Flaw(f"property {prop!r} must have a schema, an object, not {value!r}")
+            described = value if isinstance(value, Mapping) else {}
+            fields[_attribute(prop, fields)] = (
+                self.type_of(described, prop),
+                Field(
+                    default=... if prop in required else described.get("default"),
+                    alias=prop,
+                    description=described.get("description"),
+                ),
+            )
+        closed = schema.get("additionalProperties") is False
+        model: type[BaseModel] = create_model(
+            name,
+            __config__=ConfigDict(extra="forbid" if closed else "allow", serialize_by_alias=True),
+            __doc__=description if description is not None else schema.get("description"),
+            **fields,
+        )
+        return model
+
+    def type_of(self, schema: Mapping[str, Any] | bool, name: str) -> Any:
+        """The type of the values that a schema allows; `name` is where it is, for messages."""
+        if isinstance(schema, bool):
+            return Any
+        if "$ref" in schema:
+            return self._defined(str(schema["$ref"]).removeprefix("#/$defs/"))
+        if "enum" in schema or "const" in schema:
+            values = schema["enum"] if "enum" in schema else [schema["const"]]
+            if not _is_list_of(values, object) or not values:
+                raise _Flaw(f"{name}: enum must be a list of values, not {values!r}")
+            return _one_of(values)
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if keyword in schema and not (_is_list_of(schema[keyword], Mapping | bool) and schema[keyword]):
+                raise _Flaw(f"{name}: {keyword} must be a list of schemas, not {schema[keyword]!r}")
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                return _union([self.type_of(option, name) for option in schema[keyword]])
+        if len(schema.get("allOf", ())) == 1:
+            return self.type_of(schema["allOf"][0], name)
+        kinds = schema.get("type", ())
+        if isinstance(kinds, str):
+            kinds = [kinds]
+        for kind in kinds:
+            if kind not in _TYPES:
+                raise _Flaw(f"{name}: there is no type {kind!r}{did_you_mean(str(kind), _TYPES)}")
+        return _union([self.plain(kind, schema, name) for kind in kinds]) if kinds else Any
+
+    def plain(self, kind: str, schema: Mapping[str, Any], name: str) -> Any:
+        """The type of one value of the JSON type `kind`."""
+        match kind:
+            case "string":
+                return Annotated[str, *_constraints(schema, kind, name), Strict(), *_pattern(schema, name)]
+            case "integer":
+                return Annotated[int, *_constraints(schema, kind, name), Strict(), BeforeValidator(_whole)]
+            case "number":
+                return Annotated[float, *_constraints(schema, kind, name), Strict()]
+            case "boolean":
+                return Annotated[bool, Strict()]
+            case "null":
+                return None
+            case "array":
+                items = schema.get("items", {})
+                item = self.type_of(items, name) if isinstance(items, Mapping) else Any
+                return Annotated[list[item], *_constraints(schema, kind, name), Strict()]  # type: ignore[valid-type]
+            case "object" if "properties" in schema:
+                return self.model(_class_name(name), schema, None)
+            case "object":
+                values = schema.get("additionalProperties")
+                value = self.type_of(values, name) if isinstance(values, Mapping) else Any
+                return dict[str, value]  # type: ignore[valid-type]
+            case _:
+                return Any
+
+    def _defined(self, name: str) -> Any:
+        """The type of a definition, read once; inside of itself it is not checked any further."""
+        if name not in self._known:
+            self._known[name] = Any
+            schema = self._definitions.get(name)
+            self._known[name] = self.type_of(schema, name) if isinstance(schema, Mapping) else Any
+        return self._known[name]
+
+
+def _attribute(prop: str, taken: Mapping[str, Any]) -> str:
+    """The name of the attribute for a property: its own, where Python and pydantic allow it."""
+    name = re.sub(r"\W", "_", prop).strip("_") or "field"
+    if name[0].isdigit() or iskeyword(name) or name.startswith("model_") or hasattr(BaseModel, name):
+        name = f"field_{name}"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in re.split(r"\W|_", name)) or "Object"
+
+
+def _is_list_of(value: Any, kind: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
+
+
+def _union(options: Sequence[Any]) -> Any:
+    return reduce(or_, options) if Any not in options else Any
+
+
+def _one_of(values: Sequence[Any]) -> Any:
+    """Exactly these values; unlike `==`, JSON tells 1 from true."""
+    if all(value is None or isinstance(value, str) for value in values):
+        return Literal[*values]
+    allowed = {_as_json(value) for value in values}
+
+    def check(value: Any) -> Any:
+        if _as_json(value) not in allowed:
+            raise ValueError(f"must be one of {list(values)}")
+        return value
+
+    if all(value is None or isinstance(value, str | bool | int) for value in values):
+        return Annotated[Literal[*values], BeforeValidator(check)]
+    return Annotated[Any, AfterValidator(check)]
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _constraints(schema: Mapping[str, Any], kind: str, name: str) -> list[Any]:
+    known = _LENGTHS.get(kind, _BOUNDS)
+    found: dict[str, Any] = {}
+    for keyword in known.keys() & schema.keys():
+        value = schema[keyword]
+        is_number = isinstance(value, int if kind in _LENGTHS else int | float) and not isinstance(
+            value, bool
+        )
+        if not is_number or (keyword == "multipleOf" and value <= 0) or (kind in _LENGTHS and value < 0):
+            raise _Flaw(f"{name}: {keyword} can't be {value!r}")
+        found[known[keyword]] = value
+    return [Field(**found)] if found else []
+
+
+def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
+    """The check of a `pattern`, if it is one for Python too; JSON Schema's is another dialect."""
+    pattern = schema.get("pattern", "")
+    if not isinstance(pattern, str):
+        raise _Flaw(f"{name}: pattern can't be {pattern!r}")
+    try:
+        expression = re.compile(pattern)
+    except re.error:
+        return []
+    if not expression.pattern:
+        return []
+
+    def check(text: str) -> str:
+        if expression.search(text) is None:
+            raise ValueError(f"must match the pattern {expression.pattern!r}")
+        return text
+
+    return [AfterValidator(check)]
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

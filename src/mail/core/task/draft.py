@@ -30,7 +30,7 @@ from mail.core.protocol.message import (
 from mail.core.task.change import Claim, HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.task.events import UNREAD_FROM, Event, EventKind
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
-from mail.core.task.limits import DEAD_LETTERS, OPEN_REQUESTS
+from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
@@ -208,6 +208,17 @@ class Draft:
     def open_request(self, request: OpenRequest) -> None:
         """Note that a request waits for its answer."""
         self.requests = (*self.requests, request)[-OPEN_REQUESTS:]
+
+    def open_broadcast(self, message: MAILMessage, swarm: str) -> None:
+        """Note that the agents of another swarm may answer a broadcast, for a while."""
+        self.open_request(
+            OpenRequest(
+                request_id=message.message.own_id,
+                sender=message.sender.address,
+                recipient=format_agent_address(EVERYONE, swarm),
+                answer_deadline=self.time_in(BROADCAST_SECONDS),
+            )
+        )
 
     def time_in(self, seconds: float) -> float:
         """Return the time so many seconds from now, in seconds since the epoch."""

@@ -1,0 +1,104 @@
+"""Tasks and checkpoints that version 678eebb has stored are read, and are stored again as that version stored them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
+from mail.core.task.task import Generation, Task, TaskStatus
+
+STORED = Path(__file__).parent.parent / "fixtures" / "678eebb"
+ROOT = STORED.parent.parent.parent
+
+
+def load(name: str) -> list[Any]:
+    documents: list[Any] = json.loads((STORED / name).read_text())
+    return documents
+
+
+TASKS = load("tasks.json")
+
+
+@pytest.mark.parametrize("stored", TASKS, ids=[f"{n}-{each['status']}" for n, each in enumerate(TASKS)])
+def test_a_task_comes_back_as_it_was_stored(stored: dict[str, Any]) -> None:
+    task = read_task(json.dumps(stored))
+    assert json.loads(write_task(task)) == stored
+    assert read_task(write_task(task)) == task
+
+
+@pytest.mark.parametrize("stored", load("checkpoints.json"))
+def test_a_checkpoint_comes_back_as_it_was_stored(stored: dict[str, Any]) -> None:
+    checkpoint = read_checkpoint(json.dumps(stored))
+    assert json.loads(write_checkpoint(checkpoint)) == stored
+    assert read_checkpoint(write_checkpoint(checkpoint)) == checkpoint
+
+
+def test_the_stored_tasks_have_every_field_and_every_status() -> None:
+    names = {field.name for field in (*fields(Task), *fields(Generation))} - {"generation"}
+    assert {STORED_NAMES.get(name, name) for name in names} == set().union(*TASKS)
+    assert {each["status"] for each in TASKS} == {status.value for status in TaskStatus}
+    contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]
+    assert {STORED_NAMES.get(field.name, field.name) for field in fields(Peer)} == contact.keys()
+    assert {STORED_NAMES.get(field.name, field.name) for field in fields(OpenRequest)} == request.keys()
+
+
+def test_fields_that_are_named_anew_are_read() -> None:
+    task = read_task(json.dumps(TASKS[-1]))
+    generation, peer = task.generation, task.peers["beta"]
+    assert (generation.number, generation.limit_notice, generation.limit_reached) == (3, 9, "15 steps")
+    assert (generation.answers_unread, task.parent_swarm, task.dead_letters) == (True, "alpha", (4, 6))
+    assert (peer.has_task, peer.end_message, peer.end_delivered) == (True, "m-1", True)
+    assert task.requests[0].answer_deadline == 1767225600.5
+    assert [hook.url for hook in task.webhooks.values()] == ["https://example.com/hook"]
+
+
+def test_what_a_newer_version_stores_besides_is_left_alone() -> None:
+    task = read_task(json.dumps({**TASKS[-1], "news": {"of": "tomorrow"}}))
+    assert task == read_task(json.dumps(TASKS[-1]))
+
+
+def test_a_task_does_not_change() -> None:
+    task: Any = read_task(json.dumps(TASKS[0]))
+    with pytest.raises(FrozenInstanceError):
+        task.status = TaskStatus.RUNNING
+    with pytest.raises(FrozenInstanceError):
+        task.generation.steps = 1
+
+
+CHANGES = """\
+from dataclasses import replace
+
+from mail.core.decisions.submit import Submission
+from mail.core.task.draft import Draft
+from mail.core.task.task import Task
+
+
+def change(task: Task, draft: Draft, submission: Submission) -> None:
+    replace(task, dead_letters=(1,))
+    replace(task, unherad=True)
+    replace(task.generation, steps="many")
+    draft.dead_letters = ("first",)
+    draft.unherad = True
+    submission.evolve(task_id=1)
+    submission.evolve(taskid="t")
+"""
+
+
+def test_mypy_refuses_a_change_that_is_misspelt_or_of_the_wrong_type(tmp_path: Path) -> None:
+    (tmp_path / "changes.py").write_text(CHANGES)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(tmp_path / "changes.py")],
+        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    lines = [
+        int(line.split(":")[1])
+        for line in checked.stdout.splitlines()
+        if "changes.py" in line and " error:" in line
+    ]
+    assert lines == [10, 11, 12, 13, 14, 15], checked.stdout + checked.stderr
