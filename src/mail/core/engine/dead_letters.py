@@ -91,7 +91,9 @@ async def redrive_dead_letters(
     wanted = choose(task, seq)  # new ones stay, as a redriven message may fail again
     redriven: list[Redriven] = []
     for seqs in batched(wanted, REDRIVEN_PER_COMMIT):
-        dead_letters = await _with_messages(runtime.store, await _read(runtime.store, task, seqs), key)
+        found = await _read(runtime.store, task, seqs)
+        messages = [each.message_seq for each in found if hook_of(each.mailbox) is None]
+        dead_letters = with_messages(found, await _read_events(runtime.store, key, messages))
         task, some = await _redrive(runtime, caller, task, dead_letters, seq)
         redriven += some
     return redriven
@@ -175,11 +177,6 @@ async def sweep[Outcome](
 async def _read(store: Store, task: Task, seqs: Iterable[int]) -> list[DeadLetter]:
     """Read dead letters of a task, the newest first."""
     return read_letters(task, await _read_events(store, task.key, seqs))
-
-
-async def _with_messages(store: Store, dead_letters: Sequence[DeadLetter], key: TaskKey) -> list[DeadLetter]:
-    seqs = [each.message_seq for each in dead_letters if hook_of(each.mailbox) is None]
-    return with_messages(dead_letters, await _read_events(store, key, seqs))
 
 
 async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[Event]:

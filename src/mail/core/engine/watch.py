@@ -77,7 +77,8 @@ class Watch:
             task = await load_task(self._store, key)
             events = await self._store.read_events(key, after=after)
             if answer_to is not None:
-                events = _up_to_answer(events, answer_to)
+                upto = next((n for n, event in enumerate(events, 1) if event.answers(answer_to)), None)
+                events = events[:upto]
             if events:
                 yield events
                 after = events[-1].seq
@@ -92,10 +93,3 @@ class Watch:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def _up_to_answer(events: list[Event], seq: int) -> list[Event]:
-    for position, event in enumerate(events):
-        if event.answers(seq):
-            return events[: position + 1]
-    return events
