@@ -94,7 +94,7 @@ class PostInterswarmMessage(Given):
             task_id=terms.task_id,
             ceiling=terms.ceiling,
             expects=terms.expects,
-            once=terms.idempotency,
+            once=terms.idempotency_key,
         )
 
 
@@ -178,7 +178,7 @@ async def send_message(
             request,
             submitted.key,
             after=submitted.after,
-            until_answer_to=submitted.seq,
+            answer_to=submitted.seq,
             headers=headers,
             pings=not body.ignore_stream_pings,
         )
