@@ -53,14 +53,14 @@ class Terms:
         ceiling: upper limit for tasks of the caller.
         task_id: id of the task; None to let the server choose one.
         expects: generation that the task must be in, `*` for any; None to allow a new task.
-        idempotency_key: the idempotency key, if one was sent.
+        idempotency: the idempotency key, if one was sent.
     """
 
     swarm: str
     ceiling: Budget
     task_id: str | None
     expects: int | Literal["*"] | None = None
-    idempotency_key: Once | None = None
+    idempotency: Once | None = None
 
 
 class MessageBody(Protocol):
@@ -125,10 +125,10 @@ async def _claimed(
     now = clock.now().timestamp()
     claim = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.documents.claim_key(str(caller), key, claim, now=now)
-    idempotency_key = Once(key=key, digest=claim.digest, until=known.until)
-    check(known.digest, idempotency_key)
+    idempotency = Once(key=key, digest=claim.digest, until=known.until)
+    check(known.digest, idempotency)
     try:
-        yield replace(terms, idempotency_key=idempotency_key, task_id=known.task_id)
+        yield replace(terms, idempotency=idempotency, task_id=known.task_id)
     except MAILError as error:
         if error.http_status < 500 and known == claim:
             await service.documents.forget_key(str(caller), key, task_id)

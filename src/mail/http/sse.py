@@ -46,11 +46,11 @@ def stream_events(
     key: TaskKey,
     *,
     after: int,
-    answer_to: int | None = None,
+    until_answer_to: int | None = None,
     headers: Mapping[str, str] | None = None,
     pings: bool = True,
 ) -> "EventSourceResponse":
-    """Stream the events after `after`, up to the answer to message `answer_to` or else the end of the task.
+    """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
@@ -59,7 +59,7 @@ def stream_events(
 
     service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, after, answer_to, service.wait_limit(request), pings),
+        _frames(service, key, after, until_answer_to, service.wait_limit(request), pings),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -70,11 +70,11 @@ async def _frames(
     service: Service,
     key: TaskKey,
     after: int,
-    answer_to: int | None,
+    until_answer_to: int | None,
     seconds: float | None,
     pings: bool,
 ) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(key, after=after, answering=answer_to, heartbeat=service.heartbeat)
+    watch = service.runtime.watch(key, after=after, answering=until_answer_to, heartbeat=service.heartbeat)
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:

@@ -94,7 +94,7 @@ class PostInterswarmMessage(Given):
             task_id=terms.task_id,
             ceiling=terms.ceiling,
             expects=terms.expects,
-            once=terms.idempotency_key,
+            once=terms.idempotency,
         )
 
 
@@ -178,7 +178,7 @@ async def send_message(
             request,
             submitted.key,
             after=submitted.after,
-            answer_to=submitted.seq,
+            until_answer_to=submitted.seq,
             headers=headers,
             pings=not body.ignore_stream_pings,
         )

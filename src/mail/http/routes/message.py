@@ -91,7 +91,7 @@ class PostMessage(Given):
             ceiling=terms.ceiling,
             breakpoint_tool_call_result=options.breakpoint_tool_call_result,
             expects=terms.expects,
-            once=terms.idempotency_key,
+            once=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
         )
 
@@ -178,7 +178,7 @@ async def post_message(request: Request) -> Response:
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(
-            request, submitted.key, after=submitted.after, answer_to=submitted.seq, headers=headers
+            request, submitted.key, after=submitted.after, until_answer_to=submitted.seq, headers=headers
         )
     preference = read_preference(request.headers.getlist("prefer"))
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
