@@ -74,7 +74,7 @@ def interswarm_schema() -> str:
 def openapi() -> str:
     """The HTTP binding. The routes are documented without being served, so there is no runtime behind them."""
     nothing = cast(Any, None)
-    service = Service(runtime=nothing, records=nothing, authenticator=nothing, started=0.0)
+    service = Service(runtime=nothing, documents=nothing, authenticator=nothing, started=0.0)
     app = create_app(service, load_routers())
     return yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 

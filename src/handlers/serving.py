@@ -13,7 +13,7 @@ def serve_system(system: AwsSystem, time_left: Callable[[Request], float | None]
     """What HTTP routes serve; `time_left` says when the invocation of a request ends."""
     return Service(
         runtime=system.runtime,
-        records=system.records,
+        documents=system.records,
         authenticator=system.authenticator,
         started=system.clock.now().timestamp(),
         max_body_bytes=system.config.server.settings.max_body_bytes,

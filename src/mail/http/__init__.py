@@ -1,1 +1,1 @@
-"""MAIL over HTTP: translates requests for the runtime that it is handed, and nothing else."""
+"""The HTTP API: translates requests into calls of the runtime that it is given."""

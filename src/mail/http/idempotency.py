@@ -124,14 +124,14 @@ async def _claimed(
     task_id = terms.task_id or clock.new_id()
     now = clock.now().timestamp()
     claim = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
-    known = await service.records.claim_key(str(caller), key, claim, now=now)
+    known = await service.documents.claim_key(str(caller), key, claim, now=now)
     idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
     check(known.digest, idempotency)
     try:
         yield replace(terms, idempotency=idempotency, task_id=known.task_id)
     except MAILError as error:
         if error.http_status < 500 and known == claim:
-            await service.records.forget_key(str(caller), key, task_id)
+            await service.documents.forget_key(str(caller), key, task_id)
         raise
 
 

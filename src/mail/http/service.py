@@ -113,6 +113,7 @@ class Service:
     """A swarm's runtime, and the settings for serving it.
 
     Attributes:
+        documents: everything that is stored besides tasks.
         started: start of the server, in seconds since the epoch.
         max_body_bytes: size limit of request bodies.
         heartbeat: seconds of silence after which a stream sends a ping.
@@ -131,7 +132,7 @@ class Service:
     """
 
     runtime: Runtime
-    records: ServerRecords
+    documents: ServerRecords
     authenticator: Authenticator
     started: float
     max_body_bytes: int = 4 * 1024 * 1024

@@ -72,7 +72,7 @@ def build_app(system: ServerSystem) -> FastAPI:
     """
     service = Service(
         runtime=system.runtime,
-        records=system.records,
+        documents=system.records,
         authenticator=system.authenticator,
         started=system.clock.now().timestamp(),
         max_body_bytes=system.config.settings.max_body_bytes,

@@ -1,13 +1,15 @@
 """The HTTP routes: one module per noun, with its bodies.
 
-Each module has a `router`. Importing this package imports none of them: a Lambda function loads only the routes that
-it serves.
+Each module has a `router`. Importing this package imports none of them, so that a Lambda function loads only the routes
+that it serves.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 
 def module_names() -> tuple[str, ...]:
@@ -15,7 +17,7 @@ def module_names() -> tuple[str, ...]:
     return tuple(sorted(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 
-def load_routers() -> tuple[APIRouter, ...]:
+def load_routers() -> "tuple[APIRouter, ...]":
     """Import every module with routes, and return their routers in the order of the document's tags."""
     from mail.http.openapi import TAGS
 

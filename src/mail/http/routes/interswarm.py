@@ -1,4 +1,4 @@
-"""`/interswarm/*`: messages from other swarms, and from people to agents of other swarms."""
+"""`/interswarm/*`: messages from other swarms, and from callers to agents of other swarms."""
 
 from typing import Annotated, Any, Literal
 
@@ -49,7 +49,7 @@ class Delivered(Answered):
 
 
 class PostInterswarmMessage(Given):
-    """A person's message to agents of other swarms."""
+    """A message to agents of other swarms."""
 
     user_token: str | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""`POST /message`: a person sends the swarm a message."""
+"""`POST /message`: send the swarm a message."""
 
 from typing import Any, Literal
 from urllib.parse import quote, urlencode

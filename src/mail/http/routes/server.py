@@ -108,7 +108,7 @@ async def get_root(request: Request) -> JSON:
 async def get_health(request: Request) -> JSON:
     """Return the status that an admin has set, `healthy` by default. Needs no key."""
     service = service_of(request)
-    return _health(service, await service.records.health() or DEFAULT_HEALTH)
+    return _health(service, await service.documents.health() or DEFAULT_HEALTH)
 
 
 @router.post(
@@ -123,7 +123,7 @@ async def post_health(
 ) -> JSON:
     """Set the status that other swarms see. Only for admins."""
     service = service_of(request)
-    await service.records.set_health(body.status)
+    await service.documents.set_health(body.status)
     return _health(service, body.status)
 
 

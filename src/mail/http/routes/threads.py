@@ -173,7 +173,7 @@ async def _read(request: Request, tasks: list[Task], ack_within: float) -> "Read
 
 
 async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
-    """Read the messages that people and agents have sent in a task."""
+    """Read a task's messages, except those from the system."""
     events = await store.read_events(task.key)
     return [
         event.message

@@ -75,7 +75,7 @@ async def get_webhooks(
     """Return the webhooks that the caller has registered, the oldest first; or those of one of the caller's tasks."""
     service = service_of(request)
     if task_id is None:
-        registered = await service.records.webhooks(str(caller.principal(service.runtime.swarm.name)))
+        registered = await service.documents.webhooks(str(caller.principal(service.runtime.swarm.name)))
         return JSON({"webhooks": [_describe_registered(webhook) for webhook in registered]})
     task = await load_task(service, caller, task_id)
     now = service.runtime.clock.now().timestamp()
@@ -134,7 +134,7 @@ async def post_webhook(
         created=runtime.clock.now().isoformat(),
     )
     owner = str(caller.principal(runtime.swarm.name))
-    if not await service.records.set_webhook(owner, registered, limit=MAX_HOOKS):
+    if not await service.documents.set_webhook(owner, registered, limit=MAX_HOOKS):
         raise BadRequest(f"you have {MAX_HOOKS} webhooks, the maximum; delete one first")
     return JSON(_describe_registered(registered), status_code=201)
 
@@ -153,6 +153,6 @@ async def delete_webhook(
     """Delete a webhook that the caller has registered. Tasks that were begun with it keep it."""
     service = service_of(request)
     owner = str(caller.principal(service.runtime.swarm.name))
-    if not _ID.fullmatch(webhook_id) or not await service.records.delete_webhook(owner, webhook_id):
+    if not _ID.fullmatch(webhook_id) or not await service.documents.delete_webhook(owner, webhook_id):
         raise WebhookNotFound(f"you have no webhook {webhook_id[:40]!r}; GET /webhooks lists yours")
     return JSON({"status": "deleted", "id": webhook_id})
