@@ -195,7 +195,7 @@ def test_a_strange_server_is_no_traceback(tmp_path: Path) -> None:
                 check=False,
             )
             assert (done.returncode, done.stdout) == (1, "")
-            assert "not JSON" in done.stderr
+            assert "expected JSON" in done.stderr
             assert "Traceback" not in done.stderr
         finally:
             strange.kill()
@@ -232,7 +232,7 @@ def test_a_fork(tasks: ServerProcess, tmp_path: Path) -> None:
     assert done.stdout == f"task {words[1]} is a fork of weather-task at 1: paused; waiting mail: 1\n"
     watched = run_task(tasks, tmp_path, "watch", words[1])
     assert watched.returncode == 4
-    assert watched.stdout.splitlines()[-1] == "It waits for a message."
+    assert watched.stdout.splitlines()[-1] == "The task waits for a message."
     resumed = run_task(tasks, tmp_path, "fork", "weather-task", "-m", "weather in Lima")
     assert resumed.returncode == 0, resumed.stderr
     assert "is a fork of weather-task at" in resumed.stdout.splitlines()[0]

@@ -101,7 +101,7 @@ def test_a_reply_resumes_the_task(mail: Any, crew: ServerProcess) -> None:
     assert crew.task("asked")["status"] == "completed"
     done = json.loads(mail("thread", "r-1", "--reply", "Crowns.", "--task", "asked-too", "--json"))
     assert done["task_id"] == "asked-too"
-    mail("thread", "q-1", "--reply", "Pounds.", fails="nobody waits for an answer of yours in thread 'q-1'")
+    mail("thread", "q-1", "--reply", "Pounds.", fails="no task waits for your answer in thread 'q-1'")
 
 
 def test_a_task_that_is_paused_by_a_beads_question_may_be_named(mail: Any, crew: ServerProcess) -> None:
@@ -116,7 +116,7 @@ def test_another_question_is_shown(mail: Any, crew: ServerProcess) -> None:
     (call,) = crew.task("twice")["pending_tool_calls"]
     first, second = ("ab-1", "ab-2") if call["arguments"]["bead_id"] == "ab-1" else ("ab-2", "ab-1")
     mail(
-        "thread", second, "--reply", "No.", fails=f"nobody waits for an answer of yours in thread {second!r}"
+        "thread", second, "--reply", "No.", fails=f"no task waits for your answer in thread {second!r}"
     )
     assert mail("thread", first, "--reply", "Euros.", code=4).splitlines() == [
         f"thread      {second}",
@@ -149,7 +149,7 @@ async def test_of_two_replies_at_once_one_counts(crew: ServerProcess) -> None:
             *(reply(client, "ad-1", text) for text in ("Euros.", "Pounds.")), return_exceptions=True
         )
     (refused,) = [each for each in replies if isinstance(each, MAILError)]
-    assert refused.detail == "nobody waits for an answer of yours in thread 'ad-1'"
+    assert refused.detail == "no task waits for your answer in thread 'ad-1'"
     assert crew.task("both")["generation"] == 2
 
 
@@ -158,7 +158,7 @@ def test_a_question_that_was_dropped_is_marked(mail: Any, crew: ServerProcess) -
     crew.ask("ae-2: an easy one", task_id="dropped")
     assert "orchestrator → user  (closed) [ae-1] HELP_REQUEST" in mail("thread", "ae-1")
     assert rows(mail("inbox", "--bead", "ae-1"))["ae-1"][2] == "-"
-    mail("thread", "ae-1", "--reply", "x", fails="nobody waits for an answer of yours in thread 'ae-1'")
+    mail("thread", "ae-1", "--reply", "x", fails="no task waits for your answer in thread 'ae-1'")
 
 
 def test_ids_that_urls_have_a_meaning_for(mail: Any) -> None:

@@ -19,10 +19,10 @@ from mail.cli import (
     database,
     dead_letters,
     demo,
-    health,
     local_aws,
     register,
     server,
+    swarms,
     tasks,
     threads,
     token,
@@ -128,7 +128,7 @@ app.command("server")(server.server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)
-app.command("ping")(health.ping)
+app.command("ping")(swarms.ping)
 app.command("version")(version)
 app.command("db-init")(database.db_init)
 app.command("register")(register.register)

@@ -69,7 +69,9 @@ class Argument:
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of `ArgumentParser.add_argument`."""
-        text = self.help.replace("%", "%%")
+        default = "the last task" if self.uses_last_task else self.default
+        text = self.help if default in (None, "", False, []) else f"{self.help} [default: {default}]"
+        text = text.replace("%", "%%")
         if self.is_switch:
             return {"help": text, "dest": self.key, "action": "store_true", "default": self.default}
         found: dict[str, Any] = {"help": text, "type": self._parse, "default": self.default}
@@ -111,7 +113,7 @@ Handler = Callable[[Session, Namespace], Coroutine[Any, Any, int | None]]
 """Performs a command that is more than one operation; returns the exit code of `mail …`, None for success."""
 
 View = Callable[[Any, Output], None]
-"""Prints an answer for people."""
+"""Prints an answer as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ class Command:
     Attributes:
         name: its name at the prompt.
         operation: the method of the client that it performs; the arguments are the parameters of the method.
-        view: prints the answer for people; without it the answer is printed as JSON.
+        view: prints the answer as text; without it the answer is printed as JSON.
         handler: performs the command if that is more than `operation` and `view`.
         shell_name: its name as a command of `mail`, such as `task list`; empty if it exists only at the prompt.
         details: what `mail … --help` says besides the summary.

@@ -15,7 +15,12 @@ CALLER = option("--caller", help="Only tasks of this caller, such as user:ann@sw
 SELECTION = (
     positional("task_id", "The task's id.", required=False, metavar="TASK", completes=Completes.TASK),
     positional(
-        "seq", "One dead letter of the task (all).", required=False, metavar="SEQ", type=int, minimum=1
+        "seq",
+        "One dead letter of the task. [default: all]",
+        required=False,
+        metavar="SEQ",
+        type=int,
+        minimum=1,
     ),
     switch("--all", help="All dead letters that the list shows."),
     CALLER,
@@ -74,9 +79,7 @@ COMMANDS = (
         arguments=(
             option("--task", key="task_id", help="Only this task.", completes=Completes.TASK),
             CALLER,
-            option(
-                "--limit", type=int, minimum=1, default=100, help="The number of dead letters, at most (100)."
-            ),
+            option("--limit", type=int, minimum=1, default=100, help="The number of dead letters, at most."),
         ),
     ),
     Command(

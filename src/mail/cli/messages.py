@@ -29,20 +29,24 @@ RESUME_POINTS = ("user_response", "breakpoint_tool_call")
 TASK = option("--task-id", help="The task to continue, or the id of a new one.", completes=Completes.TASK)
 SUBJECT = option("--subject", help="The subject.")
 CONDITIONS = (
-    option("--idempotency-key", help="Accept messages with the same key only once within a day."),
+    option(
+        "--idempotency-key",
+        help="A text that marks repetitions: within a day, messages with the same key count as one.",
+    ),
     option("--generation", help="Only if the task is still at this generation.", type=int),
 )
 MESSAGE: tuple[Argument, ...] = (
     positional("body", "The text; quote it if it contains quotes, backslashes or flags.", repeats=True),
     option("--entrypoint", help="The agent to write to.", completes=Completes.AGENT),
     SUBJECT,
-    option("--msg-type", help="The kind of message (request).", choices=KINDS, default="request"),
+    option("--msg-type", help="The kind of message.", choices=KINDS, default="request"),
     TASK,
     option("--resume-from", help="Where to resume a task that has stopped.", choices=RESUME_POINTS),
     option(
         "--kwargs",
         help="A JSON object with max_steps, timeout, budget, breakpoint_tool_call_result.",
         key="settings",
+        metavar="JSON",
         type=json_object,
     ),
     option("--webhook", help="A URL to notify when the task ends, or a JSON object.", type=json_or_text),

@@ -1,4 +1,4 @@
-"""The output of commands: JSON for programs, or text for people, in colour on a terminal."""
+"""The output of commands: JSON for programs, or text for humans, in colour on a terminal."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A printer of results to `stream`: with `as_json` a line of JSON each, else text for people."""
+    """A printer of results to `stream`: with `as_json` a line of JSON each, else text for humans."""
 
     stream: TextIO
     as_json: bool = False
@@ -31,7 +31,7 @@ class Output:
         return not self.as_json and self.stream.isatty()
 
     def result(self, value: object, show: Callable[[], None] | None = None) -> None:
-        """Print a value as JSON; for people, call `show` instead, or print indented JSON without it."""
+        """Print a value as JSON; for humans, call `show` instead, or print indented JSON without it."""
         if self.as_json:
             self.write(json.dumps(value))
         elif show is not None:
@@ -45,7 +45,7 @@ class Output:
             self.write(printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
     def text(self, text: str, *, style: str = "") -> None:
-        """Print text for people."""
+        """Print text for humans."""
         if style and self.is_terminal:
             from rich.text import Text
 

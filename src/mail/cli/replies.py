@@ -43,7 +43,7 @@ async def reply(client: "MAILClient", thread_id: str, text: str, *, task_id: str
         if (calls := [call for call in await _calls(client, each) if asks_in(call, thread_id, each)])
     }
     if not waiting:
-        raise _nobody_waits(thread_id)
+        raise _nothing_waits(thread_id)
     if len(waiting) > 1:
         raise MAILError(
             f"several tasks wait for an answer in thread {thread_id!r}: {', '.join(waiting)}; choose with --task"
@@ -55,7 +55,7 @@ async def reply(client: "MAILClient", thread_id: str, text: str, *, task_id: str
 async def _answer(
     client: "MAILClient", thread_id: str, task_id: str, call: PendingCall, text: str
 ) -> Outcome:
-    """Send the text as the result of a call: unlike a message, it has no effect if nobody waits any more."""
+    """Send the text as the result of a call: unlike a message, it has no effect if no call waits any more."""
     from mail.client.errors import BadAnswer
 
     try:
@@ -69,7 +69,7 @@ async def _answer(
     except BadAnswer as error:
         if call in await _calls(client, task_id):
             raise
-        raise _nobody_waits(thread_id) from error
+        raise _nothing_waits(thread_id) from error
     status = status_after(event["event"] for event in answer["events"] or ())
     calls = await _calls(client, task_id) if status is Status.PAUSED else ()
     return Outcome(task_id, answer["response"], status, tuple(calls))
@@ -104,5 +104,5 @@ def asks_in(call: PendingCall, thread_id: str, task_id: str) -> bool:
     return call.asks is not None and thread_id in (call.asks.thread_id, task_id)
 
 
-def _nobody_waits(thread_id: str) -> MAILError:
-    return MAILError(f"nobody waits for an answer of yours in thread {thread_id!r}")
+def _nothing_waits(thread_id: str) -> MAILError:
+    return MAILError(f"no task waits for your answer in thread {thread_id!r}")

@@ -1,8 +1,102 @@
-"""The commands of the prompt about swarms."""
+"""The commands about a server, its swarm, and the swarms that it knows; `mail ping` is one of them."""
 
-from mail.cli.command import Command, Completes, json_object, json_text, option, positional, switch
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mail.cli.command import Command, Completes, Namespace, json_object, json_text, option, positional, switch
+from mail.cli.options import AsJson, ServerUrl
+from mail.cli.output import Output, one_line
+from mail.cli.session import Session
+
+if TYPE_CHECKING:
+    from mail.cli.connection import CommandClient
+
+
+def ping(
+    url: ServerUrl,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether a MAIL server can be reached, and show its health."""
+    from mail.cli.connection import connect_anonymously
+
+    client = connect_anonymously(url, timeout=timeout)
+    health, problem = asyncio.run(_get_health(client))
+    shown = f"✗ {problem}" if problem else f"✓ {health['swarm_name']} is {health['status']}"
+    output = Output(sys.stdout, as_json)
+    output.result(
+        {"url": client.base_url, "reachable": not problem, **(health or {"error": problem})},
+        lambda: output.text(shown),
+    )
+    if problem:
+        raise typer.Exit(1)
+
+
+async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
+    """Return the server's health, or the reason why there is none."""
+    from mail.client.errors import BadAnswer, MAILClientError, NotJSON
+
+    base = client.base_url
+    try:
+        async with client:
+            health = await client.get_health()
+    except NotJSON:
+        pass
+    except BadAnswer as refusal:
+        return {}, f"{base} answered {refusal.status} to GET /health"
+    except MAILClientError:
+        return {}, f"Cannot connect to {base}"
+    else:
+        if {"swarm_name", "status"} <= health.keys():
+            return health, ""
+    return {}, f"{base} is no MAIL server"
+
+
+async def show_server(session: Session, given: Namespace) -> None:
+    """Print what the server is, and remember its entrypoint."""
+    root = await session.client.ping()
+    swarm = root.get("swarm") or {}
+    if isinstance(swarm, dict) and "entrypoint" in swarm:
+        session.agents.add(swarm["entrypoint"])
+        swarm = f"swarm {swarm['name']} {swarm['version']}"
+    shown = f"{root.get('name')} (protocol {root.get('protocol_version')}) is {root.get('status')}: {swarm}"
+    session.output.result(root, lambda: session.output.text(one_line(shown)))
+
+
+async def health(session: Session, given: Namespace) -> None:
+    """Print the swarm's health, in a line or as JSON."""
+    answer = await session.client.get_health()
+    session.output.result(answer, None if given.verbose else lambda: show_health(answer, session.output))
+
+
+def show_health(answer: Mapping[str, Any], output: Output) -> None:
+    """Print the swarm's health in a line."""
+    output.text(one_line(f"{answer.get('swarm_name')} is {answer.get('status')}"))
+
 
 COMMANDS = (
+    Command(name="ping", summary="Show what the server is.", handler=show_server),
+    Command(
+        name="health",
+        summary="Show the swarm's health.",
+        handler=health,
+        arguments=(switch("-v", "--verbose", help="Show the server's whole answer."),),
+    ),
+    Command(
+        name="health-update",
+        summary="Set the health that the swarm reports (admin).",
+        operation="update_health",
+        arguments=(positional("status", "The health, such as healthy or draining.", repeats=True),),
+    ),
+    Command(
+        name="status",
+        summary="Show whether the swarm is ready, and whether you have tasks.",
+        operation="get_status",
+    ),
     Command(
         name="swarms-get", summary="List the public swarms that the server knows.", operation="get_swarms"
     ),

@@ -84,12 +84,7 @@ COMMANDS = (
         arguments=(
             option("--status", help="Only tasks in this state.", choices=tuple(Status)),
             option(
-                "--limit",
-                help="The number of tasks, at most (20).",
-                type=int,
-                default=20,
-                minimum=1,
-                maximum=1000,
+                "--limit", help="The number of tasks, at most.", type=int, default=20, minimum=1, maximum=1000
             ),
         ),
     ),
@@ -128,7 +123,10 @@ COMMANDS = (
             TASK,
             option("--reason", help="The reason, for the task's timeline and other swarms.", default=""),
             option(
-                "--wait", type=float, minimum=0, help="Seconds to wait until everything has stopped (10)."
+                "--wait",
+                type=float,
+                minimum=0,
+                help="Seconds to wait until everything has stopped. [default: 10]",
             ),
         ),
     ),
@@ -140,7 +138,12 @@ COMMANDS = (
         handler=fork,
         arguments=(
             TASK,
-            option("--at", metavar="ID", type=int, help="Fork the task as of the event with this id (now)."),
+            option(
+                "--at",
+                metavar="ID",
+                type=int,
+                help="Fork the task as of the event with this id. [default: now]",
+            ),
             switch("--run", help="Run the fork immediately, if the task was running then."),
             option(
                 "-m",

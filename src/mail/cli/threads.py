@@ -15,7 +15,7 @@ ACK_WITHIN = option(
     metavar="SECONDS",
     type=float,
     minimum=0,
-    help="Seconds after which a waiting message is overdue (900).",
+    help="Seconds after which a waiting message is overdue. [default: 900]",
 )
 
 
@@ -63,7 +63,7 @@ COMMANDS = (
                 minimum=1,
                 maximum=100,
                 default=20,
-                help="The number of newest tasks to read, at most (20).",
+                help="The number of newest tasks to read, at most.",
             ),
             option("--cursor", help="Continue after the page that ended with this cursor."),
         ),

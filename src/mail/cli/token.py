@@ -40,7 +40,7 @@ def token() -> None:
 @app.command("create")
 def create(
     role: Annotated[
-        TokenRole, typer.Option(help="The bearer's role: admin or user for people, agent for another swarm.")
+        TokenRole, typer.Option(help="The bearer's role: admin, user, or agent (another swarm).")
     ],
     caller_id: Annotated[str, typer.Option("--id", help="The bearer's id; without ':' and '@'.")],
     config: ConfigPath = None,
@@ -107,7 +107,7 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
     from mail.bootstrap import open_records
 
     async with open_records(storage) as records:
-        found = [record.digest for record in await records.tokens() if record.digest.startswith(number)]
+        found = [each.digest for each in await records.tokens() if each.digest.startswith(number)]
         if len(found) != 1 or len(number) < SHOWN_CHARACTERS:
             raise MAILError(f"no token has the number {number!r}; mail token list shows them")
         await records.remove_token(found[0])

@@ -97,7 +97,7 @@ COMMANDS = (
         summary="Show the tokens and cost of your tasks; for admins, of all tasks.",
         handler=usage,
         arguments=(
-            option("--by", help="What to group by (agent).", choices=tuple(By), default=By.AGENT.value),
+            option("--by", help="What to group by.", choices=tuple(By), default=By.AGENT.value),
             option("--task-id", metavar="TASK", help="Only this task.", completes=Completes.TASK),
             option("--caller", metavar="ROLE:ID", help="Only tasks of this caller. For admins."),
             option(

@@ -49,8 +49,9 @@ COMMANDS = (
             option(
                 "--event",
                 key="events",
+                metavar="KIND",
                 repeats=True,
-                help="A kind of event, or * for all; may be repeated. By default, events that end or pause a task.",
+                help="A kind of event, or * for all; may be repeated. [default: what ends or pauses a task]",
             ),
         ),
     ),

@@ -66,10 +66,7 @@ class MAILClient(Messaging):
     # ------------------------------------------------------------------------------------------------ tasks
 
     async def get_tasks(
-        self,
-        *,
-        status: str | None = None,
-        limit: int | None = None,
+        self, *, status: str | None = None, limit: int | None = None
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
@@ -392,8 +389,7 @@ def _as_response(answer: JSONObject) -> "Response | SimpleNamespace":
         from openai.types.responses import Response
     except ImportError:
         return cast(
-            SimpleNamespace,
-            json.loads(to_json(answer), object_hook=lambda fields: SimpleNamespace(**fields)),
+            SimpleNamespace, json.loads(to_json(answer), object_hook=lambda fields: SimpleNamespace(**fields))
         )
     return Response.construct(**answer)
 

@@ -80,7 +80,7 @@ class SentMessage:
     Attributes:
         path: the endpoint.
         body: the body of the request.
-        is_new: whether it begins a task that nobody else uses.
+        is_new: whether it begins a task, which no other client uses.
         headers: further headers of the request.
         at: when it was sent, by `time.monotonic`.
     """
@@ -98,7 +98,7 @@ class SentMessage:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the server accepts it only once, however often it is sent."""
+        """Whether it can be sent again: the server drops duplicates."""
         return IDEMPOTENCY_KEY in self.headers
 
     @property
@@ -215,8 +215,8 @@ class Messaging(Connection):
             show_events: whether the answer contains the task's events.
             task_id: the task to continue, or the id for a new one; without it the task is new.
             resume_from: where to resume a task that has stopped.
-            idempotency_key: messages with the same key within a day are accepted once and get the same answer;
-                so the client retries when the connection breaks.
+            idempotency_key: within a day, messages with the same key count as one and get the same answer; so the client
+                retries when the connection breaks.
             generation: the expected `generation` of the task; if it has changed, the message is refused.
             webhook: a URL to notify when the task ends, or an object with its `url`, `secret_ref` and `events`.
             kwargs: further settings, such as `breakpoint_tool_call_result`, `max_steps` and `timeout`.

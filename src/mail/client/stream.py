@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 import httpx
 
 from mail.client.connection import translated
-from mail.client.errors import (
-    BadAnswer,
-    ConnectionLost,
-    MAILClientError,
-    RequestTimedOut,
-    ServerUnreachable,
-)
+from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut, ServerUnreachable
 from mail.client.sse import EventDecoder
 
 if TYPE_CHECKING:
@@ -84,7 +78,7 @@ class EventStream:
 
         Args:
             is_resumable: whether `reopen(after)` is known to begin at the position of this stream.
-            is_new: whether nobody else writes to the task, so that its first answer is the last one. Otherwise, when
+            is_new: whether no other client writes to the task, so that its first answer is the last one. Otherwise, when
                 a server closes the stream after an answer, one more request checks for further events.
         """
         self.task_id = task_id

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from mail.cli import dead_letters, health, messages, swarms, tasks, threads, usage, webhooks
+from mail.cli import dead_letters, messages, swarms, tasks, threads, usage, webhooks
 from mail.cli.command import Command, Completes, Namespace, positional
 from mail.cli.output import Output, one_line
 from mail.cli.session import Session, UsageError
@@ -23,7 +23,7 @@ async def greet(session: Session) -> None:
     session.output.text(f"MAIL client at {client.base_url}; help lists the commands, Ctrl+D leaves.")
     try:
         async with asyncio.timeout(GREETING_SECONDS):
-            await health.show_server(session, Namespace())
+            await swarms.show_server(session, Namespace())
             if client.api_key:
                 show_caller(await client.get_whoami(), session.output)
                 for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS)):
@@ -100,14 +100,13 @@ COMMANDS: tuple[Command, ...] = (
         asks="key",
     ),
     Command(name="logout", summary="Log out.", handler=_logout),
-    *health.COMMANDS,
+    *swarms.COMMANDS,
     *messages.COMMANDS,
     *tasks.COMMANDS,
     *usage.COMMANDS,
     *dead_letters.COMMANDS,
     *threads.COMMANDS,
     *webhooks.COMMANDS,
-    *swarms.COMMANDS,
 )
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}

@@ -1,1 +1,1 @@
-"""Views for people: events, tasks, threads. Smaller views stand beside their commands."""
+"""Views: events, tasks, threads. Smaller views stand beside their commands."""
