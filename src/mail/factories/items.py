@@ -172,13 +172,13 @@ def _outcome(result: Any) -> dict[str, Any]:
 def _items_of_response_item(item: Entry) -> Iterator[Item]:
     match item["type"]:
         case "reasoning":
-            for part in (*(item.get("summary") or ()), *(item.get("content") or ())):
-                if text := part.get("text"):
+            for block in (*(item.get("summary") or ()), *(item.get("content") or ())):
+                if text := block.get("text"):
                     yield Reasoning(text)
         case "message":
             content = item.get("content") or ""
             if isinstance(content, list):
-                content = "".join(part.get("text") or part.get("refusal") or "" for part in content)
+                content = "".join(block.get("text") or block.get("refusal") or "" for block in content)
             if content:
                 yield Text(content)
         case "function_call":

@@ -34,7 +34,7 @@ WARM_UP = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
 """Modules that litellm imports on its first call."""
 
 NOISE = ("Pydantic serializer warnings", "Item '.*' on TypedDict class")
-"""Warnings that litellm causes in pydantic, with every streamed response and once per process."""
+"""Warnings that litellm causes in pydantic, with every streamed response and one time per process."""
 
 _lock = Lock()
 _loaded: list[Any] = []

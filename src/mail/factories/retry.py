@@ -69,7 +69,7 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
 class RetryPolicy:
     """The retry policy for model calls.
 
-    Delays double from `first` to `longest` seconds, minus a random part of up to a half, so that agents which failed
+    Delays double from `first` to `longest` seconds, minus up to a half at random, so that agents which failed
     together don't retry together. A provider's requested delay is respected, plus up to a tenth. No attempt starts with
     less than `least` seconds left.
     """

@@ -36,7 +36,7 @@ class Role:
 MAFIA = Role(
     "Mafia",
     Team.MAFIA,
-    "Each night you and your fellow Mafia vote on whom to kill. By day you pass for a villager. "
+    "Each night you and your fellow Mafia vote on the player to kill. By day you pass for a villager. "
     "You win as soon as half of the living players are Mafia.",
 )
 DOCTOR = Role(
