@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.address import MAILAddress
     from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.core.protocol.message import (
+        PROTOCOL_VERSION,
         MAILBroadcast,
         MAILInterrupt,
         MAILMessage,
@@ -40,13 +41,11 @@ __all__ = [
     "action",
 ]
 
-PROTOCOL_VERSION = "1.3"
-"""The version of the MAIL protocol that this package speaks."""
-
 __version__: str
 """The version of this package, read from its installed metadata."""
 
 _MODULES = {
+    "PROTOCOL_VERSION": "mail.core.protocol.message",
     "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",

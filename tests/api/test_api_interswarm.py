@@ -67,7 +67,7 @@ async def test_an_agent_asks_another_swarm(beta: PeerServer) -> None:
     await swarm.submit_message_nowait(message)
 
     async def was_asked() -> bool:
-        await swarm._runtime._workers.ensure()
+        await swarm._runtime._engine.ensure()
         return "/interswarm/forward" in beta.paths()
 
     await eventually(was_asked)

@@ -67,7 +67,7 @@ async def test_beads_of_every_kind(crew: SwarmCore) -> None:
         f"a-1: worker-1 has done it in {commit_of('a-1', 3)}. an easy one, in 3 steps.",
         f"a-2: worker-2 has done it in {commit_of('a-2', 3)}. a limit for logins, in 3 steps.",
         f"a-3: worker-2 has done it in {commit_of('a-3', 6)}. a large one, in 6 steps.",
-        "a-4: worker-2 has failed, as its parts exclude each other.",
+        "a-4: worker-2 has failed, as its requirements exclude each other.",
     ]
     begun, accepted = ["SPAWN_REQUEST", "BEAD_ACCEPTED"], ["OFFERING_READY", "UNKNOWN"]
     assert types(tracker, "a-1") == [*begun, *STEP * 2, *accepted]

@@ -15,7 +15,7 @@ async def test_a_broadcast_is_heard_by_all_and_an_answer_by_one() -> None:
             (QUESTION, CHANNEL, True),
             ("I have asked everyone.", None, False),
         ]
-        host, me = chat.people[HOST], chat.people[PERSON]
+        host, me = chat.ids[HOST], chat.ids[PERSON]
         events = {
             name: await chat.bridge.swarm.runtime.read_events(chat.bridge.task_id(name, host, CHANNEL))
             for name in DISHES

@@ -21,8 +21,8 @@ from support.rig import Outcome, Rig
 import mail.factories
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.events import Event, EventKind
-from mail.factories.assembly import assemble
-from mail.factories.console import ignore
+from mail.factories.base import ignore
+from mail.factories.items import assemble
 from mail.factories.responses import ResponsesReader
 
 COMPLETION = {"role": "assistant", "content": "hi"}

@@ -10,9 +10,9 @@ from support.llm_stub import LLMStub, call, reply, text, thinking
 from support.rig import Rig
 
 from mail.core.task.events import EventKind
-from mail.factories.assembly import MAX_DEPTH, UnstorableArguments, parse_arguments
+from mail.factories.base import ignore
 from mail.factories.chat import call_chat
-from mail.factories.console import ignore
+from mail.factories.items import MAX_DEPTH, UnstorableArguments, parse_arguments
 from mail.factories.responses import ResponsesReader
 
 HALF = '{"finish_message": "half \\ud83d"}'

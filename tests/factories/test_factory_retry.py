@@ -41,7 +41,7 @@ from mail.errors import (
 )
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.failures import retry_after
-from mail.factories.retry import ATTEMPTS, Cause, Retry, RetryPolicy, Stop, Trouble, error_for
+from mail.factories.retry import ATTEMPTS, Cause, Failure, Retry, RetryPolicy, Stop, error_for
 
 WIRES = [CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1], CLAUDES[0]]
 STREAMS = [CHAT[1], RESPONSES[1], CLAUDES[0]]
@@ -63,36 +63,36 @@ POLICY = RetryPolicy(first=1.0, longest=8.0)
 
 @pytest.mark.parametrize("cause", list(Cause))
 def test_only_what_passes_is_tried_again(cause: Cause) -> None:
-    decision = POLICY.decide(Trouble(cause), 1, None, 0.0)
+    decision = POLICY.decide(Failure(cause), 1, None, 0.0)
     assert isinstance(decision, Retry if cause in ATTEMPTS else Stop)
 
 
 @pytest.mark.parametrize("cause", list(ATTEMPTS))
 def test_there_is_an_end_to_it(cause: Cause) -> None:
-    assert isinstance(POLICY.decide(Trouble(cause), ATTEMPTS[cause] - 1, None, 0.0), Retry)
-    assert POLICY.decide(Trouble(cause), ATTEMPTS[cause], None, 0.0) == Stop()
+    assert isinstance(POLICY.decide(Failure(cause), ATTEMPTS[cause] - 1, None, 0.0), Retry)
+    assert POLICY.decide(Failure(cause), ATTEMPTS[cause], None, 0.0) == Stop()
 
 
 def test_waits_double_up_to_a_limit_and_chance_shortens_them() -> None:
-    waits = [POLICY.decide(Trouble(Cause.OUTAGE), attempt, None, 0.0) for attempt in range(1, 6)]
+    waits = [POLICY.decide(Failure(Cause.OUTAGE), attempt, None, 0.0) for attempt in range(1, 6)]
     assert waits == [Retry(1.0), Retry(2.0), Retry(4.0), Retry(8.0), Retry(8.0)]
-    assert POLICY.decide(Trouble(Cause.OUTAGE), 1, None, 1.0) == Retry(0.5)
+    assert POLICY.decide(Failure(Cause.OUTAGE), 1, None, 1.0) == Retry(0.5)
 
 
 def test_the_provider_knows_best_when_to_come_back() -> None:
-    assert POLICY.decide(Trouble(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.0) == Retry(20.0)
-    assert POLICY.decide(Trouble(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.5) == Retry(21.0)
+    assert POLICY.decide(Failure(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.0) == Retry(20.0)
+    assert POLICY.decide(Failure(Cause.RATE_LIMIT, 429, 20.0), 1, None, 0.5) == Retry(21.0)
 
 
 def test_nothing_is_tried_for_which_there_is_no_time() -> None:
-    trouble = Trouble(Cause.RATE_LIMIT, 429, 20.0)
-    assert isinstance(POLICY.decide(trouble, 1, 21.0, 0.0), Retry)
-    assert POLICY.decide(trouble, 1, 20.9, 0.0) == Stop()
+    failure = Failure(Cause.RATE_LIMIT, 429, 20.0)
+    assert isinstance(POLICY.decide(failure, 1, 21.0, 0.0), Retry)
+    assert POLICY.decide(failure, 1, 20.9, 0.0) == Stop()
 
 
 @pytest.mark.parametrize("cause", list(Cause))
-def test_every_trouble_has_a_text_that_names_the_model(cause: Cause) -> None:
-    error = error_for(Trouble(cause, 503), "openai/gpt-5", 3)
+def test_every_failure_has_a_text_that_names_the_model(cause: Cause) -> None:
+    error = error_for(Failure(cause, 503), "openai/gpt-5", 3)
     assert isinstance(error, ModelError)
     assert "openai/gpt-5" in error.detail
     assert "{" not in error.detail
@@ -132,9 +132,9 @@ PASSING = {
 
 
 @of(WIRES)
-@pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING)
-async def test_what_passes_is_waited_for(stub: LLMStub, dialect: Dialect, trouble: Any) -> None:
-    stub.script(trouble, trouble, FINE)
+@pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING)
+async def test_what_passes_is_waited_for(stub: LLMStub, dialect: Dialect, failure: Any) -> None:
+    stub.script(failure, failure, FINE)
     _, (made,) = await supervisor(dialect)([prompt()])
     assert made.tool_name == "help"
     assert len(stub.requests) == 3
@@ -172,11 +172,11 @@ FINAL: dict[str, tuple[Any, type[ModelError], str]] = {
 
 
 @of(WIRES)
-@pytest.mark.parametrize(("trouble", "kind", "told"), FINAL.values(), ids=FINAL)
+@pytest.mark.parametrize(("failure", "kind", "told"), FINAL.values(), ids=FINAL)
 async def test_what_is_wrong_for_good_is_told_at_once(
-    stub: LLMStub, dialect: Dialect, trouble: Any, kind: type[ModelError], told: str
+    stub: LLMStub, dialect: Dialect, failure: Any, kind: type[ModelError], told: str
 ) -> None:
-    stub.script(trouble)
+    stub.script(failure)
     with pytest.raises(kind, match=re.escape(told)) as raised:
         await supervisor(dialect)([prompt()])
     assert dialect.llm in raised.value.detail
@@ -295,7 +295,7 @@ async def test_others_are_told_why_an_agent_failed(stub: LLMStub, dialect: Diale
     )
     assert told.message.subject == Subject.AGENT_ERROR
     assert told.message.body == (
-        f"agent 'worker' has failed: what it would have to read no longer fits into the context window of {dialect.llm}"
+        f"agent 'worker' has failed: the history no longer fits into the context window of {dialect.llm}"
     )
     assert outcome.of(EventKind.AGENT_ERROR)
 

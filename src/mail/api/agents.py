@@ -136,7 +136,7 @@ class MAILAgent(_Agent):
         function: AgentFunction,
         rebuild: Callable[[AgentSpec], AgentFunction] | None = None,
     ) -> Self:
-        """Return the agent with these settings; `rebuild` builds its function again for others."""
+        """Return the agent with these settings; `rebuild` builds its function again for changed ones."""
         agent = cls.__new__(cls)
         agent._set_up(spec, actions, function, rebuild)
         return agent

@@ -31,7 +31,7 @@ REPLY = 4096
 """Tokens reserved for the reply of an agent without `max_tokens`; at most a quarter of its window."""
 
 SUMMARIZE = (
-    "You are the memory of an agent that works with other agents by mail. Summarize what the transcript holds, from the "
+    "You are the memory of an agent that works with other agents by mail. Summarize the transcript from the "
     "agent's own point of view: facts, what was agreed, who said what and in confidence to whom, open questions, "
     "and the results of its tools. Leave nothing out that it may need later. Answer with the summary alone."
 )

@@ -73,7 +73,7 @@ class InterswarmLink:
         return await self._router.route_message(message, owner=str(self._principal))
 
     async def receive(self, message: MAILMessage) -> bool:
-        """Deliver a message from a swarm that takes part in its task; return False for any other message."""
+        """Deliver a message from a swarm that participates in its task; return False for any other message."""
         sender, runtime = message.sender, self._engine.engine
         source = parse_agent_address(sender.address)[1] if sender.address_type == "agent" else None
         task = await runtime.store.load(TaskKey(str(self._principal), message.task_id))

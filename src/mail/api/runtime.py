@@ -444,6 +444,6 @@ def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:
         return Principal.parse(f"{role}:{user_id}@{swarm}")
     except BadRequest as error:
         raise ConfigurationError(
-            f"user_id {user_id!r} with role {user_role!r}: an id holds neither ':' nor '@', "
-            "and a role is admin, agent or user"
+            f"user_id {user_id!r} with role {user_role!r}: an id must not contain ':' or '@', "
+            "and the role must be one of admin, agent, user"
         ) from error

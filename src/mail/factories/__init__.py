@@ -1,4 +1,4 @@
-"""Agent functions: they translate an agent's configuration into what the engine calls when the agent has mail.
+"""Factories of agent functions, which the engine calls when an agent has mail.
 
     supervisor = LiteLLMSupervisorFunction(
         name="supervisor",
@@ -8,13 +8,13 @@
     )
     text, calls = await supervisor([{"role": "user", "content": "Hello!"}])
 
-Building one is cheap; litellm is imported when a model is first called (`mail.factories.models`).
+Creating one is cheap; litellm is imported on the first call of a model (`mail.factories.models`).
 
-    base, action, supervisor   the classes; `request` is what they ask of a model
-    calling                    asks until there is an answer: `retry` decides, `troubles` reads what went wrong
-    chat, responses            the two APIs: what is sent, and how a reply is read, whole or streamed
-    items, assembly, history   a reply item by item, made into tool calls, and sent back as history
-    models, tools, console     litellm and its tables, tool declarations, printed streams
+    base, action, supervisor   the classes
+    model_call, retry          calling a model until it replies; the retry policy and the causes of failures
+    chat, responses            the two APIs: building requests, and reading replies, whole or streamed
+    items, history             the items of a reply, and tool calls from them; replies sent back as history
+    models, tools              litellm, its tables of models, requests and replies; tool declarations
 """
 
 from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction

@@ -1,4 +1,4 @@
-"""Agents that call actions: their tools are checked before a provider could refuse them in the middle of a task."""
+"""Agents that call actions. Their tools are validated early, so that no provider rejects them during a task."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction
 from mail.factories.tools import ToolLike, is_function, make_tools
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What every provider takes as the name of a tool."""
+"""Tool names that every provider accepts."""
 
 
 class ActionAgentFunction(MAILAgentFunction):
-    """An agent function whose tools are valid actions. Building it raises ValueError for one that isn't."""
+    """An agent function with actions. Creating it raises ValueError for an invalid one."""
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         for tool in make_tools(tools, "responses"):
@@ -23,13 +23,13 @@ class ActionAgentFunction(MAILAgentFunction):
 
 
 class LiteLLMActionAgentFunction(ActionAgentFunction, LiteLLMAgentFunction):
-    """An agent with actions, whose turns a language model takes."""
+    """An agent with actions, run by a language model."""
 
 
 def _check_action(agent: str, tool: dict[str, Any]) -> None:
     where = f"agent {agent!r}, action {tool['name']!r}"
     if not _NAME.fullmatch(tool["name"]):
-        raise ValueError(f"{where}: a tool's name has 1 to 64 letters, digits, '_' and '-'")
+        raise ValueError(f"{where}: a tool's name has 1 to 64 characters: ASCII letters, digits, '_' and '-'")
     if tool["name"] in MAIL_TOOLS:
         raise ValueError(f"{where}: this is the name of a MAIL tool")
     parameters = tool["parameters"]

@@ -1,38 +1,40 @@
-"""Agent functions: what they all have, those behind which litellm stands, and a factory of old."""
+"""Base classes of agent functions, with and without litellm, and a deprecated factory."""
 
 import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Sequence
 from copy import copy, deepcopy
-from typing import Any, Self, get_args
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.task.client_tools import TURN_TOOLS, caller_tools
 from mail.core.task.swarm import History, ToolChoice
 from mail.errors import AgentUnavailable
-from mail.factories.console import StreamPrinter, ignore
-from mail.factories.history import remember_nothing
+from mail.factories.history import without_memory
 from mail.factories.model_call import call_model
-from mail.factories.models import get_litellm, preload, traits_of
-from mail.factories.request import ModelRequest
+from mail.factories.models import ModelRequest, get_litellm, preload, traits_of
 from mail.factories.retry import RetryPolicy
 from mail.factories.tools import ToolLike, check_tools, mail_tools, make_tools
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PROXY_VARIABLE = "LITELLM_PROXY_API_BASE"
 PROXY_KEY_VARIABLE = "LITELLM_PROXY_API_KEY"
 
 NO_KEY = "none"
-"""Sent to a proxy where there is no key for it: with an empty one, litellm would send it a provider's key."""
+"""Key for a proxy without one: with an empty key, litellm would send it a provider's key."""
 
 AgentOutput = tuple[str | None, list[AgentToolCall]]
 
 
 class MAILAgentFunction(ABC):
-    """An agent function with its place in the swarm. Building it is the factory, calling it the agent's turn.
+    """Base class of agent functions. The class is the factory; calling an instance runs the agent's turn.
 
     Attributes:
-        tools: everything that the agent may call, MAIL tools included, in the style of `tool_format`.
+        tools: the agent's tools, including MAIL tools, in the style of `tool_format`.
     """
 
     supervises = False
@@ -49,9 +51,9 @@ class MAILAgentFunction(ABC):
         tool_format: ToolFormat = "responses",
         exclude_tools: Collection[str] | None = None,
     ) -> None:
-        """Take the wiring, as swarms.json has it; supervisors can complete tasks unless they are told otherwise.
+        """Take the wiring, as in swarms.json; supervisors can complete tasks by default.
 
-        Raises ValueError for what can't be.
+        Raises ValueError for invalid values.
         """
         if tool_format not in get_args(ToolFormat):
             raise ValueError(f"tool_format must be one of {get_args(ToolFormat)}, not {tool_format!r}")
@@ -66,15 +68,15 @@ class MAILAgentFunction(ABC):
 
     @abstractmethod
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
-        """One step of the agent: from its history and the tool choice to text and tool calls."""
+        """Run one step of the agent; return its text and its tool calls."""
 
     def offered_tools(self) -> list[dict[str, Any]]:
-        """What the agent may call in this turn: its tools and those that the caller of the task lends it.
+        """Return the tools of this turn: the agent's own and the client tools of the task.
 
-        Where the caller demands that one of theirs is called, only these.
+        If the client requires a call of one of its tools, return only these.
         """
-        lent = caller_tools(self.tool_format)
-        return lent if TURN_TOOLS.get().is_required else [*self.tools, *lent]
+        from_client = caller_tools(self.tool_format)
+        return from_client if TURN_TOOLS.get().is_required else [*self.tools, *from_client]
 
     def _make_tools(self, tools: Sequence[ToolLike]) -> list[dict[str, Any]]:
         made = make_tools(tools, self.tool_format) + mail_tools(
@@ -90,10 +92,10 @@ class MAILAgentFunction(ABC):
 
 
 class LiteLLMAgentFunction(MAILAgentFunction):
-    """An agent whose turns a language model takes, of any provider that litellm knows."""
+    """An agent run by a language model, of any provider that litellm supports."""
 
     retry_policy = RetryPolicy()
-    """When a call that failed is made again."""
+    """The retry policy for model calls."""
 
     def __init__(
         self,
@@ -117,21 +119,21 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
     ) -> None:
-        """Take the wiring, and how to call the model.
+        """Take the wiring and the settings of the model.
 
         Args:
-            llm: the model, as litellm names it: `openai/gpt-5-mini`.
-            system: its instructions.
-            user_token: the key for the proxy, else LITELLM_PROXY_API_KEY; providers' own keys are in the
+            llm: the model, by its name in litellm: `openai/gpt-5-mini`.
+            system: the system prompt.
+            user_token: the key for the proxy, by default LITELLM_PROXY_API_KEY; providers' own keys are in the
                 environment, and never sent to the proxy.
-            reasoning_effort: how much it should reason: `low`, `medium`, `high`, …
-            thinking_budget: tokens that Claude may think for; goes before `reasoning_effort`.
-            max_tokens: tokens that it may write, thinking included.
-            memory: whether it is sent its history; else only what has come now.
-            use_proxy: whether calls go to the litellm proxy at LITELLM_PROXY_API_BASE.
-            stream_tokens: whether replies come piece by piece.
-            print_llm_streams: whether such pieces are printed to the console.
-            default_tool_choice: what is asked for where the engine asks for any tool: `auto`, for instance.
+            reasoning_effort: `low`, `medium`, `high`, …
+            thinking_budget: maximum number of tokens for Claude's thinking; overrides `reasoning_effort`.
+            max_tokens: maximum number of tokens of a reply, thinking included.
+            memory: whether the model gets the history; otherwise only the newest entry.
+            use_proxy: whether to call the litellm proxy at LITELLM_PROXY_API_BASE.
+            stream_tokens: whether to stream replies.
+            print_llm_streams: whether to print streamed replies to the console.
+            default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
         """
         super().__init__(
             name=name,
@@ -158,26 +160,26 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.default_tool_choice = default_tool_choice
 
     def __call__(self, messages: History, tool_choice: ToolChoice = "required") -> Awaitable[AgentOutput]:
-        """One step of the agent; `messages` are left as they are. Raises AgentUnavailable, fit to be told."""
+        """Run one step of the agent; `messages` stay unchanged. Raises AgentUnavailable with a text for agents."""
         is_free = tool_choice == "required" and not TURN_TOOLS.get().is_required
         if is_free and self.default_tool_choice is not None:
             tool_choice = self.default_tool_choice
         return self._run(messages, tool_choice)
 
     def but(self, *, llm: str | None = None, system: str | None = None) -> Self:
-        """The same agent with another model or other instructions."""
-        other = copy(self)
-        other.llm = llm or self.llm
-        other.system = self.system if system is None else system
-        return other
+        """Return a copy of the agent with another model or system prompt."""
+        changed = copy(self)
+        changed.llm = llm or self.llm
+        changed.system = self.system if system is None else system
+        return changed
 
     @staticmethod
     def preload() -> None:
-        """Import litellm now, for a process that will run this agent and has time before it does. Never raises."""
+        """Import litellm in advance, in a process that will run this agent. Never raises."""
         preload()
 
     async def _run(self, messages: History, tool_choice: ToolChoice) -> AgentOutput:
-        await get_litellm()  # it tells the model's traits
+        await get_litellm()  # needed for the model's traits
         request = self.request(messages, tool_choice)
         if not (self.stream_tokens and self.print_llm_streams):
             return await call_model(request, self.retry_policy, ignore)
@@ -188,8 +190,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             printer.end()
 
     def request(self, messages: History, tool_choice: ToolChoice = "required") -> ModelRequest:
-        """What the model is asked. Raises AgentUnavailable where the proxy's address is missing."""
-        history = messages if self.memory else remember_nothing(messages)
+        """Return the request to the model. Raises AgentUnavailable if the proxy's address is missing."""
+        history = messages if self.memory else without_memory(messages)
         return ModelRequest(
             llm=self.llm,
             traits=traits_of(self.llm),
@@ -216,8 +218,51 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         return self.user_token or os.environ.get(PROXY_KEY_VARIABLE) or NO_KEY
 
 
+# ------------------------------------------------------------------------------------- streams on the console
+
+_STYLES = {"reasoning": "dim italic", "text": ""}
+
+
+@lru_cache(maxsize=1)
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+class StreamPrinter:
+    """A printer of the pieces of one reply as lines: reasoning dim, text plain."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._kind: str | None = None
+        self._line = ""
+
+    def __call__(self, kind: Literal["reasoning", "text"], piece: str) -> None:
+        """Add a piece, and print every complete line."""
+        if kind != self._kind:
+            self.end()
+            self._kind = kind
+        *lines, self._line = (self._line + piece).split("\n")
+        for line in lines:
+            self._print(line)
+
+    def end(self) -> None:
+        """Print the rest of the last line."""
+        if self._line:
+            self._print(self._line)
+        self._line = ""
+
+    def _print(self, line: str) -> None:
+        _console().print(f"[{self._name}] {line}", style=_STYLES.get(self._kind or "", ""))
+
+
+def ignore(_kind: Literal["reasoning", "text"], _piece: str) -> None:
+    """Discard a piece of a reply."""
+
+
 def base_agent_factory(*arguments: Any, **parameters: Any) -> LiteLLMAgentFunction:
-    """Deprecated: a `LiteLLMAgentFunction` with the same parameters."""
+    """Return a `LiteLLMAgentFunction` with the same parameters. Deprecated."""
     warnings.warn(
         "base_agent_factory is deprecated; use LiteLLMAgentFunction, LiteLLMActionAgentFunction or "
         "LiteLLMSupervisorFunction",

@@ -1,36 +1,35 @@
-"""Chat Completions, and through it every provider that litellm translates for, Claude first of all.
+"""The Chat Completions API, by which litellm reaches all providers, Claude among them.
 
-Claude's replies are always streamed: their chunks tell in which order thinking, text and calls came, which the
-one message that litellm else makes of them does not.
+Claude's replies are always streamed: the chunks preserve the order of thinking, text and calls, which litellm's single
+message loses.
 """
 
 from typing import Any
 
 from mail.core.task.swarm import ToolChoice
-from mail.factories.assembly import MalformedReply, UnstorableArguments, parse_arguments
-from mail.factories.failures import Troubled
+from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
-from mail.factories.items import Entry
-from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
+from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
+from mail.factories.models import Finish, Heard, ModelReply, ModelRequest
 from mail.factories.retry import Cause
 from mail.factories.tools import forced_tool, make_tools, tool_choice_for
 
 INTERLEAVED = "interleaved-thinking-2025-05-14"
-"""Anthropic's beta by which Claude thinks between tool calls, and not only before the first one."""
+"""Anthropic's beta that lets Claude think between tool calls, not only before the first one."""
 
 ROOM_TO_ANSWER = 1024
-"""Tokens that are left for what follows a budget of thinking."""
+"""Tokens reserved for the reply after thinking."""
 
 _FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filter"}
 
 
 async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, heard: Heard) -> ModelReply:
-    """Call `litellm.acompletion`, for so many seconds at most."""
+    """Call `litellm.acompletion`, for at most `seconds`."""
     reader = ChatReader(claude=request.traits.claude)
     arguments = chat_arguments(request)
     if not arguments["stream"]:
         response = await litellm.acompletion(**request.connection(seconds), **arguments)
-        for choice in response.choices[:1]:  # some providers send none where the model says nothing
+        for choice in response.choices[:1]:  # some providers send none for an empty reply
             reader.take(choice.message, choice.finish_reason, heard)
         return reader.reply(getattr(response, "usage", None))
     stream = await litellm.acompletion(**request.connection(seconds), **arguments)
@@ -43,19 +42,19 @@ async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, 
     finally:
         await stream.aclose()
     if not _was_finished(stream):
-        raise Troubled(Cause.CONNECTION)
+        raise CallFailed(Cause.CONNECTION)
     return reader.reply(usage)
 
 
 def _was_finished(stream: Any) -> bool:
-    """Whether the provider has said why it ended; litellm reports an end also where it has sent none."""
+    """Return whether the provider has sent a finish reason; litellm reports one even without it."""
     known = ("received_finish_reason", "intermittent_finish_reason")
     names = [name for name in known if hasattr(stream, name)]
     return not names or any(getattr(stream, name) for name in names)
 
 
 def chat_arguments(request: ModelRequest) -> dict[str, Any]:
-    """The arguments of the call."""
+    """Return the arguments of the call."""
     streams = request.streams or request.traits.claude
     thinking, choice = _thinking(request)
     thinks = bool(thinking) and not request.traits.adapts
@@ -75,29 +74,29 @@ def chat_arguments(request: ModelRequest) -> dict[str, Any]:
 
 
 def _thinking(request: ModelRequest) -> tuple[dict[str, Any], ToolChoice]:
-    """What to say about reasoning, and the tool choice that goes with it.
+    """Return the arguments for reasoning, and the tool choice that is compatible with them.
 
-    Claude models that don't adapt can't think while a tool is forced: where any tool would do, the choice is left
-    to them; where it must be a certain one, they don't think.
+    Claude models without adaptive thinking can't think while a tool is forced: if any tool is required, the choice
+    becomes `auto`; if a certain one is, thinking is off.
     """
     effort, budget = request.reasoning_effort, request.thinking_budget
     if not request.traits.claude:
         return ({"reasoning_effort": effort} if effort else {}), request.tool_choice
-    told: dict[str, Any] = {}
+    thinking: dict[str, Any] = {}
     if budget and not (effort and request.traits.adapts):
-        told = {"thinking": {"type": "enabled", "budget_tokens": budget}}
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": budget}}
     elif effort and effort != "none":
-        told = {"reasoning_effort": effort}
-    if not told or request.traits.adapts:
-        return told, request.tool_choice
+        thinking = {"reasoning_effort": effort}
+    if not thinking or request.traits.adapts:
+        return thinking, request.tool_choice
     if forced_tool(request.tool_choice) is not None:
         return {}, request.tool_choice
-    told["extra_headers"] = {"anthropic-beta": INTERLEAVED}
-    return told, "auto" if request.tool_choice == "required" else request.tool_choice
+    thinking["extra_headers"] = {"anthropic-beta": INTERLEAVED}
+    return thinking, "auto" if request.tool_choice == "required" else request.tool_choice
 
 
 class ChatReader:
-    """Puts a reply together from a message, or from the deltas of a stream, which have the same fields."""
+    """A reader of a reply, from a message or from the deltas of a stream, which have the same fields."""
 
     def __init__(self, *, claude: bool) -> None:
         self._claude = claude
@@ -107,7 +106,7 @@ class ChatReader:
         self._finish: str | None = None
 
     def take(self, delta: Any, finish_reason: str | None, heard: Heard) -> None:
-        """Take in a message or a delta."""
+        """Add a message or a delta."""
         self._finish = finish_reason or self._finish
         if thinking := getattr(delta, "thinking_blocks", None):
             for block in thinking:
@@ -124,7 +123,7 @@ class ChatReader:
         self._take_results(getattr(delta, "provider_specific_fields", None) or {})
 
     def reply(self, usage: Any) -> ModelReply:
-        """The reply, complete. Arguments that can't be read stay text; making calls of them will fail."""
+        """Return the complete reply. Malformed arguments stay text, and are reported by the assembly."""
         finish = _FINISH.get(self._finish, "stop")
         if self._claude:
             content = [self._finished(block) for block in self._blocks]
@@ -139,7 +138,7 @@ class ChatReader:
             self._blocks.append({"type": "redacted_thinking", "data": block["data"]})
             return
         self._extend("thinking", block.get("thinking") or "")
-        if signature := block.get("signature"):  # it comes last, and closes the block
+        if signature := block.get("signature"):  # the last delta of a block
             self._blocks[-1]["signature"] = signature
 
     def _extend(self, kind: str, text: str) -> None:
@@ -161,7 +160,7 @@ class ChatReader:
             call["provider_specific_fields"] = fields
 
     def _take_results(self, fields: dict[str, Any]) -> None:
-        """Add the results of tools that the provider has run; each list is told again with every new one."""
+        """Add the results of the provider's own tools; each chunk repeats the earlier results."""
         known = {block["tool_use_id"] for block in self._blocks if "tool_use_id" in block}
         for name in ("web_search_results", "tool_results"):
             self._blocks += [
@@ -173,7 +172,7 @@ class ChatReader:
             return block
         try:
             arguments: Any = parse_arguments(block["name"], block["arguments"])
-        except (MalformedReply, UnstorableArguments):  # as the assembly will find, too
+        except (MalformedReply, UnstorableArguments):  # the assembly reports it
             arguments = block["arguments"]
         kind = "server_tool_use" if block["id"].startswith("srvtoolu_") else "tool_use"
         return {"type": kind, "id": block["id"], "name": block["name"], "input": arguments}

@@ -1,9 +1,8 @@
-"""Histories as they are sent to a model: in its own shape, whatever wrote them, and nothing in them changed.
+"""Histories in the format of a model's API, for sending them back.
 
-What the model's own API has said goes back word for word, with thinking blocks, their signatures and encrypted
-reasoning. What another API has said, as after a change of model, is retold by its text and tool calls.
-Providers refuse a tool call without its result, and a result without its call: the one gets a remark, the other
-is left out.
+Replies of the same API go back unchanged, with thinking blocks, their signatures and encrypted reasoning. Replies of
+another API, after a change of model, are rewritten from their text and tool calls. Providers reject a tool call without
+its result, and a result without its call: the call gets a note as its result, and the result is omitted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,22 +25,22 @@ NO_RESULT = "no result was recorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What somebody else has said to the agent."""
+class Received:
+    """An entry that the agent's model has not written."""
 
     entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the agent's model has said in one turn: as it was said, and its items."""
+class Reply:
+    """The model's reply in one turn: its entries, and its items."""
 
     entries: tuple[Entry, ...]
     items: tuple[Item, ...]
 
     @property
     def calls(self) -> list[ToolCall]:
-        """The calls that must have a result."""
+        """The calls that need a result."""
         return [item for item in self.items if isinstance(item, ToolCall)]
 
 
@@ -53,31 +52,31 @@ class Result:
     content: str
 
 
-Part = Told | Said | Result
+Section = Received | Reply | Result
 
 
-def read_history(entries: Sequence[Entry]) -> list[Part]:
-    """The parts of a history; every call of a tool is followed by its result."""
-    parts: list[Part] = []
+def read_history(entries: Sequence[Entry]) -> list[Section]:
+    """Split a history into sections, in which every tool call is followed by its result."""
+    sections: list[Section] = []
     waiting: dict[str, None] = {}
-    for part in _parts(entries):
-        if isinstance(part, Result):
-            if part.call_id in waiting:
-                del waiting[part.call_id]
-                parts.append(part)
+    for section in _sections(entries):
+        if isinstance(section, Result):
+            if section.call_id in waiting:
+                del waiting[section.call_id]
+                sections.append(section)
             continue
-        parts += [Result(call_id, NO_RESULT) for call_id in waiting]
-        waiting = {call.call_id: None for call in part.calls} if isinstance(part, Said) else {}
-        parts.append(part)
-    return parts + [Result(call_id, NO_RESULT) for call_id in waiting]
+        sections += [Result(call_id, NO_RESULT) for call_id in waiting]
+        waiting = {call.call_id: None for call in section.calls} if isinstance(section, Reply) else {}
+        sections.append(section)
+    return sections + [Result(call_id, NO_RESULT) for call_id in waiting]
 
 
-def remember_nothing(entries: Sequence[Entry]) -> list[Entry]:
-    """What an agent without memory is sent: its instructions, and what has come now."""
+def without_memory(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the history for an agent without memory: its instructions and the newest entry."""
     return [entry for entry in entries[:-1] if entry.get("role") in ("system", "developer")] + [*entries[-1:]]
 
 
-def _parts(entries: Iterable[Entry]) -> Iterator[Part]:
+def _sections(entries: Iterable[Entry]) -> Iterator[Section]:
     turn: list[Entry] = []
     for entry in entries:
         if turn and not (is_response_item(entry) and is_response_item(turn[-1])):
@@ -90,61 +89,61 @@ def _parts(entries: Iterable[Entry]) -> Iterator[Part]:
         elif entry.get("role") == "tool":
             yield Result(entry["tool_call_id"], entry["content"])
         else:
-            yield Told(entry)
+            yield Received(entry)
     if turn:
         yield _said(turn)
 
 
-def _said(entries: list[Entry]) -> Said:
-    return Said(tuple(entries), items_of(entries))
+def _said(entries: list[Entry]) -> Reply:
+    return Reply(tuple(entries), items_of(entries))
 
 
 # ------------------------------------------------------------------------------------- for Chat Completions
 
 
-def to_chat(parts: Iterable[Part], *, claude: bool, thinks: bool = False) -> list[Entry]:
-    """The messages of Chat Completions.
+def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) -> list[Entry]:
+    """Return the messages of Chat Completions.
 
-    For Claude every block becomes a message of its own, as litellm joins neighbours again and so keeps their order,
-    which one message with text here and calls there would lose. While it `thinks` by command, the last turn with
-    calls must begin with thinking; one that doesn't, as it was forced or another model's, is retold in words.
+    For Claude every block becomes a message of its own: litellm joins adjacent ones and so preserves their order, which
+    a single message with text and calls would lose. If thinking is requested (`thinks`), the last turn with calls must
+    begin with thinking; one that doesn't, as it was forced or is another model's, is rewritten as text.
     """
-    parts = list(parts)
-    retold = _last_thoughtless(parts) if claude and thinks else None
+    sections = list(sections)
+    rewritten = _last_thoughtless(sections) if claude and thinks else None
     messages: list[Entry] = []
-    for part in parts:
-        match part:
-            case Told(entry):
+    for section in sections:
+        match section:
+            case Received(entry):
                 messages.append(entry)
             case Result(call_id, content):
-                if retold is not None and any(call.call_id == call_id for call in retold.calls):
+                if rewritten is not None and any(call.call_id == call_id for call in rewritten.calls):
                     messages.append({"role": "user", "content": f"Result of {call_id}: {content}"})
                 else:
                     messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
-            case Said():
+            case Reply():
                 messages += (
-                    [{"role": "assistant", "content": _in_words(part)}]
-                    if part is retold
-                    else _chat(part, claude)
+                    [{"role": "assistant", "content": _in_words(section)}]
+                    if section is rewritten
+                    else _chat(section, claude)
                 )
     return messages
 
 
-def _chat(said: Said, claude: bool) -> list[Entry]:
-    entry = said.entries[0]
+def _chat(reply: Reply, claude: bool) -> list[Entry]:
+    entry = reply.entries[0]
     if claude and has_blocks(entry):
         return list(_messages_of_blocks(entry["content"]))
     if not has_blocks(entry) and not is_response_item(entry):
         return [entry]
-    text = "\n\n".join(item.text for item in said.items if isinstance(item, Text))
-    calls = [_tool_call(call) for call in said.calls]
+    text = "\n\n".join(item.text for item in reply.items if isinstance(item, Text))
+    calls = [_tool_call(call) for call in reply.calls]
     if not text and not calls:
         return []
     return [{"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}]
 
 
 def _messages_of_blocks(blocks: Iterable[Entry]) -> Iterator[Entry]:
-    """A message per block; thinking goes with what it led to, and is refused where it led to nothing."""
+    """Return a message per block; thinking is joined to the block that follows it, without which it is rejected."""
     thinking: list[Entry] = []
     for block in blocks:
         if block["type"] in ("thinking", "redacted_thinking"):
@@ -165,9 +164,9 @@ def _tool_call(call: ToolCall) -> Entry:
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _last_thoughtless(parts: list[Part]) -> Said | None:
-    """The last turn of the model, if it called tools without having thought."""
-    last = next((part for part in reversed(parts) if isinstance(part, Said)), None)
+def _last_thoughtless(sections: list[Section]) -> Reply | None:
+    """Return the last turn of the model if it called tools without thinking."""
+    last = next((section for section in reversed(sections) if isinstance(section, Reply)), None)
     if last is None or not last.calls:
         return None
     first = last.entries[0]
@@ -175,38 +174,40 @@ def _last_thoughtless(parts: list[Part]) -> Said | None:
     return None if thinks else last
 
 
-def _in_words(said: Said) -> str:
-    lines = [item.text for item in said.items if isinstance(item, Text)]
+def _in_words(reply: Reply) -> str:
+    lines = [item.text for item in reply.items if isinstance(item, Text)]
     return "\n".join(
-        [*lines, *(f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in said.calls)]
+        [*lines, *(f"I called {call.name} ({call.call_id}) with {call.arguments}" for call in reply.calls)]
     )
 
 
 # -------------------------------------------------------------------------------------------- for Responses
 
 
-def to_responses(parts: Iterable[Part]) -> list[Entry]:
-    """The input items of Responses."""
+def to_responses(sections: Iterable[Section]) -> list[Entry]:
+    """Return the input items of Responses."""
     items: list[Entry] = []
-    for part in parts:
-        match part:
-            case Told(entry):
+    for section in sections:
+        match section:
+            case Received(entry):
                 items.append(entry)
             case Result(call_id, content):
                 items.append({"type": "function_call_output", "call_id": call_id, "output": content})
-            case Said():
-                items += _items_sent_back(part) if is_response_item(part.entries[0]) else _retold(part)
+            case Reply():
+                items += (
+                    _items_sent_back(section) if is_response_item(section.entries[0]) else _rewritten(section)
+                )
     return items
 
 
-def _items_sent_back(said: Said) -> list[Entry]:
-    """A turn's own items.
+def _items_sent_back(reply: Reply) -> list[Entry]:
+    """Return the items of a turn.
 
-    Reasoning without its encrypted content means nothing to a provider that stores nothing, and an item's id would
-    ask for the reasoning that belongs to it: where the one is missing, the other goes too.
+    Reasoning without its encrypted content is useless to a provider that stores nothing, and an item's id refers to its
+    reasoning: if the reasoning is removed, so is the id.
     """
-    entries = list(said.entries)
-    while entries and entries[-1]["type"] == "reasoning":  # it must be followed by what it led to
+    entries = list(reply.entries)
+    while entries and entries[-1]["type"] == "reasoning":  # must be followed by another item
         entries.pop()
     reasoning = [entry for entry in entries if entry["type"] == "reasoning"]
     if all(entry.get("encrypted_content") for entry in reasoning):
@@ -222,14 +223,14 @@ def _items_sent_back(said: Said) -> list[Entry]:
     ]
 
 
-def _retold(said: Said) -> list[Entry]:
-    retold: list[dict[str, Any]] = []
-    for item in said.items:
+def _rewritten(reply: Reply) -> list[Entry]:
+    rewritten: list[dict[str, Any]] = []
+    for item in reply.items:
         match item:
             case Text(text):
-                retold.append({"role": "assistant", "content": text})
+                rewritten.append({"role": "assistant", "content": text})
             case ToolCall(call_id, name, arguments):
-                retold.append(
+                rewritten.append(
                     {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
                 )
-    return retold
+    return rewritten

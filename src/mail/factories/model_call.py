@@ -1,4 +1,4 @@
-"""Calling a model until it answers, gives a final refusal, or time is up."""
+"""Calling a model until it replies, fails permanently, or the turn runs out of time."""
 
 import asyncio
 import logging
@@ -9,21 +9,20 @@ from typing import Any
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.usage import Usage, report_usage
-from mail.factories.assembly import MalformedReply, assemble
 from mail.factories.chat import call_chat
-from mail.factories.failures import Troubled, read_trouble
-from mail.factories.models import get_litellm, price
-from mail.factories.request import Heard, ModelReply, ModelRequest
+from mail.factories.failures import CallFailed, classify
+from mail.factories.items import MalformedReply, assemble
+from mail.factories.models import Heard, ModelReply, ModelRequest, get_litellm, price
 from mail.factories.responses import call_responses
-from mail.factories.retry import Cause, Retry, RetryPolicy, Trouble, error_for
+from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, error_for
 
 logger = logging.getLogger(__name__)
 
 ATTEMPT_SECONDS = 600.0
-"""How long one attempt may take; a connection that hangs must not use up all the time there is."""
+"""Timeout of one attempt, so that a hanging connection doesn't use up the whole turn."""
 
 RESERVE_SECONDS = 1.0
-"""What is kept of a turn's time to tell that the model did not answer; a tenth of short turns."""
+"""Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
 Wire = Callable[[Any, ModelRequest, float | None, Heard], Awaitable[ModelReply]]
 
@@ -31,9 +30,9 @@ Wire = Callable[[Any, ModelRequest, float | None, Heard], Awaitable[ModelReply]]
 async def call_model(
     request: ModelRequest, policy: RetryPolicy, heard: Heard
 ) -> tuple[str | None, list[AgentToolCall]]:
-    """The text and the tool calls of a model's reply.
+    """Call a model and return the text and the tool calls of its reply.
 
-    Never takes longer than the turn that it is called in, and reports what it costs. Raises ModelError.
+    Ends before the deadline of the turn, and reports the usage. Raises ModelError.
     """
     litellm = await get_litellm()
     wire = call_responses if uses_responses(request) else call_chat
@@ -43,19 +42,19 @@ async def call_model(
         try:
             return await _attempt(litellm, wire, request, _left(until), heard)
         except Exception as error:
-            trouble = read_trouble(litellm, error)
-            if trouble is None:
+            failure = classify(litellm, error)
+            if failure is None:
                 raise
-            decision = policy.decide(trouble, attempt, _left(until), random.random())  # noqa: S311
-            _log(request, trouble, error, attempt, decision)
+            decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
+            _log(request, failure, error, attempt, decision)
             if not isinstance(decision, Retry):
-                raise error_for(trouble, request.llm, attempt) from error
+                raise error_for(failure, request.llm, attempt) from error
         await asyncio.sleep(decision.after)
         attempt += 1
 
 
 def uses_responses(request: ModelRequest) -> bool:
-    """Whether a request goes to the Responses API. Claude's don't: what litellm makes of them loses signatures."""
+    """Return whether to use the Responses API. For Claude it isn't used, as litellm's conversion loses signatures."""
     return request.tool_format == "responses" and not request.traits.claude
 
 
@@ -70,15 +69,15 @@ async def _attempt(
         text, calls = assemble(reply.said, request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
-            raise Troubled(Cause.TRUNCATED) from error
+            raise CallFailed(Cause.TRUNCATED) from error
         raise
     if reply.finish == "filter" and all(call.tool_name == TEXT_OUTPUT for call in calls):
-        raise Troubled(Cause.FILTERED)
+        raise CallFailed(Cause.FILTERED)
     return text, calls
 
 
 def read_usage(llm: str, usage: Any) -> Usage:
-    """Litellm's `Usage` of one call as a record, with its price."""
+    """Convert litellm's `Usage` of one call, and add its price."""
     if usage is None:
         return Usage(calls=1, unpriced_calls=1)
     cost = price(llm, usage)
@@ -98,7 +97,7 @@ def _detail(usage: Any, group: str, name: str) -> int:
 
 
 def _deadline() -> float | None:
-    """When to give up, by the loop's clock; None where no turn sets a limit."""
+    """Return the time of the event loop at which to stop; None outside a turn."""
     end = TURN_DEADLINE.get()
     if end is None:
         return None
@@ -110,7 +109,7 @@ def _left(until: float | None) -> float | None:
     return None if until is None else max(0.0, until - asyncio.get_running_loop().time())
 
 
-def _log(request: ModelRequest, trouble: Trouble, error: Exception, attempt: int, decision: object) -> None:
-    """Say in the log what went wrong; not in the provider's words where they may quote the API key."""
-    words = "" if trouble.cause is Cause.ACCESS else f": {str(error).partition('\n')[0]}"
-    logger.warning("%s, attempt %d: %s%s; %s", request.llm, attempt, trouble.cause, words, decision)
+def _log(request: ModelRequest, failure: Failure, error: Exception, attempt: int, decision: object) -> None:
+    """Log a failure; without the provider's text if it may contain the API key."""
+    words = "" if failure.cause is Cause.ACCESS else f": {str(error).partition('\n')[0]}"
+    logger.warning("%s, attempt %d: %s%s; %s", request.llm, attempt, failure.cause, words, decision)

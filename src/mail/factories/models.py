@@ -1,22 +1,26 @@
-"""litellm, and what it knows of models.
+"""litellm, its tables of models, and the requests and replies of a model, independent of the API.
 
-It takes seconds to import, and most processes never call a model: so it is loaded by the first call, in a thread,
-or by `preload` where a process knows that it will.
+litellm takes seconds to import, and most processes never call a model. It is therefore loaded in a thread by the first
+call, or in advance by `preload`.
 """
 
 import asyncio
 import logging
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from inspect import isawaitable
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakSet
 
+from mail.core.protocol.calls import ToolFormat
+from mail.core.task.swarm import ToolChoice
 from mail.errors import AgentUnavailable
+from mail.factories.items import Entry
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +28,13 @@ OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
 }
-"""What keeps litellm from fetching its tables from GitHub; set where the environment doesn't say otherwise."""
+"""Environment variables that keep litellm from fetching its tables from GitHub; existing values win."""
 
 WARM_UP = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)
-"""What litellm imports only when it is called."""
+"""Modules that litellm imports on its first call."""
 
 NOISE = ("Pydantic serializer warnings", "Item '.*' on TypedDict class")
-"""Warnings that litellm causes in pydantic, with every streamed response and once per process."""
+"""Warnings that litellm causes in pydantic, with every streamed response and one time per process."""
 
 _lock = Lock()
 _loaded: list[Any] = []
@@ -38,7 +42,7 @@ _known_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def preload() -> None:
-    """Import litellm now: for a process that will call models and has time before it does. Never raises."""
+    """Import litellm in advance, in a process that will call models. Never raises."""
     try:
         load_litellm()
         for module in WARM_UP:
@@ -48,7 +52,7 @@ def preload() -> None:
 
 
 def load_litellm() -> Any:
-    """The module. Raises AgentUnavailable where it isn't installed."""
+    """Return the module. Raises AgentUnavailable if it isn't installed."""
     with _lock:
         if not _loaded:
             for name, value in OFFLINE.items():
@@ -62,24 +66,24 @@ def load_litellm() -> Any:
             for message in NOISE:
                 warnings.filterwarnings("ignore", message, UserWarning)
             litellm.telemetry = False
-            litellm.suppress_debug_info = True  # else it prints advice to the console for every error
+            litellm.suppress_debug_info = True  # otherwise it prints advice to the console for every error
             litellm.disable_aiohttp_transport = True  # its sessions outlive the event loops they belong to
             _loaded.append(litellm)
         return _loaded[0]
 
 
 async def get_litellm() -> Any:
-    """The module; while it is imported, others may go on."""
+    """Return the module; imports it in a thread."""
     litellm = _loaded[0] if _loaded else await asyncio.to_thread(load_litellm)
     loop = asyncio.get_running_loop()
     if loop not in _known_loops:
         _known_loops.add(loop)
-        _take_clients(litellm, loop)  # of a loop that had this id and is gone: they would fail
+        _take_clients(litellm, loop)  # left by a closed loop with the same id: they would fail
     return litellm
 
 
 async def close_clients() -> None:
-    """Close the connections that litellm keeps open for this event loop, which is about to end."""
+    """Close the connections that litellm keeps open for this event loop, before it ends."""
     if _loaded:
         for client in _take_clients(_loaded[0], asyncio.get_running_loop()):
             close = getattr(client, "aclose", None) or getattr(client, "close", None)
@@ -89,9 +93,9 @@ async def close_clients() -> None:
 
 
 def _take_clients(litellm: Any, loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """Take the HTTP clients of a loop out of litellm's cache, whose keys end with the loop's id.
+    """Remove the HTTP clients of a loop from litellm's cache, whose keys end with the loop's id, and return them.
 
-    One of them is kept as an attribute as well, which is made anew when it is missing.
+    One of them is also an attribute of the module, which litellm recreates on demand.
     """
     vars(litellm).pop("module_level_aclient", None)
     cached: dict[str, Any] = litellm.in_memory_llm_clients_cache.cache_dict
@@ -100,12 +104,12 @@ def _take_clients(litellm: Any, loop: asyncio.AbstractEventLoop) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What decides how a model is called.
+    """The traits of a model that affect how it is called.
 
     Attributes:
-        claude: whether it is one of Anthropic's, whoever serves it; its replies are kept block by block.
-        reasons: whether litellm's table says that it can reason.
-        adapts: whether it decides itself how much to think, so that tools may be forced meanwhile.
+        claude: whether it is a Claude model, at any provider; its replies are stored block by block.
+        reasons: whether it can reason, by litellm's table.
+        adapts: whether it has adaptive thinking, during which tools may be forced.
     """
 
     claude: bool
@@ -115,7 +119,7 @@ class Traits:
 
 @lru_cache(maxsize=256)
 def traits_of(llm: str) -> Traits:
-    """The traits of a model; of one that isn't in litellm's table, what its name tells."""
+    """Return the traits of a model; without an entry in litellm's table, those implied by its name."""
     info = _info(llm)
     return Traits(
         claude="claude" in llm.lower() or llm.startswith("anthropic/"),
@@ -125,19 +129,19 @@ def traits_of(llm: str) -> Traits:
 
 
 def context_window(llm: str) -> int | None:
-    """How many tokens the model can read at once; None where litellm's table doesn't know."""
+    """Return the size of the model's context window, in tokens; None if litellm's table lacks it."""
     size = _info(llm).get("max_input_tokens")
     return size if isinstance(size, int) else None
 
 
 def count_tokens(llm: str, messages: list[dict[str, Any]]) -> int:
-    """About how many tokens the messages are to the model."""
+    """Return the approximate number of tokens of the messages."""
     count: int = load_litellm().token_counter(model=llm, messages=messages)
     return count
 
 
 def price(llm: str, usage: Any) -> float | None:
-    """What a call with this usage (litellm's type) costs, in US dollars; None where the table has no price."""
+    """Return the cost in US dollars of a call with this usage (litellm's type); None without a price in the table."""
     litellm = load_litellm()
     try:
         prompt, completion = litellm.cost_per_token(model=llm, usage_object=usage)
@@ -153,3 +157,72 @@ def _info(llm: str) -> dict[str, Any]:
     except Exception:  # as in `price`
         logger.debug("%s is not in litellm's table", llm, exc_info=True)
         return {}
+
+
+# ------------------------------------------------------------------------------------ requests and replies
+
+Heard = Callable[[Literal["reasoning", "text"], str], None]
+"""Called with the pieces of a reply while it is streamed."""
+
+Finish = Literal["stop", "length", "filter"]
+"""The reason why a reply ended: complete, limit of tokens, or safety filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A request to a model.
+
+    Attributes:
+        history: the history so far; the request owns it, as litellm may change it.
+        tools: declared in the style of `tool_format`.
+        streams: whether to stream the reply.
+        api_base, api_key: address and key of the proxy, if one is used.
+    """
+
+    llm: str
+    traits: Traits
+    history: Sequence[Entry]
+    system: str
+    tools: Sequence[dict[str, Any]]
+    tool_choice: ToolChoice
+    tool_format: ToolFormat
+    reasoning_effort: str | None = None
+    thinking_budget: int | None = None
+    max_tokens: int | None = None
+    streams: bool = False
+    api_base: str | None = None
+    api_key: str | None = None
+
+    def connection(self, seconds: float | None) -> dict[str, Any]:
+        """Return the arguments of every litellm call: the destination, and no retries, which are done here."""
+        arguments: dict[str, Any] = {
+            "model": self.llm,
+            "max_retries": 0,
+            "num_retries": 0,
+            "drop_params": True,
+        }
+        if self.api_base is not None:
+            # A litellm proxy speaks Anthropic's API as well, in which nothing of Claude's is lost on the way.
+            provider = "anthropic" if self.traits.claude else "litellm_proxy"
+            arguments |= {
+                "model": f"{provider}/{self.llm}",
+                "api_base": self.api_base,
+                "api_key": self.api_key,
+            }
+        if seconds is not None:
+            arguments["timeout"] = seconds
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """The reply of a model.
+
+    Attributes:
+        said: the reply in the format of histories.
+        usage: litellm's `Usage`; None if the provider sent none.
+    """
+
+    said: list[Entry]
+    usage: Any
+    finish: Finish = "stop"

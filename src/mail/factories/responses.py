@@ -1,13 +1,13 @@
-"""OpenAI's Responses API, used without its server-side state: every request tells the whole history."""
+"""OpenAI's Responses API, without its server-side state: every request contains the whole history."""
 
 from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Literal
 
-from mail.factories.failures import Troubled
+from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
-from mail.factories.request import Finish, Heard, ModelReply, ModelRequest
+from mail.factories.models import Finish, Heard, ModelReply, ModelRequest
 from mail.factories.retry import Cause
 from mail.factories.tools import tool_choice_for
 
@@ -17,7 +17,7 @@ _FINISH: dict[str | None, Finish] = {"max_output_tokens": "length", "content_fil
 async def call_responses(
     litellm: Any, request: ModelRequest, seconds: float | None, heard: Heard
 ) -> ModelReply:
-    """Call `litellm.aresponses`, for so many seconds at most."""
+    """Call `litellm.aresponses`, for at most `seconds`."""
     arguments = responses_arguments(request)
     response = await litellm.aresponses(**request.connection(seconds), **arguments)
     reader = ResponsesReader()
@@ -32,12 +32,12 @@ async def call_responses(
         if close is not None:
             await close()
     if final is None:
-        raise Troubled(Cause.CONNECTION)
+        raise CallFailed(Cause.CONNECTION)
     return reader.reply(litellm, final, heard)
 
 
 def responses_arguments(request: ModelRequest) -> dict[str, Any]:
-    """The arguments of the call."""
+    """Return the arguments of the call."""
     arguments: dict[str, Any] = {
         "input": to_responses(read_history(request.history)),
         "stream": request.streams,
@@ -58,10 +58,10 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
 
 
 class ResponsesReader:
-    """Collects the output items of a response, whole or from a stream.
+    """A reader of the output items of a response, whole or from a stream.
 
-    Of a stream, the items that are done count, at their place in the output; the last event repeats them, but some
-    providers leave reasoning out there, and summaries may come in deltas only.
+    In a stream the finished items count, by their index in the output. The last event repeats them, but some providers
+    omit reasoning there, and summaries may be in deltas only.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class ResponsesReader:
         self._heard: dict[str, tuple[int, int]] = {}
 
     def take(self, event: Any, heard: Heard) -> Any:
-        """Take in an event; returns the response where this is its end. Raises Troubled."""
+        """Add an event; return the response if it is the last one. Raises CallFailed."""
         data = plain(event)
         match str(getattr(data["type"], "value", data["type"])):
             case "response.output_item.added":
@@ -80,31 +80,31 @@ class ResponsesReader:
                 self._items[data["output_index"]] = data["item"]
                 self._done.add(data["output_index"])
             case "response.reasoning_summary_text.delta":
-                parts = self._summaries.setdefault(data["output_index"], {})
+                texts = self._summaries.setdefault(data["output_index"], {})
                 index = data.get("summary_index", 0)
-                parts[index] = parts.get(index, "") + data["delta"]
+                texts[index] = texts.get(index, "") + data["delta"]
                 self._tell(heard, "reasoning", data, index)
             case "response.output_text.delta" | "response.refusal.delta":
                 self._tell(heard, "text", data, data.get("content_index", 0))
             case "response.failed" | "error":
-                raise Troubled(Cause.OUTAGE)
+                raise CallFailed(Cause.OUTAGE)
             case "response.completed" | "response.incomplete":
                 return getattr(event, "response", None) or data["response"]
         return None
 
-    def _tell(self, heard: Heard, kind: Literal["reasoning", "text"], data: Entry, part: int) -> None:
-        """Let a delta be heard; each part of the reply begins on a line of its own."""
-        place = (data["output_index"], part)
-        if self._heard.get(kind, place) != place:
+    def _tell(self, heard: Heard, kind: Literal["reasoning", "text"], data: Entry, section: int) -> None:
+        """Pass on a delta; each section of the reply begins on a new line."""
+        position = (data["output_index"], section)
+        if self._heard.get(kind, position) != position:
             heard(kind, "\n")
-        self._heard = {kind: place}  # who listens tells the kinds apart
+        self._heard = {kind: position}  # the listener separates the kinds itself
         heard(kind, data["delta"])
 
     def reply(self, litellm: Any, response: Any, heard: Heard) -> ModelReply:
-        """The reply, given the response that ends it."""
+        """Return the reply, given the final response."""
         final = plain(response)
         if final.get("status") == "failed":
-            raise Troubled(Cause.OUTAGE)
+            raise CallFailed(Cause.OUTAGE)
         said = self._merged([plain(item) for item in final.get("output") or ()])
         reason = (final.get("incomplete_details") or {}).get("reason")
         return ModelReply(
@@ -126,14 +126,14 @@ class ResponsesReader:
         return merged + list(by_id.values())
 
     def _with_summary(self, index: int, item: Entry) -> Entry:
-        parts = self._summaries.get(index)
-        if not parts or item.get("summary"):
+        texts = self._summaries.get(index)
+        if not texts or item.get("summary"):
             return item
-        return {**item, "summary": [{"type": "summary_text", "text": parts[n]} for n in sorted(parts)]}
+        return {**item, "summary": [{"type": "summary_text", "text": texts[n]} for n in sorted(texts)]}
 
 
 def plain(value: Any) -> Any:
-    """An object of litellm or openai as a dictionary, without fields that were not set: `null` is refused as input."""
+    """Convert an object of litellm or openai to a dictionary without null fields, which are rejected as input."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json", exclude_none=True, warnings=False)
     return _without_none(value)
@@ -152,7 +152,7 @@ def _without_none(value: Any) -> Any:
 
 
 def _own_id(container_id: str) -> str:
-    """The provider's id of a container: litellm wraps it up with the provider's name, which no provider takes back."""
+    """Return the provider's id of a container, which litellm wraps together with the provider's name."""
     with suppress(ValueError):
         wrapped = b64decode(container_id.removeprefix("cntr_"), validate=True).decode()
         if wrapped.startswith("litellm:"):
@@ -161,7 +161,7 @@ def _own_id(container_id: str) -> str:
 
 
 def _usage(litellm: Any, usage: Any) -> Any:
-    """A Responses usage as litellm's `Usage`, which has Chat's names. Some litellm versions give that already."""
+    """Convert a Responses usage to litellm's `Usage`, with Chat's names; some litellm versions have them already."""
     if not usage:
         return None
     if "prompt_tokens" in usage:

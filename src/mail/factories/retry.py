@@ -1,6 +1,6 @@
-"""What to do when a model could not be called: a decision, made from what went wrong. No I/O here.
+"""The retry policy for model calls, without I/O.
 
-failure ──► Trouble ──► RetryPolicy.decide ──► Retry(after) | Stop ──► error_for
+error ──► Failure ──► RetryPolicy.decide ──► Retry(after) | Stop ──► error_for
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from mail.errors import ContextWindowExceeded, ModelAccessDenied, ModelError, Mo
 
 
 class Cause(StrEnum):
-    """What went wrong."""
+    """The causes of failures."""
 
     RATE_LIMIT = "rate limit"
     QUOTA = "quota used up"
@@ -28,12 +28,12 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a call failed.
+class Failure:
+    """The failure of a call.
 
     Attributes:
-        status: of the HTTP answer, if there was one.
-        retry_after: seconds for which the provider asked not to be called.
+        status: the HTTP status, if there was a response.
+        retry_after: seconds to wait, if the provider requests it.
     """
 
     cause: Cause
@@ -43,14 +43,14 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Call again `after` so many seconds."""
+    """A decision to retry `after` this number of seconds."""
 
     after: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Give up."""
+    """A decision not to retry."""
 
 
 ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
@@ -62,16 +62,16 @@ ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
         Cause.MALFORMED: 3,
     }
 )
-"""How many attempts there are when this goes wrong; what isn't here would go wrong again."""
+"""Maximum number of attempts by cause; other causes are permanent."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When to call again.
+    """The retry policy for model calls.
 
-    Waits double from `first` to `longest` seconds, less up to a half by chance, so that agents which were turned
-    away together don't come back together. A provider's own wish is followed, plus up to a tenth.
-    Nothing is begun for which less than `least` seconds would remain.
+    Delays double from `first` to `longest` seconds, minus up to a half at random, so that agents which failed
+    together don't retry together. A provider's requested delay is respected, plus up to a tenth. No attempt starts with
+    less than `least` seconds left.
     """
 
     attempts: Mapping[Cause, int] = field(default_factory=lambda: ATTEMPTS)
@@ -79,15 +79,15 @@ class RetryPolicy:
     longest: float = 30.0
     least: float = 1.0
 
-    def decide(self, trouble: Trouble, attempt: int, left: float | None, chance: float) -> Retry | Stop:
-        """What to do after the `attempt`-th attempt (from 1) has failed.
+    def decide(self, failure: Failure, attempt: int, left: float | None, chance: float) -> Retry | Stop:
+        """Decide whether to retry after the failure of an attempt, numbered from 1.
 
-        `left` is how many seconds remain in all (None: any number), `chance` a random number in [0, 1).
+        `left` is the number of seconds left in all (None for no limit), `chance` a random number in [0, 1).
         """
-        if attempt >= self.attempts.get(trouble.cause, 0):
+        if attempt >= self.attempts.get(failure.cause, 0):
             return Stop()
-        if trouble.retry_after is not None:
-            after = trouble.retry_after * (1 + 0.1 * chance)
+        if failure.retry_after is not None:
+            after = failure.retry_after * (1 + 0.1 * chance)
         else:
             after = min(self.first * 2 ** (attempt - 1), self.longest) * (1 - 0.5 * chance)
         return Stop() if left is not None and after + self.least > left else Retry(after)
@@ -108,7 +108,7 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
         Cause.FILTERED: (ModelRefusal, "the safety filter of {llm} stopped its reply"),
         Cause.CONTEXT: (
             ContextWindowExceeded,
-            "what it would have to read no longer fits into the context window of {llm}",
+            "the history no longer fits into the context window of {llm}",
         ),
         Cause.ACCESS: (ModelAccessDenied, "the provider of {llm} does not accept the API key{status}"),
         Cause.REJECTED: (
@@ -119,13 +119,13 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
 )
 
 
-def error_for(trouble: Trouble, llm: str, attempts: int) -> ModelError:
-    """What is raised after the last attempt; its text is fit to be told to others."""
-    kind, text = _ERRORS[trouble.cause]
+def error_for(failure: Failure, llm: str, attempts: int) -> ModelError:
+    """Return the error to raise after the last attempt; its text is suitable for agents and users."""
+    kind, text = _ERRORS[failure.cause]
     return kind(
         text.format(
             llm=llm,
-            status=f" (HTTP {trouble.status})" if trouble.status else "",
+            status=f" (HTTP {failure.status})" if failure.status else "",
             tries=f", {attempts} times" if attempts > 1 else "",
         )
     )

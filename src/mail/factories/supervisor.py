@@ -1,13 +1,13 @@
-"""Supervisors: agents that interrupt, broadcast, and finish tasks."""
+"""Supervisors: agents that interrupt, broadcast, and complete tasks."""
 
 from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction
 
 
 class SupervisorFunction(MAILAgentFunction):
-    """An agent function with the tools of supervisors; it completes tasks unless it is told that it can't."""
+    """An agent function with the tools of supervisors; by default it can complete tasks."""
 
     supervises = True
 
 
 class LiteLLMSupervisorFunction(SupervisorFunction, LiteLLMAgentFunction):
-    """A supervisor, with or without actions, whose turns a language model takes."""
+    """A supervisor, with or without actions, run by a language model."""

@@ -1,4 +1,4 @@
-"""Tools as an agent function is given them, made into what each API takes."""
+"""The tools of an agent function, in the format of each API."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -18,10 +18,10 @@ from mail.core.task.swarm import ToolChoice
 
 @runtime_checkable
 class Declared(Protocol):
-    """What declares itself as a tool, such as an action."""
+    """An object with a tool declaration, such as an action."""
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
-        """The declaration in the style of an API."""
+        """Return the declaration in the style of an API."""
         ...
 
 
@@ -30,12 +30,12 @@ ToolLike = Mapping[str, Any] | type[BaseModel] | Declared
 
 
 def pydantic_function_tool(model: type[BaseModel], style: ToolFormat = "completions") -> dict[str, Any]:
-    """Declare a tool whose arguments are the fields of a pydantic model."""
+    """Return the declaration of a tool whose arguments are the fields of a pydantic model."""
     return pydantic_model_to_tool(model, style=style)
 
 
 def make_tools(tools: Iterable[ToolLike], style: ToolFormat) -> list[dict[str, Any]]:
-    """The tools in the style of an API; tools that the provider runs, such as web search, stay as they are."""
+    """Return the tools in the style of an API; the provider's own tools, such as web search, stay unchanged."""
     return [_make_tool(tool, style) for tool in tools]
 
 
@@ -57,7 +57,7 @@ def _make_tool(tool: ToolLike, style: ToolFormat) -> dict[str, Any]:
 
 
 def is_function(tool: Mapping[str, Any]) -> bool:
-    """Whether the caller runs this tool, and not the provider."""
+    """Return whether MAIL runs this tool, and not the provider."""
     return bool(tool.get("type", "function") == "function")
 
 
@@ -70,7 +70,7 @@ def mail_tools(
     exclude_tools: Sequence[str],
     style: ToolFormat,
 ) -> list[dict[str, Any]]:
-    """The MAIL tools of an agent."""
+    """Return the MAIL tools of an agent."""
     targets = list(comm_targets)
     tools = create_mail_tools(targets, enable_interswarm, style, exclude_tools)
     if supervises:
@@ -81,7 +81,7 @@ def mail_tools(
 
 
 def check_tools(where: str, tools: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ValueError for two tools of one name."""
+    """Raise ValueError for two tools with the same name."""
     names = [declared_name(dict(tool)) for tool in tools if is_function(tool)]
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
@@ -89,7 +89,7 @@ def check_tools(where: str, tools: Sequence[Mapping[str, Any]]) -> None:
 
 
 def forced_tool(choice: ToolChoice) -> str | None:
-    """The tool that a choice forces, in either API's shape; None where it forces no certain one."""
+    """Return the tool that a choice forces, in either API's format; None if it forces none in particular."""
     if isinstance(choice, str):
         return None
     name: str = choice.get("function", choice)["name"]
@@ -97,7 +97,7 @@ def forced_tool(choice: ToolChoice) -> str | None:
 
 
 def tool_choice_for(choice: ToolChoice, style: ToolFormat) -> ToolChoice:
-    """The choice in the style of an API."""
+    """Return the choice in the style of an API."""
     name = forced_tool(choice)
     if name is None:
         return choice

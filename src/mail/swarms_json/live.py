@@ -58,7 +58,7 @@ class LiveSwarm:
         return self._entry
 
     async def load(self, text: str) -> SwarmEntry:
-        """Replace the swarm, in this process and in all others of the server; running tasks continue with it.
+        """Replace the swarm, in every process of the server; running tasks continue with it.
 
         It must keep the name of the present swarm, under which tasks are stored. Raises BadRequest for a swarm that
         can't be built; then the present one stays.

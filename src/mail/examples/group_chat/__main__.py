@@ -17,8 +17,8 @@ async def main() -> None:
             print(f"{PERSON} → {to or 'all'}{f' [{channel}]' if channel else ''}: {text}")
             for mail in await chat.say(text, to, channel):
                 where = f" [{mail.channel}]" if mail.channel else ""
-                whom = "all" if mail.is_broadcast else PERSON
-                print(f"    {chat.name(mail.sender)} → {whom}{where}: {mail.content}")
+                recipient = "all" if mail.is_broadcast else PERSON
+                print(f"    {chat.name(mail.sender)} → {recipient}{where}: {mail.content}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     night       Doctor, Detective and Mafia choose in private; the narrator records it with its tools
     discussion  everyone speaks
     nomination  everyone names somebody for trial, or nobody
-    trial       the accused speaks, the others vote
+    trial       the accused speaks, the other players vote
 
 The narrator and the players are agents of one swarm, and each sees only its own mail. The game is the same for
 language models and for rule-based players.
@@ -24,10 +24,11 @@ from mail.errors import BadRequest
 from mail.examples.mafia import prompts
 from mail.examples.mafia.narrator import RuleBasedNarrator
 from mail.examples.mafia.narrator_tools import get_narrator_actions
+from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.phrases import NARRATOR, death
 from mail.examples.mafia.players import Agent
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, PERSONAS, Team, calculate_roles
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Team, calculate_roles
 from mail.examples.mafia.state import GamePhase, GameState
 from mail.factories import LiteLLMSupervisorFunction
 
@@ -252,7 +253,7 @@ class Game(GameState):
 
     async def _record(self, tool: str, what: str) -> None:
         """Let the narrator use a tool without an audience, as its mail may be secret."""
-        await self._step_narrator_for([NARRATOR], prompts.record(tool, what))
+        await self._step_narrator_for([NARRATOR], prompts.use_tool(tool, what))
 
     async def _step(
         self, name: str, targets: list[str], response_type: ResponseType, payload: str

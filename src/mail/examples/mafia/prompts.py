@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.phrases import NOBODY, REPORT, TELL_THEM
-from mail.examples.mafia.roles import Persona, Role
+from mail.examples.mafia.roles import Role
 
 
 def create_narrator_system_prompt() -> str:
@@ -15,7 +16,7 @@ You narrate a game of Mafia in a village. You are fair, brief and atmospheric: t
 - When they name a tool, call it one time for each message that it is about, with names as they are written,
   before you say anything. If a tool refuses, it states the reason; leave it at that.
 - What follows "{TELL_THEM.strip()}" you say in your own words. Keep every name and fact in it, and add no facts.
-- Whatever is marked as private stays secret. Never say who has a role, who has voted for whom at night, or what the
+- Everything marked as private stays secret. Never say who has a role, who has voted for whom at night, or what the
   Detective has learned, unless the instructions say so."""
 
 
@@ -61,7 +62,7 @@ def investigate(living: Iterable[str], choices: Iterable[str]) -> str:
 
 def kill(living: Iterable[str], choices: Iterable[str]) -> str:
     """Return the instructions of a member of the Mafia, at night."""
-    task = "Vote on whom to kill tonight; your fellow Mafia hears you. Most votes count, so agree."
+    task = "Vote on the player to kill tonight; your fellow Mafia hears you. Most votes count, so agree."
     return _private(task, "I vote to kill [player_name]", living, choices)
 
 
@@ -112,7 +113,7 @@ def announce(words: str, heading: str = "") -> str:
     return f"=== {heading} ===\n{TELL_THEM}{words}" if heading else f"{TELL_THEM}{words}"
 
 
-def record(tool: str, what: str) -> str:
+def use_tool(tool: str, what: str) -> str:
     """Return the narrator's instructions for using a tool, without an audience."""
     return f"Use the {tool} tool for {what} that you have just read. Nobody hears you now: answer with one word when it is done."
 

@@ -1,4 +1,4 @@
-"""The rule-based agents: a supervisor that delegates a user's questions, and the workers that answer them.
+"""The rule-based agents: a supervisor that delegates the user's requests, and the workers that answer them.
 
 The supervisor sends each question to every worker that can answer it, waits, and combines the answers. A worker
 extracts the arguments of its action from a request, calls it, and reports the result. Instead of a language model, a
@@ -76,7 +76,7 @@ _IMPERIAL = re.compile(r"\b(?:fahrenheit|imperial)\b", re.IGNORECASE)
 
 _NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
 _EXPRESSION = re.compile(rf"[-+(\s]*{_NUMBER}[)\s]*(?:(?:\*\*|//|[-+*/%])[-+(\s]*{_NUMBER}[)\s]*)+")
-_PLACES = re.compile(r"\b(\d{1,2})\s+decimal", re.IGNORECASE)
+_DECIMALS = re.compile(r"\b(\d{1,2})\s+decimal", re.IGNORECASE)
 
 
 def mentions_weather(text: str) -> bool:
@@ -99,8 +99,8 @@ def find_forecasts(text: str) -> list[dict[str, Any]]:
 def find_expressions(text: str) -> list[dict[str, Any]]:
     """Return the calculations that the text requests, as arguments of `calculate_expression`."""
     text = text[:MAX_READ]
-    places = _PLACES.search(text)
-    precision = {"precision": int(places.group(1))} if places else {}
+    decimals = _DECIMALS.search(text)
+    precision = {"precision": int(decimals.group(1))} if decimals else {}
     return [
         {"expression": _without_stray_parentheses(found.group().strip()), **precision}
         for found in _EXPRESSION.finditer(text)

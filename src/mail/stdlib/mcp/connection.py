@@ -15,7 +15,7 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation
 
-from mail import PROTOCOL_VERSION
+from mail.core.protocol.message import PROTOCOL_VERSION
 from mail.errors import MAILError
 from mail.stdlib.deadlines import seconds_left
 from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
