@@ -18,9 +18,7 @@ from mail import MAILSwarm
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
-from mail.exchange.bridge import agent_id
-from mail.exchange.chains import replies_to
-from mail.exchange.either import settled
+from mail.exchange.bridge import agent_id, replies_to, settled
 
 ANN, LIZ = uuid4(), uuid4()
 

@@ -24,7 +24,7 @@ from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.errors import BadRequest, ConfigurationError, MAILError, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Flow, open_exchange
 from mail.exchange.durable import _write
-from mail.exchange.mail import Mail
+from mail.exchange.mailboxes import Mail
 
 ALICE, BOB = uuid4(), uuid4()
 

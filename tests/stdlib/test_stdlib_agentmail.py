@@ -45,7 +45,7 @@ from mail.stdlib.agentmail.actions import (
     ORCHESTRATOR_ACTIONS,
     WORKER_ACTIONS,
 )
-from mail.stdlib.agentmail.letters import enclosed
+from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm as build_from_json
 from mail.swarms_json.entries import SwarmEntry
 

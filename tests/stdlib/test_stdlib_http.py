@@ -17,10 +17,10 @@ from support.http_server import QuickUvicorn
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.net import public_urls
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
 from mail.stdlib.outcomes import ActionFailed
 from mail.stdlib.web import MAX_REDIRECTS
-from mail.utils import public_urls
 
 METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -9,9 +9,8 @@ import re
 from functools import cache
 
 from mail.agentmail.kinds import MessageType
-from mail.agentmail.layout import Line, Whole
 from mail.agentmail.messages import CLASSES, layout
-from mail.agentmail.notation import BULLET
+from mail.agentmail.notation import BULLET, Line, Whole
 
 
 class Grammar:

@@ -8,12 +8,10 @@ from typing import Any
 
 from mail.agentmail.body import Grammar, grammar_of
 from mail.agentmail.envelope import Envelope
-from mail.agentmail.errors import MalformedMessage
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.layout import Line, Section, Whole
 from mail.agentmail.messages import TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES, TIMESTAMP
-from mail.agentmail.parser import Parser
+from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole
+from mail.agentmail.parser import MalformedMessage, Parser
 from mail.agentmail.subject import write_subject
 
 

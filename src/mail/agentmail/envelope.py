@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, computed_field
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
 from mail.agentmail.messages import Parsed, TypedMessage
 from mail.agentmail.notation import TIMESTAMP
-from mail.core.protocol.message import Text
+from mail.core.protocol.message import MAILMessage, Text
 
 
 def _is_timestamp(text: str) -> str:
@@ -89,3 +89,18 @@ def read_envelope(envelope: Envelope, parsed: TypedMessage) -> AgentMailMessage:
     if envelope.ack_required is None:
         fields["ack_required"] = parsed.type in ACK_REQUIRED
     return AgentMailMessage(**fields, parsed=parsed)
+
+
+def envelope_of(message: MAILMessage) -> Envelope:
+    """The envelope of a MAIL message. Its thread is `routing_info["thread_id"]`, if that is a text."""
+    letter = message.message
+    thread_id = (letter.routing_info or {}).get("thread_id")
+    return Envelope(
+        id=message.id,
+        thread_id=thread_id if isinstance(thread_id, str) else "",
+        sender=letter.sender.address,
+        recipient=", ".join(recipient.address for recipient in letter.recipients),
+        subject=letter.subject,
+        body=letter.body,
+        timestamp=message.timestamp,
+    )

@@ -1,9 +1,11 @@
 """Choosing messages. All filters keep the order."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from mail.agentmail.envelope import AgentMailMessage
 from mail.agentmail.kinds import COMPLETIONS, SUCCESSES
+from mail.errors import BadRequest
 
 
 def filter_completions(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
@@ -24,3 +26,29 @@ def filter_pending(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessag
 def filter_by_bead_id(messages: Iterable[AgentMailMessage], bead_id: str) -> list[AgentMailMessage]:
     """Those that name this bead."""
     return [message for message in messages if message.bead_id == bead_id]
+
+
+ACK_WITHIN = timedelta(minutes=15)
+"""How long an acknowledgement may take, unless the caller says otherwise."""
+
+
+def deadline(message: AgentMailMessage, within: timedelta = ACK_WITHIN) -> datetime | None:
+    """When a message must have been acknowledged; None if it need not be, or doesn't say when it was sent."""
+    sent_at = message.sent_at
+    return sent_at + within if message.ack_required and sent_at else None
+
+
+def filter_overdue(
+    messages: Iterable[AgentMailMessage], now: datetime, within: timedelta = ACK_WITHIN
+) -> list[AgentMailMessage]:
+    """The pending messages whose deadline has passed at `now`, in their order.
+
+    Raises BadRequest where `now` has no time zone.
+    """
+    if now.utcoffset() is None:
+        raise BadRequest("now must have a time zone")
+    return [
+        message
+        for message in filter_pending(messages)
+        if (due := deadline(message, within)) is not None and due < now
+    ]

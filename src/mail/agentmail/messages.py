@@ -17,18 +17,23 @@ from mail.agentmail.kinds import (
     SpawnStatus,
     ValidationResult,
 )
-from mail.agentmail.layout import PLACES, Line, Place, Section, Whole, never
 from mail.agentmail.notation import (
     COUNT,
     FILES,
     FLAG,
     PERCENT,
+    PLACES,
     TIMESTAMP,
     ChoiceNotation,
     ConstantNotation,
     Count,
     Files,
+    Line,
+    Place,
+    Section,
     Stripped,
+    Whole,
+    never,
 )
 
 _PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL

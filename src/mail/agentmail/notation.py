@@ -6,7 +6,8 @@ value so that `read` gives it back. All are linear in the length of the text.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -219,3 +220,65 @@ COUNT = CountNotation()
 PERCENT = PercentNotation()
 FLAG = FlagNotation()
 FILES = FilesNotation()
+
+
+type Needed = Callable[[Any], bool]
+"""Whether a strict message must have the field, by what else it says."""
+
+
+def always(_message: Any) -> bool:
+    """The field is needed."""
+    return True
+
+
+def never(_message: Any) -> bool:
+    """The field may be left out."""
+    return False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A field in a line of its own: `Label: value`.
+
+    `under` is the header below which it is written. It is read wherever it stands, unless it is `bound` to its header.
+    """
+
+    label: str
+    notation: Notation[Any] = LINE
+    under: str = ""
+    bullet: bool = False
+    bound: bool = False
+    needed: Needed = always
+
+    @property
+    def place(self) -> str:
+        """As an error tells it."""
+        return f"'{self.label}:' under '## {self.under}'" if self.under else f"'{self.label}:'"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A field that is all of a section."""
+
+    header: str
+    notation: Notation[Any] = TEXT
+    needed: Needed = always
+
+    @property
+    def place(self) -> str:
+        """As an error tells it."""
+        return f"'## {self.header}'"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A field that is the whole body."""
+
+    needed: Needed = always
+    notation: Notation[Any] = TEXT
+    place: str = "the body"
+
+
+type Place = Line | Section | Whole
+
+PLACES = (Line, Section, Whole)

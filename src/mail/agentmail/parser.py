@@ -9,12 +9,37 @@ from pydantic import ValidationError
 
 from mail.agentmail.body import Body
 from mail.agentmail.envelope import AgentMailMessage, Envelope, read_envelope
-from mail.agentmail.errors import MalformedMessage
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.layout import Line, Place, Section
 from mail.agentmail.messages import CLASSES, TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES
+from mail.agentmail.notation import BEAD, FILES, Line, Place, Section
 from mail.agentmail.subject import bead_of, exact_type_of, type_of
+from mail.errors import BadRequest
+
+
+class MalformedMessage(BadRequest):
+    """The message does not have the form of its type.
+
+    `missing` and `invalid` map the name of each field at fault to its place, or to what is wrong with it; a name is
+    that of the envelope's field or of the typed message's. All of them are told at once.
+    """
+
+    def __init__(self, kind: MessageType, missing: Mapping[str, str], invalid: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.missing = dict(missing)
+        self.invalid = dict(invalid)
+        faults = [f"{name} is missing ({place})" for name, place in self.missing.items()]
+        faults += [f"{name} is not valid ({why})" for name, why in self.invalid.items()]
+        super().__init__(f"{kind}: {'; '.join(faults)}")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of all fields at fault."""
+        return (*self.missing, *self.invalid)
+
+
+class UnknownMessage(BadRequest):
+    """No message with this id has been read."""
+
 
 type Raw = Envelope | Mapping[str, Any] | str | bytes
 """An envelope, its JSON, or a message as people write it: `Subject: …`, then perhaps `Body:`, then the body."""

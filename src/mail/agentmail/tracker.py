@@ -1,21 +1,18 @@
 """Following the messages of a task as they come: who works on what, what is open, where each bead is.
 
-A message is acknowledged by what answers it (`mail.agentmail.answering`; a MAIL response replies to the request with its
+A message is acknowledged by what answers it (`mail.agentmail.threads`; a MAIL response replies to the request with its
 `request_id`), or by `acknowledge`. An answer also ends the wait of a bead that is stuck; `acknowledge` doesn't.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from mail.agentmail.acknowledgements import ACK_WITHIN, filter_overdue
-from mail.agentmail.answering import Answering
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage, Envelope
-from mail.agentmail.errors import UnknownMessage
+from mail.agentmail.envelope import AgentMailMessage, Envelope, envelope_of
+from mail.agentmail.filters import ACK_WITHIN, filter_overdue
 from mail.agentmail.messages import Checkpoint
-from mail.agentmail.on_mail import envelope_of
-from mail.agentmail.parser import Parser
-from mail.agentmail.threads import Thread
+from mail.agentmail.parser import Parser, UnknownMessage
+from mail.agentmail.threads import Answering, Thread
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.protocol.json_schema import model_of
+from mail.core.protocol.problems import describe
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.actions import ActionCore, ActionFunction
 from mail.core.task.context import CURRENT_CALL
@@ -18,7 +19,6 @@ from mail.swarms_json.calling import argument_model, as_action_function
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.utils.parsing import read_python_string
-from mail.utils.problems import describe
 
 
 def idempotency_key() -> str:

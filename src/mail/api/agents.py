@@ -9,6 +9,7 @@ from mail.api.actions import MAILAction
 from mail.api.examples import EXAMPLES, load_example
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
@@ -16,7 +17,6 @@ from mail.swarms_json.agents import agent_wiring, make_function
 from mail.swarms_json.entries import AgentEntry
 from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
-from mail.utils.problems import describe
 
 Factory = str | Callable[..., Any]
 """What builds an agent's function, or its import string."""

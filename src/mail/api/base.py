@@ -7,13 +7,13 @@ from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.swarm import AgentFunction, SwarmCore
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.wiring import assemble, not_built
 from mail.utils.parsing import target_address_is_interswarm
-from mail.utils.problems import describe
 
 UNVERSIONED = "0"
 """The version of a swarm that says none."""

@@ -11,10 +11,10 @@ from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
-from mail.net.files import read_file
+from mail.net.directory import read_file
 from mail.net.http import PeerHTTP
+from mail.net.registration import check_url, host_of, is_loopback
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
-from mail.net.urls import check_url, host_of, is_loopback
 
 
 def local_router(

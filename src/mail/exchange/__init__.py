@@ -12,17 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mail.exchange.elements import Element
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.exchange import Exchange
 from mail.exchange.flows import Flow, Pile, Progression
-from mail.exchange.mail import Mail
-from mail.exchange.mailboxes import OUTBOX
+from mail.exchange.mailboxes import OUTBOX, AlreadyRegistered, Mail, NotRegistered
 
 if TYPE_CHECKING:
     from mail.exchange.actions import exchange_actions
     from mail.exchange.bridge import ExchangeBridge
-    from mail.exchange.durable import DurableExchange
-    from mail.exchange.opening import open_exchange
+    from mail.exchange.durable import DurableExchange, open_exchange
 
 __all__ = [
     "OUTBOX",
@@ -44,7 +41,7 @@ _HOMES = {
     "DurableExchange": "mail.exchange.durable",
     "ExchangeBridge": "mail.exchange.bridge",
     "exchange_actions": "mail.exchange.actions",
-    "open_exchange": "mail.exchange.opening",
+    "open_exchange": "mail.exchange.durable",
 }
 """The names that bring databases or the engine with them: loaded when they are first used."""
 

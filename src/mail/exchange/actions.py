@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
 from mail.errors import BadRequest
-from mail.exchange.chains import present_chain
-from mail.exchange.either import AnyExchange, owners_of, settled
+from mail.exchange.bridge import AnyExchange, owners_of, present_chain, settled
 
 EVERYONE = "all"
 

@@ -8,12 +8,15 @@ second time.
 """
 
 import asyncio
+import inspect
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
+from weakref import WeakValueDictionary
 
 from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
@@ -23,12 +26,72 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import write_letter
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, PayloadTooLarge
-from mail.exchange.chains import Chain, remember, replies_to
-from mail.exchange.either import AnyExchange, settled
-from mail.exchange.errors import AlreadyRegistered
-from mail.exchange.mail import Mail
+from mail.exchange.durable import DurableExchange
+from mail.exchange.exchange import Exchange
+from mail.exchange.mailboxes import AlreadyRegistered, Mail
 from mail.exchange.repeating import Repeater
+
+AnyExchange = Exchange | DurableExchange
+
+
+async def settled[T](result: T | Awaitable[T]) -> T:
+    """The result of a method that is a coroutine on one of them only."""
+    return await result if inspect.isawaitable(result) else result
+
+
+async def owners_of(exchange: AnyExchange) -> list[UUID]:
+    """Who is registered."""
+    return exchange.owner_ids if isinstance(exchange, Exchange) else await exchange.owner_ids()
+
+
+REPLIES = "replies"
+"""In the metadata of a mail that an agent has written: how many such mails have led to it, itself included."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Chain:
+    """What an agent works on.
+
+    Attributes:
+        replies: how many answers have led to the mail that it reads.
+        most: how many may follow one upon another.
+    """
+
+    replies: int
+    most: int
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self.replies >= self.most
+
+    @property
+    def metadata(self) -> dict[str, int]:
+        """What goes with a mail that the agent writes."""
+        return {REPLIES: self.replies + 1}
+
+
+_BY_TASK: WeakValueDictionary[str, Chain] = WeakValueDictionary()
+"""The chains of the tasks that a bridge of this process has mail worked on in. The bridges hold them."""
+
+
+def remember(task_id: str, chain: Chain) -> None:
+    """Tell the actions of a task what it works on, as long as the caller holds the chain."""
+    _BY_TASK[task_id] = chain
+
+
+def present_chain() -> Chain | None:
+    """Inside of an action: what its agent works on, None where no bridge of this process has brought it."""
+    return _BY_TASK.get(CURRENT_TASK.get())
+
+
+def replies_to(mail: Mail) -> int:
+    """How many answers have led to a mail; what is no number, as others may have written it, counts as none."""
+    found = mail.metadata.get(REPLIES, 0)
+    return max(0, found) if isinstance(found, int) else 0
+
 
 AGENTS = UUID("5d6f0c1e-7d1c-5a54-9a2e-3a5b7a1f6c11")
 """The namespace of the ids that agents have by default."""

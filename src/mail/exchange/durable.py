@@ -1,18 +1,87 @@
 """`DurableExchange`: mailboxes in a database, shared by several processes."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 from uuid import UUID
 
 from mail.errors import BadRequest
 from mail.exchange.elements import as_id
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Progression
-from mail.exchange.mail import Mail
-from mail.exchange.mailboxes import OUTBOX, Mailbox, deliver, new_mailbox
-from mail.exchange.ports import Contents, MailboxStore
+from mail.exchange.mailboxes import (
+    OUTBOX,
+    AlreadyRegistered,
+    Mail,
+    Mailbox,
+    NotRegistered,
+    deliver,
+    new_mailbox,
+)
 from mail.exchange.repeating import Repeater
+
+Contents = tuple[list[str], list[str]]
+"""What is in a mailbox: the outbox and the inbox, mails in their order; those of the inbox are grouped by sender."""
+
+
+class MailboxStore(Protocol):
+    """The mailboxes of one exchange, which several processes may use at once.
+
+    Each change happens as a whole or not at all, also where the process dies. Each mail reaches each of its
+    recipients once, and the mail of one sender in the order in which it was sent. A mailbox that was
+    unregistered never comes back, nor does what was in it.
+
+    All methods raise StoreUnavailable where the database can't be reached or is too busy; what they were to
+    change may have changed then.
+    """
+
+    async def register(self, owner: str) -> bool:
+        """Give an entity a mailbox; returns whether it had none."""
+        ...
+
+    async def unregister(self, owner: str) -> Contents | None:
+        """Take an entity's mailbox away; returns what was in it and nobody else has got, None if there was none."""
+        ...
+
+    async def contents(self, owner: str) -> Contents | None:
+        """What is in a mailbox, None if there is none."""
+        ...
+
+    async def has(self, owner: str) -> bool:
+        """Whether an entity has a mailbox."""
+        ...
+
+    async def owners(self) -> list[str]:
+        """Who has a mailbox."""
+        ...
+
+    async def send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
+        """Put a mail into the sender's outbox; returns whether there is one. Raises PayloadTooLarge."""
+        ...
+
+    async def collect(self, owner: str | None) -> int | None:
+        """Move what is in the outbox of an entity, or of all, to the recipients' inboxes.
+
+        Returns how many mails have reached somebody and had not before; None where the entity has no mailbox. Mail
+        for nobody is dropped.
+        """
+        ...
+
+    async def receive(self, owner: str, sender: str | None) -> list[str]:
+        """The mail in an inbox, of one sender or of all, grouped by sender."""
+        ...
+
+    async def pop(self, owner: str, sender: str) -> str | None:
+        """Take the oldest mail of a sender out of an inbox. No two callers ever get the same."""
+        ...
+
+    async def remove(self, owner: str, sender: str, mail_id: str) -> bool:
+        """Take a mail out of an inbox; returns whether it was there."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        ...
 
 
 class DurableExchange:
@@ -150,3 +219,22 @@ def _mailbox(owner_id: UUID, contents: Contents | None) -> Mailbox | None:
     for mail in _read(inbox):
         deliver(box, mail)
     return box
+
+
+@asynccontextmanager
+async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
+    """The exchange in a database, which several processes may open at once.
+
+    Args:
+        url: `sqlite:///path.db`, or `dynamodb://table` with `?region=…&endpoint_url=…` where these are not those of
+            the environment. `exchange=name` besides tells several exchanges in one database apart.
+
+    Raises ConfigurationError for another URL, and for a database that can't be used.
+    """
+    from mail.bootstrap.exchanges import open_mailboxes
+
+    store = await open_mailboxes(url)
+    try:
+        yield DurableExchange(store)
+    finally:
+        await store.close()

@@ -12,13 +12,14 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from mail.errors import BadRequest
 from mail.exchange.elements import Element, as_id
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Pile, Progression
-from mail.exchange.mail import Mail
 from mail.exchange.mailboxes import (
     INBOX,
     OUTBOX,
+    AlreadyRegistered,
+    Mail,
     Mailbox,
+    NotRegistered,
     check_mailbox,
     deliver,
     inbox_of,

@@ -10,7 +10,7 @@ from typing import Any
 
 from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import ConfigurationError, MAILError
-from mail.local_aws.account import LocalAccount
+from mail.local_aws.ministack import LocalAccount
 from mail.local_aws.stack import Cors, EventSource, FunctionSpec, FunctionUrl, Route, Schedule, Stack
 from mail.local_aws.template import Document, Template
 

@@ -9,14 +9,16 @@ https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import StoreUnavailable
 from mail.local_aws.faults import Faults, Repeat
 from mail.local_aws.functions import Invocation, LambdaFunction, Outcome
 from mail.local_aws.ministack import REGION
-from mail.local_aws.stack import EventSource
+from mail.local_aws.stack import EventSource, Schedule
 
 WAIT_SECONDS = 2
 
@@ -158,3 +160,26 @@ def _failures(result: Any) -> set[str]:
     """The ids that a partial batch response reports as failed."""
     failures = result.get("batchItemFailures", []) if isinstance(result, Mapping) else []
     return {failure["itemIdentifier"] for failure in failures}
+
+
+logger = logging.getLogger(__name__)
+
+
+async def keep_schedule(schedule: Schedule, function: LambdaFunction) -> None:
+    """Invoke a function again and again, never twice at once."""
+    while True:
+        await asyncio.sleep(schedule.seconds)
+        event = {
+            "version": "0",
+            "id": str(uuid4()),
+            "detail-type": "Scheduled Event",
+            "source": "aws.scheduler",
+            "account": "000000000000",
+            "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "region": REGION,
+            "resources": [schedule.name],
+            "detail": "{}",
+        }
+        done = await function.invoke(event)
+        if not done.succeeded:
+            logger.warning("%s: %s: %s", done.function, done.outcome, done.payload.decode(errors="replace"))

@@ -16,8 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mail.errors import MAILError
-from mail.local_aws.interpreter import Interpreter
-from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens
+from mail.local_aws.processes import LOOPBACK, Interpreter, KeptProcess, free_port, listens
 from mail.local_aws.stack import WRAPPER_VARIABLE, FunctionSpec
 
 START_SECONDS = 60.0

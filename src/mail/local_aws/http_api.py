@@ -4,22 +4,27 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-in
 """
 
 import asyncio
+import contextlib
 import json
 import re
+import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
+import uvicorn
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.local_aws.functions import LambdaFunction
-from mail.local_aws.stack import Route
+from mail.local_aws.stack import Cors, Route
 
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
@@ -179,3 +184,37 @@ def make_response(result: Any) -> Response:
 
 def _message(status: int, text: str) -> Response:
     return Response(json.dumps({"message": text}), status_code=status, media_type="application/json")
+
+
+def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
+    """The application behind what answers browsers on behalf of it."""
+    if cors is None:
+        return application
+    return CORSMiddleware(
+        application,
+        allow_origins=cors.origins,
+        allow_methods=cors.methods,
+        allow_headers=cors.headers,
+        expose_headers=cors.exposed,
+        max_age=cors.max_age,
+    )
+
+
+@asynccontextmanager
+async def serving(application: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve an ASGI application on this event loop."""
+    config = uvicorn.Config(
+        application, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    running = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if running.done():
+                running.result()
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await running

@@ -24,23 +24,21 @@ from typing import Any, Self
 from starlette.types import ASGIApp
 
 from mail.errors import MAILError
-from mail.local_aws.account import LocalAccount
 from mail.local_aws.deployment import Deployment
-from mail.local_aws.event_sources import Poller
+from mail.local_aws.event_sources import Poller, keep_schedule
 from mail.local_aws.faults import Faults
 from mail.local_aws.function_url import WebFunction
 from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
-from mail.local_aws.http_api import HttpApi, OnlySigned
-from mail.local_aws.interpreter import (
+from mail.local_aws.http_api import HttpApi, OnlySigned, serving, with_cors
+from mail.local_aws.ministack import LocalAccount, Ministack, credentials
+from mail.local_aws.processes import (
+    LOOPBACK,
     Interpreter,
     built_interpreter,
     require_runtime_client,
     source_interpreter,
+    system_environment,
 )
-from mail.local_aws.ministack import Ministack, credentials
-from mail.local_aws.processes import LOOPBACK, system_environment
-from mail.local_aws.schedules import keep_schedule
-from mail.local_aws.serving import serving, with_cors
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.local_aws.template import Template
 from mail.server.app import base_url, listen

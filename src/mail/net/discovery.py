@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from mail.errors import BadRequest, PeerError
 from mail.net.http import PeerHTTP, Target
-from mail.net.registration import LOOK_SECONDS, read_info
+from mail.net.registration import LOOK_SECONDS, check_name, check_url, read_info
 from mail.net.types import Discovery, Listed, SwarmInfo
-from mail.net.urls import check_name, check_url
 
 AT_ONCE = 8
 """How many servers are asked at a time."""

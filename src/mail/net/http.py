@@ -170,7 +170,7 @@ class PeerHTTP:
     ) -> Answer:
         import httpx
 
-        from mail.utils.public_urls import NotPublic
+        from mail.net.public_urls import NotPublic
 
         started = time.monotonic()
         try:
@@ -205,7 +205,7 @@ class PeerHTTP:
         """The client. One of an event loop that has ended can't be closed any more; its sockets went with it."""
         import httpx
 
-        from mail.utils.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport
 
         wanted = (asyncio.get_running_loop(), self.allow_private)
         if self._client is None or self._made_for != wanted:

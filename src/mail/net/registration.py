@@ -1,7 +1,10 @@
 """What makes an entry: what was given, less what can't be used, and what the swarm says of itself."""
 
+import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
@@ -10,7 +13,65 @@ from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net.http import Answer, PeerHTTP, Target
 from mail.net.secrets import reference_for, variable_in
 from mail.net.types import SwarmInfo
-from mail.net.urls import check_name, check_url
+
+_NAME = re.compile(r"[^:@#\x00-\x1f\x7f]{1,128}")
+
+MAX_URL = 2048
+
+
+def is_name(name: str) -> bool:
+    """Whether this can be the name of a swarm."""
+    return _NAME.fullmatch(name) is not None and name == name.strip()
+
+
+def check_name(name: str) -> str:
+    """The name of a swarm. Raises BadRequest for one that can't be part of an address."""
+    if not is_name(name):
+        raise BadRequest(
+            f"{name[:128]!r} can't be the name of a swarm: it has 1 to 128 characters, none of them ':', '@', '#' "
+            "or a control character, and no space at an end"
+        )
+    return name
+
+
+def check_url(url: str) -> str:
+    """The base URL of a server, without a slash at its end.
+
+    Raises BadRequest for any but http and https, and for what has no place in a base URL: a user, a query, a fragment.
+    The message does not repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadRequest(f"base_url is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or len(url) > MAX_URL or port == 0:
+        raise BadRequest(
+            "base_url must be of the form http://host or https://host, a port and a path may follow"
+        )
+    if "@" in parts.netloc:
+        raise BadRequest("base_url must not hold a user or a password; tokens have a field of their own")
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise BadRequest("base_url must have neither a query nor a fragment")
+    if any(character.isspace() or not character.isprintable() for character in url.strip()):
+        raise BadRequest("base_url must not hold spaces or control characters")
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, empty where it has none."""
+    return urlsplit(url).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an IP address, is this machine as only it sees itself."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
 
 Auth = Literal["bearer", "aws_iam"]
 

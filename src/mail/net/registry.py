@@ -18,10 +18,9 @@ from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
 from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerDirectory
 from mail.net.http import PeerHTTP
-from mail.net.registration import Auth, describe, new_entry, with_token
+from mail.net.registration import Auth, check_url, describe, host_of, is_loopback, new_entry, with_token
 from mail.net.secrets import EnvironmentTokens, Tokens, reference_for, variable_for, variable_in
 from mail.net.types import Discovery, Registered, SwarmEndpoint, SwarmEndpointCleaned
-from mail.net.urls import check_url, host_of, is_loopback
 
 DAY = 86_400.0
 

@@ -2,13 +2,16 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from mail.errors import PeerRefused, PeerUnavailable
-from mail.net.urls import lambda_region
 
 SERVICE = "lambda"
+
+_LAMBDA_HOST = re.compile(r"\.lambda-url\.([a-z0-9-]+)\.on\.aws$")
 
 
 class Signer:
@@ -62,3 +65,9 @@ def region_for(url: str, metadata: Mapping[str, Any], environ: Mapping[str, str]
     if isinstance(given, str) and given:
         return lambda_region(url) or given
     return lambda_region(url) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+
+
+def lambda_region(url: str) -> str | None:
+    """The region of a Lambda function URL; None for any other URL."""
+    found = _LAMBDA_HOST.search(urlsplit(url).hostname or "")
+    return found[1] if found else None

@@ -15,8 +15,8 @@ from mail.core.protocol.clock import Clock
 from mail.core.task.ports import ServerRecords
 from mail.core.task.webhooks import Hook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
+from mail.net.registration import MAX_URL, host_of, is_loopback
 from mail.net.secrets import Tokens, variable_in
-from mail.net.urls import MAX_URL, host_of, is_loopback
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class HTTPWebhooks:
         """Send a hook an event, within so many seconds."""
         import httpx
 
-        from mail.utils.public_urls import NotPublic
+        from mail.net.public_urls import NotPublic
 
         try:
             async with asyncio.timeout(seconds):
@@ -110,7 +110,7 @@ class HTTPWebhooks:
     def _client(self) -> "httpx.AsyncClient":
         import httpx
 
-        from mail.utils.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport
 
         transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
         return httpx.AsyncClient(
@@ -186,7 +186,7 @@ def _is_private_by_name(host: str) -> bool:
 
 
 def _is_public_address(host: str) -> bool:
-    from mail.utils.public_urls import is_public
+    from mail.net.public_urls import is_public
 
     address = _address(host)
     return address is not None and is_public(address)
@@ -201,7 +201,7 @@ def _address(host: str) -> str | None:
 
 async def _is_private(url: str) -> bool:
     """Whether the host of a URL has none but addresses that are not public. Raises OSError where it has none at all."""
-    from mail.utils.public_urls import is_public
+    from mail.net.public_urls import is_public
 
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
     return not any(is_public(str(address[0])) for *_, address in found)

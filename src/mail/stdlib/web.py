@@ -15,9 +15,8 @@ from typing import Any
 import httpx
 
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.stdlib.deadlines import seconds_left
-from mail.stdlib.outcomes import ActionFailed
-from mail.utils.public_urls import AsyncPublicTransport
+from mail.net.public_urls import AsyncPublicTransport
+from mail.stdlib.outcomes import ActionFailed, seconds_left
 
 ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
 """The environment variable that lets agents ask private addresses too: `true` or `false`."""

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.actions import ActionCore
 from mail.errors import ConfigurationError
 from mail.swarms_json.entries import SwarmEntry
 from mail.swarms_json.wiring import assemble, not_built
-from mail.utils.problems import describe
 
 DEFAULT_SOURCE = "swarms.json"
 

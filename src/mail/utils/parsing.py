@@ -76,7 +76,7 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
     """What a GET brings. Raises OSError or ValueError."""
     import httpx
 
-    from mail.utils.public_urls import PublicTransport
+    from mail.net.public_urls import PublicTransport
 
     transport = None if allow_private else PublicTransport()
     try:

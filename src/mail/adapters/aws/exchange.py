@@ -28,7 +28,7 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
 from mail.errors import PayloadTooLarge, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mail.exchange.ports import Contents
+    from mail.exchange.durable import Contents
 
 MAIL_BYTES = 350_000
 """How large a mail may be: it is in one item, which may have 400 KB."""
@@ -72,7 +72,7 @@ class _Sent:
 
 
 class DynamoDBMailboxes:
-    """`mail.exchange.ports.MailboxStore` on the table of a `DynamoDBStore`.
+    """`mail.exchange.durable.MailboxStore` on the table of a `DynamoDBStore`.
 
     Args:
         exchange: which exchange of those in the table.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mail.errors import ConfigurationError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from mail.exchange.ports import Contents
+    from mail.exchange.durable import Contents
 
 IN_MEMORY = ":memory:"
 
@@ -78,7 +78,7 @@ BUSY_SECONDS = 10.0
 
 
 class SQLiteMailboxes:
-    """`mail.exchange.ports.MailboxStore` on an SQLite file.
+    """`mail.exchange.durable.MailboxStore` on an SQLite file.
 
     It has a connection and a thread of its own, so that waiting for a lock holds up nobody else.
 

@@ -12,7 +12,7 @@ from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.phrases import brief
 from mail.examples.rule_based.reading import Call, Entry, Letter, back_to
 from mail.stdlib.agentmail.actions import BRIEF
-from mail.stdlib.agentmail.letters import enclosed
+from mail.stdlib.agentmail.forms import enclosed
 
 CONTEXT_OF_STEP = 20
 """How much of its context window a step takes, in percent."""

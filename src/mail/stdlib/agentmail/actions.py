@@ -33,7 +33,7 @@ from mail.agentmail import (
 from mail.agentmail.subject import bead_of, write_subject
 from mail.core.task.forms import FormContext, FormResult
 from mail.errors import ToolCallFault
-from mail.stdlib.agentmail.letters import (
+from mail.stdlib.agentmail.forms import (
     AboutBead,
     Described,
     Targeted,

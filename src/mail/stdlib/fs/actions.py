@@ -10,10 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action
 from mail.errors import ToolCallFault
-from mail.stdlib.fs.contents import read_piece, write_whole
-from mail.stdlib.fs.root import parts_of
-from mail.stdlib.fs.search import search
-from mail.stdlib.fs.tree import Entry, Walk, list_entries, matches
+from mail.stdlib.fs.files import Entry, Walk, list_entries, matches, parts_of, read_piece, search, write_whole
 from mail.stdlib.outcomes import as_json
 
 MAX_READ_BYTES = 64 * 1024

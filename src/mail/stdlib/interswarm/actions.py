@@ -1,15 +1,74 @@
 """Actions: `ping_swarm`, `get_swarm_health` and `list_known_swarms`."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from mail.api.actions import action
-from mail.stdlib.deadlines import Timeout
-from mail.stdlib.interswarm.replies import Health, Root, Swarms
-from mail.stdlib.outcomes import ActionFailed, as_json
+from mail.stdlib.outcomes import ActionFailed, Timeout, as_json, cut
 from mail.stdlib.web import fetch
+
+MAX_SHOWN = 2000
+"""Characters of a text of a foreign server that an agent is shown."""
+
+
+def _shortened(value: Any) -> Any:
+    return cut(value, MAX_SHOWN) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_shortened)]
+Name = Annotated[str, StringConstraints(max_length=256)]
+Keywords = Annotated[list[Name], Field(max_length=100)]
+
+
+class SwarmOfServer(BaseModel):
+    """The swarm that a server runs."""
+
+    name: Name
+    version: Name = ""
+    description: Text = ""
+    entrypoint: Name = ""
+    keywords: Keywords = []
+    public: bool = False
+
+
+class Root(BaseModel):
+    """GET /."""
+
+    name: Literal["mail"]
+    status: Name = ""
+    protocol_version: Name
+    swarm: SwarmOfServer
+    uptime: float | None = None
+
+
+class Health(BaseModel):
+    """GET /health."""
+
+    status: Text
+    swarm_name: Name
+    timestamp: Name = ""
+
+
+class KnownSwarm(BaseModel):
+    """A swarm that a server knows of."""
+
+    swarm_name: Name
+    base_url: Text
+    version: Name | None = None
+    last_seen: Name | None = None
+    is_active: bool | None = None
+    latency: float | None = None
+    swarm_description: Text | None = None
+    keywords: Keywords | None = None
+
+
+class Swarms(BaseModel):
+    """GET /swarms."""
+
+    swarms: list[KnownSwarm]
+
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_SWARMS = 200

@@ -9,9 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action
 from mail.errors import ConfigurationError
-from mail.stdlib.deadlines import Timeout
 from mail.stdlib.mcp.servers import list_servers
-from mail.stdlib.outcomes import as_json
+from mail.stdlib.outcomes import Timeout, as_json
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -105,11 +104,11 @@ async def mcp_get_prompt(request: GetPrompt) -> str:
 def _sdk() -> "ModuleType":
     """The part that needs the MCP SDK. Raises ConfigurationError where that is not installed."""
     try:
-        from mail.stdlib.mcp import asking
+        from mail.stdlib.mcp import connection
     except ModuleNotFoundError as error:
         if error.name not in ("anyio", "httpx2", "mcp", "mcp_types"):
             raise
         raise ConfigurationError(
             'the MCP SDK is not installed; install it with: pip install "mail[mcp]"'
         ) from error
-    return asking
+    return connection

@@ -1,11 +1,14 @@
-"""A connection to an MCP server: opened for a call, and closed after it.
+"""The requests that agents make to MCP servers, each over a connection of its own, and how they see the results.
 
-Imports the MCP SDK, so it is itself imported by the first call that needs it.
+Imports the MCP SDK, so this module is itself imported by the first call that needs it.
 """
 
+import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from time import perf_counter
+from typing import Any
 
 import anyio
 import httpx
@@ -13,15 +16,179 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import Implementation
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    GetPromptResult,
+    ImageContent,
+    Implementation,
+    PaginatedResult,
+    ReadResourceResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 
 from mail import PROTOCOL_VERSION
 from mail.errors import MAILError
-from mail.stdlib.deadlines import seconds_left
-from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer
-from mail.stdlib.outcomes import ActionFailed, cut
+from mail.net.public_urls import async_public_address
+from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer, find_server
+from mail.stdlib.outcomes import ActionFailed, cut, seconds_left
 from mail.stdlib.web import private_allowed, tls
-from mail.utils.public_urls import async_public_address
+
+Shown = dict[str, Any]
+"""A result as JSON, ready to be shown to an agent."""
+
+MAX_PAGES = 20
+"""Pages of a listing that are asked for."""
+
+MAX_TEXT = 4000
+"""Characters of a description or of instructions that are shown."""
+
+
+async def ping(server: str, timeout: float) -> Shown:
+    """Who the server is. A handshake is enough to tell: the protocol's own ping is gone since 2026-07-28."""
+    begin = perf_counter()
+
+    async def work(client: Client) -> Shown:
+        latency = round(perf_counter() - begin, 3)
+        info = client.server_info
+        return {
+            "latency": latency,
+            "protocol_version": client.protocol_version,
+            "name": info.name if info else None,
+            "version": info.version if info else None,
+            "capabilities": sorted(client.server_capabilities.model_dump(by_alias=True, exclude_none=True)),
+            "instructions": cut(client.instructions, MAX_TEXT) if client.instructions else None,
+        }
+
+    return await ask(find_server(server), server, timeout, work)
+
+
+async def list_tools(server: str, timeout: float) -> Shown:
+    """The server's tools."""
+
+    async def work(client: Client) -> Shown:
+        pages, is_partial = await _pages(lambda cursor: client.list_tools(cursor=cursor))
+        tools = (
+            _described(tool.name, tool.title, tool.description, input_schema=tool.input_schema)
+            for page in pages
+            for tool in page.tools
+        )
+        return show_listing("tools", tools, is_partial=is_partial)
+
+    return await ask(find_server(server), server, timeout, work)
+
+
+async def call_tool(server: str, timeout: float, tool: str, arguments: dict[str, Any]) -> Shown:
+    """What a tool returns. Raises ActionFailed with its own words where it says that it has failed."""
+    result = await ask(find_server(server), server, timeout, lambda client: client.call_tool(tool, arguments))
+    if result.is_error:
+        raise ActionFailed(
+            f"the tool {tool} of MCP server {server}: {cut(show_tool_error(result), MAX_PROBLEM)}"
+        )
+    return show_tool_result(result)
+
+
+async def list_resources(server: str, timeout: float) -> Shown:
+    """The server's resources, and the templates of others."""
+
+    async def work(client: Client) -> Shown:
+        pages, is_partial = await _pages(lambda cursor: client.list_resources(cursor=cursor))
+        resources = (
+            {"uri": each.uri, **_described(each.name, each.title, each.description, mime_type=each.mime_type)}
+            for page in pages
+            for each in page.resources
+        )
+        shown = show_listing("resources", resources, is_partial=is_partial)
+        if templates := await _templates(client):
+            shown |= show_listing("templates", templates, is_partial=bool(shown.get("is_partial")))
+        return shown
+
+    return await ask(find_server(server), server, timeout, work)
+
+
+async def read_resource(server: str, timeout: float, uri: str) -> Shown:
+    """What is in a resource."""
+    read = await ask(find_server(server), server, timeout, lambda client: client.read_resource(uri))
+    return show_resource(read)
+
+
+async def list_prompts(server: str, timeout: float) -> Shown:
+    """The server's prompts."""
+
+    async def work(client: Client) -> Shown:
+        pages, is_partial = await _pages(lambda cursor: client.list_prompts(cursor=cursor))
+        prompts = (
+            _described(
+                each.name,
+                each.title,
+                each.description,
+                arguments=[
+                    {
+                        "name": argument.name,
+                        "description": argument.description,
+                        "required": bool(argument.required),
+                    }
+                    for argument in each.arguments or ()
+                ],
+            )
+            for page in pages
+            for each in page.prompts
+        )
+        return show_listing("prompts", prompts, is_partial=is_partial)
+
+    return await ask(find_server(server), server, timeout, work)
+
+
+async def get_prompt(server: str, timeout: float, prompt: str, arguments: dict[str, str]) -> Shown:
+    """A prompt, filled in."""
+    filled = await ask(
+        find_server(server), server, timeout, lambda client: client.get_prompt(prompt, arguments)
+    )
+    return show_prompt(filled)
+
+
+async def _templates(client: Client) -> list[Shown]:
+    """The templates of resources; not all servers know the question."""
+    try:
+        pages, _ = await _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+    except MCPError as error:
+        if error.code == METHOD_NOT_FOUND:
+            return []
+        raise
+    return [
+        {"uri_template": each.uri_template, **_described(each.name, each.title, each.description)}
+        for page in pages
+        for each in page.resource_templates
+    ]
+
+
+async def _pages[Page: PaginatedResult](
+    get: Callable[[str | None], Awaitable[Page]],
+) -> tuple[list[Page], bool]:
+    """The pages of a listing, and whether there are more."""
+    pages = [await get(None)]
+    while (cursor := pages[-1].next_cursor) is not None:
+        if len(pages) == MAX_PAGES:
+            return pages, True
+        pages.append(await get(cursor))
+    return pages, False
+
+
+def _described(name: str, title: str | None, description: str | None, **others: Any) -> Shown:
+    fields = {
+        "name": name,
+        "title": title,
+        "description": cut(description, MAX_TEXT) if description else None,
+        **others,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
 
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 """Bytes of an answer that are read from a server that an agent has named by its URL."""
@@ -154,3 +321,97 @@ def _explain(error: Exception, server: Server, seconds: float) -> str:
     if isinstance(server, ForeignServer):
         return str(error) or type(error).__name__
     return f"it can't be used: {type(error).__name__}"
+
+
+MAX_SHOWN = 64 * 1024
+"""Characters of all texts of a result, and of a listing, that an agent is shown."""
+
+
+class Texts:
+    """The texts of one result, which share the limit."""
+
+    def __init__(self) -> None:
+        self._left = MAX_SHOWN
+
+    def show(self, text: str) -> str:
+        """The text, as much of it as there is room for."""
+        shown = cut(text, self._left)
+        self._left -= min(len(text), self._left)
+        return shown
+
+
+def show_tool_result(result: CallToolResult) -> Shown:
+    """The result of a tool."""
+    texts = Texts()
+    shown: Shown = {"content": [_block(block, texts) for block in result.content]}
+    if result.structured_content is not None:
+        size = len(json.dumps(result.structured_content, ensure_ascii=False))
+        if size <= MAX_SHOWN:
+            shown["structured_content"] = result.structured_content
+        else:
+            shown["structured_content_not_shown"] = f"{size} characters of JSON"
+    return shown
+
+
+def show_tool_error(result: CallToolResult) -> str:
+    """What a tool says of its failure."""
+    said = [block.text for block in result.content if isinstance(block, TextContent)]
+    return "\n".join(said) or "it failed, and doesn't say why"
+
+
+def show_resource(result: ReadResourceResult) -> Shown:
+    """A resource that was read."""
+    texts = Texts()
+    return {"contents": [_contents(contents, texts) for contents in result.contents]}
+
+
+def show_prompt(result: GetPromptResult) -> Shown:
+    """A prompt, filled in."""
+    texts = Texts()
+    messages = [{"role": each.role, "content": _block(each.content, texts)} for each in result.messages]
+    return {**_given(description=result.description and texts.show(result.description)), "messages": messages}
+
+
+def show_listing(name: str, items: Iterable[Shown], *, is_partial: bool) -> Shown:
+    """The items under their name, as many as there is room for."""
+    shown: list[Shown] = []
+    left = MAX_SHOWN
+    for item in items:
+        left -= len(json.dumps(item, ensure_ascii=False))
+        if left < 0:
+            is_partial = True
+            break
+        shown.append(item)
+    return {name: shown, **({"is_partial": True} if is_partial else {})}
+
+
+def _block(block: ContentBlock, texts: Texts) -> Shown:
+    match block:
+        case TextContent():
+            return {"type": "text", "text": texts.show(block.text)}
+        case ImageContent() | AudioContent():
+            return {"type": block.type, "mime_type": block.mime_type, "not_shown": _size(block.data)}
+        case EmbeddedResource():
+            return {"type": "resource", **_contents(block.resource, texts)}
+        case ResourceLink():
+            return {
+                "type": "resource_link",
+                "uri": block.uri,
+                "name": block.name,
+                **_given(mime_type=block.mime_type),
+            }
+
+
+def _contents(contents: TextResourceContents | BlobResourceContents, texts: Texts) -> Shown:
+    known = {"uri": contents.uri, **_given(mime_type=contents.mime_type)}
+    if isinstance(contents, TextResourceContents):
+        return {**known, "text": texts.show(contents.text)}
+    return {**known, "not_shown": _size(contents.blob)}
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64.rstrip('=')) * 3 // 4} bytes"
+
+
+def _given(**fields: Any) -> Shown:
+    return {name: value for name, value in fields.items() if value is not None}

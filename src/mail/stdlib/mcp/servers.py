@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.utils.problems import describe
 
 SERVERS = "MAIL_MCP_SERVERS"
 """The environment variable that holds the JSON object `{"mcpServers": {name: server}}`, or the path of such a file."""
