@@ -1,4 +1,4 @@
-"""`POST /message`, `/task/cancel` and `/task/fork`: a person talks to the swarm, has heard enough, or tries something else."""
+"""`POST /message`, `/task/cancel` and `/task/fork`: start, continue, cancel and fork tasks."""
 
 from handlers.http_api import serve
 from mail.http.routes import cancel, fork, message

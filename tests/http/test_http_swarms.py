@@ -18,7 +18,7 @@ from mail.bootstrap import local
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.task.ports import CallerRole
-from mail.server.app import serving
+from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
 from mail.swarms_json.live import LiveSwarm
 from mail.swarms_json.secrets import without_secrets

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from mail.core.protocol.address import Principal, Role
+from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.core.task.ports import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
@@ -38,10 +39,6 @@ class Caller:
     def principal(self, swarm: str) -> Principal:
         """The caller as an owner of tasks on a swarm: its instance."""
         return Principal(role=_PRINCIPAL_ROLE[self.role], id=self.id, swarm=swarm)
-
-
-BEARER_HEADER = "X-MAIL-Authorization"
-"""Where the key is when `Authorization` holds something else, such as the signature that a function URL wants."""
 
 
 class Authenticator(Protocol):

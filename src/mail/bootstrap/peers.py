@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mail.adapters.aws.client import Aws
+from mail.adapters.aws.parameters import Parameters
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.protocol.clock import Clock
@@ -43,7 +44,7 @@ def aws_router(
     """That of a function's process. Where the services of AWS are played by an engine on this machine, so are peers."""
     tokens: Tokens = EnvironmentTokens(environ)
     if config.secrets_path:
-        tokens = ParameterTokens(account.client("ssm"), config.secrets_path, environ)
+        tokens = ParameterTokens(Parameters(account.client("ssm"), config.secrets_path), environ)
     endpoint = environ.get("AWS_ENDPOINT_URL", "")
     return _router(
         swarm,

@@ -14,7 +14,6 @@ from mail.cli import (
     local_aws,
     ping,
     register,
-    server,
     task,
     threads,
     token,
@@ -24,6 +23,7 @@ from mail.cli import (
 )
 from mail.cli.output import printable
 from mail.errors import ConfigurationError, MAILError
+from mail.server.command import server
 
 app = typer.Typer(
     name="mail",
@@ -32,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("server")(server.server)
+app.command("server")(server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)

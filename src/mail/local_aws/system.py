@@ -41,7 +41,7 @@ from mail.local_aws.processes import (
 )
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.local_aws.template import Template
-from mail.server.app import base_url, listen
+from mail.server.uvicorn import base_url, listen
 
 SQS_CONNECTIONS = 64
 ROLES = ("admin", "user", "agent")

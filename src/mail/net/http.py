@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json, to_json
 
-from mail.auth.keys import BEARER_HEADER
+from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.errors import PeerRefused, PeerUnavailable
 from mail.net.signing import Signer, region_for
 

@@ -4,9 +4,12 @@ A function takes one argument: a dictionary, or what its annotation says if that
 be a coroutine function or not, and take no argument at all where there are none.
 """
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from threading import Thread
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +18,6 @@ from mail.core.protocol.json_schema import model_of
 from mail.core.protocol.mail_tools import explain
 from mail.core.task.actions import ActionFunction
 from mail.errors import ToolCallFault
-from mail.utils.threads import in_daemon_thread
 
 MAX_SHOWN = 2000
 """Characters of a schema that are repeated to an agent whose arguments don't fit it."""
@@ -117,3 +119,44 @@ def _type_hints(function: Any) -> dict[str, Any]:
         return get_type_hints(function)
     except (NameError, TypeError, AttributeError):
         return {}
+
+
+async def in_daemon_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a blocking function in a thread of its own, with the caller's context variables, and return its result.
+
+    Unlike `asyncio.to_thread`'s, the thread is a daemon: a function that hangs must not delay the shutdown of a server.
+
+    Raises what the function raises, with RuntimeError instead of exceptions that would stop a coroutine or the whole
+    program, such as StopIteration and SystemExit.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        match error:
+            case None:
+                outcome.set_result(result)
+            case Exception() if not isinstance(error, StopIteration):
+                outcome.set_exception(error)
+            case _:
+                outcome.set_exception(_contained(error))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function(*arguments)
+        except BaseException as raised:  # noqa: BLE001  # passed to the caller
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=copy_context().run, args=(run,), daemon=True).start()
+    return await outcome
+
+
+def _contained(error: BaseException) -> RuntimeError:
+    contained = RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    contained.__cause__ = error
+    return contained
