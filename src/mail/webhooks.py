@@ -33,7 +33,7 @@ def verify(
     tolerance: float = TOLERANCE,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The event in the body of a request that was signed with the secret.
+    """Return the event in the body of a request that was signed with the secret.
 
     Args:
         headers: those of the request, in upper or lower case.
@@ -66,7 +66,7 @@ def sign(key: bytes, event_id: str, timestamp: int, body: bytes) -> str:
 
 
 def secret_key(secret: str) -> bytes:
-    """The bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest where it is neither."""
+    """Return the bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest where it is neither."""
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
     try:

@@ -70,7 +70,7 @@ async def test_many_are_looked_at_at_once_but_not_all() -> None:
         return PeerHealth(last_seen=record.name)
 
     peers = [PeerRecord(name=f"s{n}", base_url=HOME) for n in range(50)]
-    seen = await health.look_at(peers, look)
+    seen = await health.check_all(peers, look)
     assert seen == {peer.name: PeerHealth(last_seen=peer.name) for peer in peers}
     assert most == health.AT_ONCE
 

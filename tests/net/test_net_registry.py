@@ -305,7 +305,7 @@ class TestFile:
             SwarmRegistry("alpha", HOME, tmp_path)
         (tmp_path / "file").touch()
         registry = SwarmRegistry("alpha", HOME)
-        registry._book.file = tmp_path / "file" / "registry.json"
+        registry._directory.file = tmp_path / "file" / "registry.json"
         with pytest.raises(ConfigurationError, match="can't be written"):
             await registry.register_swarm("beta", NOWHERE)
 
@@ -356,8 +356,8 @@ class TestRecords:
                 await registry.register_swarm("beta", NOWHERE)
                 return found
 
-        registry._book.records = Overtaken.__new__(Overtaken)
-        registry._book.records.__dict__.update(records.__dict__)
+        registry._directory.records = Overtaken.__new__(Overtaken)
+        registry._directory.records.__dict__.update(records.__dict__)
         await registry.refresh(max_age=0.0)
         assert registry.get_swarm_endpoint("beta") is not None
 

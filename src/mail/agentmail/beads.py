@@ -209,7 +209,7 @@ class Beads:
         log.read(message)
 
     def read_answer(self, request: AgentMailMessage, answer: AgentMailMessage) -> None:
-        """A request for help has been answered, by a message of whatever type."""
+        """Return a request for help has been answered, by a message of whatever type."""
         if request.type is MessageType.HELP_REQUEST and (log := self._logs.get(request.bead_id)) is not None:
             log.read_answer(answer)
 
@@ -219,7 +219,7 @@ class Beads:
         return log.status() if log else BeadStatus(bead_id=bead_id)
 
     def all(self) -> dict[str, BeadStatus]:
-        """Every bead, in the order in which they were first told of."""
+        """Return every bead, in the order in which they were first told of."""
         return {bead_id: log.status() for bead_id, log in self._logs.items()}
 
     def workers(self) -> dict[str, tuple[str, ...]]:

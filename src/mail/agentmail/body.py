@@ -28,17 +28,17 @@ class Grammar:
         self._escaped = re.compile(rf"^\\(?={meaningful})", re.MULTILINE)
 
     def escape(self, text: str) -> str:
-        """The text as it is written into a body."""
+        """Return the text as it is written into a body."""
         return self._special.sub(r"\\", text)
 
     def unescape(self, text: str) -> str:
-        """The inverse of `escape`."""
+        """Return the inverse of `escape`."""
         return self._escaped.sub("", text)
 
 
 @cache
 def grammar_of(kind: MessageType) -> Grammar:
-    """The grammar of a type's bodies."""
+    """Return the grammar of a type's bodies."""
     return Grammar(kind)
 
 
@@ -79,12 +79,12 @@ class Body:
         return self._rest(number) or self._list_below(number)
 
     def section(self, header: str) -> str:
-        """All between the first header of this name and the next header."""
+        """Return all between the first header of this name and the next header."""
         start, end = self._sections.get(header.lower(), (0, 0))
         return self.free_text("\n".join(self._lines[start:end]))
 
     def free_text(self, text: str) -> str:
-        """A piece of the body as its author meant it."""
+        """Return a piece of the body as its author meant it."""
         return self._grammar.unescape(text.strip())
 
     def _find(self, label: str, header: str) -> int | None:

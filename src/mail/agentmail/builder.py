@@ -25,7 +25,7 @@ def build(
     thread_id: str = "",
     reply_to: str = "",
 ) -> Envelope:
-    """The envelope of a typed message; its thread is that of its bead, if none is named.
+    """Return the envelope of a typed message; its thread is that of its bead, if none is named.
 
     Raises MalformedMessage, which names every field that a strict message lacks, or that can't be written.
     """
@@ -65,7 +65,7 @@ def _refuse_unwritable(message: TypedMessage, timestamp: str) -> None:
 
 
 def write_body(message: TypedMessage) -> str:
-    """The body of a typed message; empty fields are left out."""
+    """Return the body of a typed message; empty fields are left out."""
     grammar = grammar_of(message.type)
     parts: dict[str, list[str]] = {"": []}
     if message.names_bead and message.bead_id:

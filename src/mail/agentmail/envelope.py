@@ -84,7 +84,7 @@ class AgentMailMessage(Envelope):
 
 
 def read_envelope(envelope: Envelope, parsed: TypedMessage) -> AgentMailMessage:
-    """The envelope with what has been read of it."""
+    """Return the envelope with what has been read of it."""
     fields = {name: getattr(envelope, name) for name in Envelope.model_fields}
     if envelope.ack_required is None:
         fields["ack_required"] = parsed.type in ACK_REQUIRED
@@ -92,7 +92,7 @@ def read_envelope(envelope: Envelope, parsed: TypedMessage) -> AgentMailMessage:
 
 
 def envelope_of(message: MAILMessage) -> Envelope:
-    """The envelope of a MAIL message. Its thread is `routing_info["thread_id"]`, if that is a text."""
+    """Return the envelope of a MAIL message. Its thread is `routing_info["thread_id"]`, if that is a text."""
     letter = message.message
     thread_id = (letter.routing_info or {}).get("thread_id")
     return Envelope(

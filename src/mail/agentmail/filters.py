@@ -9,22 +9,22 @@ from mail.errors import BadRequest
 
 
 def filter_completions(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Those that end a worker's work on a bead: OFFERING_READY, DONE, FAILED and CHECKPOINT."""
+    """Return those that end a worker's work on a bead: OFFERING_READY, DONE, FAILED and CHECKPOINT."""
     return [message for message in messages if message.type in COMPLETIONS]
 
 
 def filter_successes(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Those that tell of success: OFFERING_READY and DONE."""
+    """Return those that tell of success: OFFERING_READY and DONE."""
     return [message for message in messages if message.type in SUCCESSES]
 
 
 def filter_pending(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Those that have to be acknowledged and haven't been, and aren't closed."""
+    """Return those that have to be acknowledged and haven't been, and aren't closed."""
     return [message for message in messages if message.is_pending]
 
 
 def filter_by_bead_id(messages: Iterable[AgentMailMessage], bead_id: str) -> list[AgentMailMessage]:
-    """Those that name this bead."""
+    """Return those that name this bead."""
     return [message for message in messages if message.bead_id == bead_id]
 
 
@@ -41,7 +41,7 @@ def deadline(message: AgentMailMessage, within: timedelta = ACK_WITHIN) -> datet
 def filter_overdue(
     messages: Iterable[AgentMailMessage], now: datetime, within: timedelta = ACK_WITHIN
 ) -> list[AgentMailMessage]:
-    """The pending messages whose deadline has passed at `now`, in their order.
+    """Return the pending messages whose deadline has passed at `now`, in their order.
 
     Raises BadRequest where `now` has no time zone.
     """

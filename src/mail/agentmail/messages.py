@@ -230,7 +230,7 @@ CLASSES: dict[MessageType, type[TypedMessage]] = {
 
 @cache
 def layout(kind: type[Typed]) -> dict[str, Place]:
-    """The place of each field of a typed message but its bead, in the order of writing."""
+    """Return the place of each field of a typed message but its bead, in the order of writing."""
     return {
         name: place
         for name, field in kind.model_fields.items()

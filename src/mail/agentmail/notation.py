@@ -31,18 +31,18 @@ class Notation[T](ABC):
 
     @abstractmethod
     def read(self, text: str) -> T:
-        """The value of any text that has no white space around it; an empty one where it can't be read."""
+        """Return the value of any text that has no white space around it; an empty one where it can't be read."""
 
     @abstractmethod
     def accepts(self, text: str) -> bool:
-        """Whether `text`, which isn't empty, is valid."""
+        """Return whether `text`, which isn't empty, is valid."""
 
     def write(self, value: T) -> str:
-        """The text of a value, or the empty text where there is nothing to say."""
+        """Return the text of a value, or the empty text where there is nothing to say."""
         return str(value)
 
     def fits(self, value: T) -> bool:
-        """Whether what is written of the value can be read back."""
+        """Return whether what is written of the value can be read back."""
         return True
 
 
@@ -192,7 +192,7 @@ class FilesNotation(Notation[tuple[str, ...]]):
         return ", ".join(value)
 
     def write_list(self, value: tuple[str, ...]) -> str:
-        """One path in each line."""
+        """Return one path in each line."""
         return "\n".join(f"- {path}" for path in value)
 
     def fits(self, value: tuple[str, ...]) -> bool:
@@ -200,7 +200,7 @@ class FilesNotation(Notation[tuple[str, ...]]):
 
 
 def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """The paths that aren't empty, without white space around them."""
+    """Return the paths that aren't empty, without white space around them."""
     return tuple(stripped for path in paths if (stripped := path.strip()))
 
 
@@ -227,12 +227,12 @@ type Needed = Callable[[Any], bool]
 
 
 def always(_message: Any) -> bool:
-    """The field is needed."""
+    """Return the field is needed."""
     return True
 
 
 def never(_message: Any) -> bool:
-    """The field may be left out."""
+    """Return the field may be left out."""
     return False
 
 

@@ -154,7 +154,7 @@ def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:
 
 
 def _mend(text: str) -> str:
-    """The text with a form in UTF-8: halves of surrogate pairs that stand alone become U+FFFD."""
+    """Return the text with a form in UTF-8: halves of surrogate pairs that stand alone become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -22,7 +22,7 @@ class Answering:
         self._open: dict[int, dict[int, str] | dict[int, None]] = {}
 
     def read(self, message: AgentMailMessage, thread_id: str, target: int | None) -> tuple[int, ...]:
-        """The numbers of what the next message answers, which isn't open any more; first what it stands below.
+        """Return the numbers of what the next message answers, which isn't open any more; first what it stands below.
 
         `target` is the number of the message that it says it replies to, if it does and that has been read.
         """
@@ -130,7 +130,7 @@ class Thread(BaseModel):
         return tuple(turns)
 
     def _answered(self) -> list[tuple[int, ...]]:
-        """The numbers of the messages that each one answers."""
+        """Return the numbers of the messages that each one answers."""
         answering = Answering()
         by_id: dict[str, int] = {}
         found: list[tuple[int, ...]] = []
@@ -143,7 +143,7 @@ class Thread(BaseModel):
 
 
 def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:
-    """The threads of the messages by their ids, in the order in which they began.
+    """Return the threads of the messages by their ids, in the order in which they began.
 
     Messages are put in the order of their timestamps; one without follows what it came after. One that names neither a
     thread nor a bead goes with the message that it answers, and if it answers none, with the others of its kind in the

@@ -88,15 +88,15 @@ class Tracker:
         return self._messages[number]
 
     def pending(self) -> list[AgentMailMessage]:
-        """The messages that still have to be acknowledged, in the order of reading."""
+        """Return the messages that still have to be acknowledged, in the order of reading."""
         return [self._messages[number] for number in self._pending]
 
     def overdue(self, now: datetime) -> list[AgentMailMessage]:
-        """The pending messages that were sent longer ago than an acknowledgement may take."""
+        """Return the pending messages that were sent longer ago than an acknowledgement may take."""
         return filter_overdue(self.pending(), now, self._ack_within)
 
     def who_works_on_what(self) -> dict[str, tuple[str, ...]]:
-        """The beads of each worker that works on any."""
+        """Return the beads of each worker that works on any."""
         return self._beads.workers()
 
     def beads(self) -> dict[str, BeadStatus]:
@@ -108,11 +108,11 @@ class Tracker:
         return self._beads.status(bead_id).checkpoint
 
     def threads(self) -> dict[str, Thread]:
-        """All threads, each in the order of reading."""
+        """Return all threads, each in the order of reading."""
         return {thread_id: self.thread(thread_id) for thread_id in self._threads}
 
     def thread(self, thread_id: str) -> Thread:
-        """One thread, which may be empty."""
+        """Return one thread, which may be empty."""
         found = (self._messages[number] for number in self._threads.get(thread_id, ()))
         return Thread(thread_id=thread_id, messages=tuple(found))
 

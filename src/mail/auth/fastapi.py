@@ -23,7 +23,7 @@ CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
 async def identify(request: Request, *roles: CallerRole) -> Caller:
-    """The caller of a request, who must have one of the roles where any are given.
+    """Return the caller of a request, who must have one of the roles where any are given.
 
     Raises Unauthenticated, Forbidden, AuthServiceUnavailable.
     """
@@ -46,7 +46,7 @@ async def login(api_key: str) -> str:
 
 
 async def get_token_info(token: str) -> dict[str, Any]:
-    """The `{role, id, api_key}` of a token. Raises Unauthenticated, AuthServiceUnavailable."""
+    """Return the `{role, id, api_key}` of a token. Raises Unauthenticated, AuthServiceUnavailable."""
     async with _service_of_environment() as service:
         return (await service.token_info(token)).model_dump()
 
@@ -82,12 +82,12 @@ async def caller_is_admin_or_user(request: Request) -> bool:
 
 
 def generate_user_id(token_info: Mapping[str, Any]) -> str:
-    """An id for a person that no other role shares: `<role>_<id>`."""
+    """Return an id for a person that no other role shares: `<role>_<id>`."""
     return f"{token_info['role']}_{token_info['id']}"
 
 
 def generate_agent_id(token_info: Mapping[str, Any]) -> str:
-    """An id for another swarm: `swarm_<id>`."""
+    """Return an id for another swarm: `swarm_<id>`."""
     return f"swarm_{token_info['id']}"
 
 

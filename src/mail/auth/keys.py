@@ -37,7 +37,7 @@ class Caller:
             )
 
     def principal(self, swarm: str) -> Principal:
-        """The caller as an owner of tasks on a swarm: its instance."""
+        """Return the caller as an owner of tasks on a swarm: its instance."""
         return Principal(role=_PRINCIPAL_ROLE[self.role], id=self.id, swarm=swarm)
 
 
@@ -45,7 +45,7 @@ class Authenticator(Protocol):
     """Knows whose key a key is."""
 
     async def authenticate(self, bearer: str) -> Caller:
-        """The bearer of this key.
+        """Return the bearer of this key.
 
         Raises Unauthenticated for a key that is not valid, AuthServiceUnavailable when nobody can tell.
         """
@@ -53,7 +53,7 @@ class Authenticator(Protocol):
 
 
 def read_bearer(authorization: str | None) -> str:
-    """The key inside an `Authorization` header. Raises Unauthenticated where there is none."""
+    """Return the key inside an `Authorization` header. Raises Unauthenticated where there is none."""
     found = _BEARER.fullmatch(authorization or "")
     if found is None:
         raise Unauthenticated
@@ -61,7 +61,7 @@ def read_bearer(authorization: str | None) -> str:
 
 
 def find_bearer(headers: Mapping[str, str]) -> str:
-    """The key in a request's headers, which are found whatever the case of their names.
+    """Return the key in a request's headers, which are found whatever the case of their names.
 
     It is in `Authorization` or, where that is no bearer, in `BEARER_HEADER`. Raises Unauthenticated where there is none.
     """

@@ -69,7 +69,7 @@ class AuthService:
 
 
 def read_caller(info: TokenInfo) -> Caller:
-    """The caller that a token stands for.
+    """Return the caller that a token stands for.
 
     Raises Forbidden for a role that MAIL doesn't have, AuthServiceUnavailable for an id that it can't take.
     """

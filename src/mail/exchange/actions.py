@@ -34,7 +34,7 @@ def exchange_actions(
     people: Mapping[str, UUID] | None = None,
     prefix: str = "",
 ) -> list[MAILAction]:
-    """The actions `send_group_mail` and `list_group` for one agent. Who it is is theirs: no agent writes as another.
+    """Return the actions `send_group_mail` and `list_group` for one agent. Who it is is theirs: no agent writes as another.
 
     Args:
         owner_id: the entity that the agent is.

@@ -37,7 +37,7 @@ AnyExchange = Exchange | DurableExchange
 
 
 async def settled[T](result: T | Awaitable[T]) -> T:
-    """The result of a method that is a coroutine on one of them only."""
+    """Return the result of a method that is a coroutine on one of them only."""
     return await result if inspect.isawaitable(result) else result
 
 
@@ -212,7 +212,7 @@ class ExchangeBridge:
         self._repeater.stop()
 
     def task_id(self, agent: str, sender: UUID, channel: str | None = None) -> str:
-        """The task in which an agent and a sender write to each other on a channel."""
+        """Return the task in which an agent and a sender write to each other on a channel."""
         return str(uuid5(self.agent_ids[agent], f"{sender} {json.dumps(channel)}"))
 
     # --------------------------------------------------------------------------------------- conversations
@@ -315,12 +315,12 @@ class ExchangeBridge:
 
 
 def agent_id(swarm: str, agent: str) -> UUID:
-    """The id that an agent has as an entity unless it is given another: always the same."""
+    """Return the id that an agent has as an entity unless it is given another: always the same."""
     return uuid5(AGENTS, json.dumps([swarm, agent]))
 
 
 def _body(content: Any) -> str:
-    """The content as an agent reads it: text as it is, all else as JSON. Raises BadRequest where it can't be."""
+    """Return the content as an agent reads it: text as it is, all else as JSON. Raises BadRequest where it can't be."""
     if isinstance(content, str) and content.strip():
         text = content
     else:

@@ -48,7 +48,7 @@ class MailboxStore(Protocol):
         ...
 
     async def has(self, owner: str) -> bool:
-        """Whether an entity has a mailbox."""
+        """Return whether an entity has a mailbox."""
         ...
 
     async def owners(self) -> list[str]:
@@ -68,7 +68,7 @@ class MailboxStore(Protocol):
         ...
 
     async def receive(self, owner: str, sender: str | None) -> list[str]:
-        """The mail in an inbox, of one sender or of all, grouped by sender."""
+        """Return the mail in an inbox, of one sender or of all, grouped by sender."""
         ...
 
     async def pop(self, owner: str, sender: str) -> str | None:
@@ -113,11 +113,11 @@ class DurableExchange:
         return _mailbox(owner_id, await self._store.unregister(_text(owner_id)))
 
     async def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """The mailbox of an entity, as it is now."""
+        """Return the mailbox of an entity, as it is now."""
         return _mailbox(owner_id, await self._store.contents(_text(owner_id)))
 
     async def has(self, owner_id: UUID) -> bool:
-        """Whether an entity is registered."""
+        """Return whether an entity is registered."""
         return await self._store.has(_text(owner_id))
 
     # ----------------------------------------------------------------------------------- to send and to read
@@ -143,7 +143,7 @@ class DurableExchange:
         return mail
 
     async def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
         by = None if sender is None else _text(sender)
         return _read(await self._store.receive(_text(owner_id), by))
 
@@ -191,7 +191,7 @@ def _text(owner: UUID) -> str:
 
 
 def _write(mail: Mail) -> str:
-    """The mail as JSON text that is sure to be read again as it was. Raises BadRequest."""
+    """Return the mail as JSON text that is sure to be read again as it was. Raises BadRequest."""
     try:
         json.dumps([mail.content, mail.metadata], allow_nan=False)
         text = mail.to_json()
@@ -223,7 +223,7 @@ def _mailbox(owner_id: UUID, contents: Contents | None) -> Mailbox | None:
 
 @asynccontextmanager
 async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
-    """The exchange in a database, which several processes may open at once.
+    """Return the exchange in a database, which several processes may open at once.
 
     Args:
         url: `sqlite:///path.db`, or `dynamodb://table` with `?region=…&endpoint_url=…` where these are not those of

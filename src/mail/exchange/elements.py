@@ -13,7 +13,7 @@ _ID = TypeAdapter(UUID)
 
 
 def as_id(value: UUID | str) -> UUID:
-    """An id, which may be given as text. Raises BadRequest for what is none."""
+    """Return an id, which may be given as text. Raises BadRequest for what is none."""
     if isinstance(value, UUID):
         return value
     try:
@@ -43,7 +43,7 @@ class Element(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The element as JSON values. Raises BadRequest for what can't be made into one.
+        """Return the element as JSON values. Raises BadRequest for what can't be made into one.
 
         What can is one of them from then on: tuples and sets are lists; bytes, times, UUIDs, and all keys are text.
         """
@@ -53,7 +53,7 @@ class Element(BaseModel):
             raise _unwritable(self, error) from error
 
     def to_json(self) -> str:
-        """The element as JSON text; see `to_dict`."""
+        """Return the element as JSON text; see `to_dict`."""
         try:
             text = self.model_dump_json()
             from_json(text)  # some numbers and depths are written that nobody could read again
@@ -63,7 +63,7 @@ class Element(BaseModel):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`. Raises BadRequest that says what is wrong."""
+        """Return the inverse of `to_dict`. Raises BadRequest that says what is wrong."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -71,7 +71,7 @@ class Element(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The inverse of `to_json`. Raises BadRequest that says what is wrong."""
+        """Return the inverse of `to_json`. Raises BadRequest that says what is wrong."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

@@ -95,11 +95,11 @@ class Exchange(Element):
             return box
 
     def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """The mailbox of an entity."""
+        """Return the mailbox of an entity."""
         return self._boxes.get(as_id(owner_id))
 
     def has(self, owner_id: UUID) -> bool:
-        """Whether an entity is registered."""
+        """Return whether an entity is registered."""
         return as_id(owner_id) in self._boxes
 
     def __contains__(self, owner_id: object) -> bool:
@@ -136,7 +136,7 @@ class Exchange(Element):
         return mail
 
     def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
         owner_id, by = as_id(owner_id), None if sender is None else as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
@@ -248,12 +248,12 @@ class Exchange(Element):
         return [(to, mail)] if to is not None and is_new else []
 
     def to_dict(self) -> dict[str, Any]:
-        """The exchange with all mailboxes, as of one moment, as JSON values. Raises BadRequest."""
+        """Return the exchange with all mailboxes, as of one moment, as JSON values. Raises BadRequest."""
         with self._lock:
             return super().to_dict()
 
     def to_json(self) -> str:
-        """The exchange with all mailboxes, as of one moment, as JSON text. Raises BadRequest."""
+        """Return the exchange with all mailboxes, as of one moment, as JSON text. Raises BadRequest."""
         with self._lock:
             return super().to_json()
 
@@ -284,7 +284,7 @@ def _first(box: Mailbox, most: int) -> list[Mail]:
 
 
 def _copy(mail: Mail) -> Mail:
-    """A mail of the same id with a content of its own, where that can be copied."""
+    """Return a mail of the same id with a content of its own, where that can be copied."""
     return mail.model_copy(update={"content": _copied(mail.content), "metadata": _copied(mail.metadata)})
 
 

@@ -15,7 +15,7 @@ from mail.exchange.elements import Element
 
 
 def _numbered(given: Any) -> Any:
-    """A list as a dictionary, whose keys don't matter."""
+    """Return a list as a dictionary, whose keys don't matter."""
     return given if isinstance(given, dict) or not isinstance(given, Iterable) else dict(enumerate(given))
 
 
@@ -43,7 +43,7 @@ class Pile[T: Element](Element):
         self.elements[element.id] = element
 
     def get(self, id: UUID) -> T | None:  # noqa: A002 - what it is
-        """The element with this id."""
+        """Return the element with this id."""
         return self.elements.get(id)
 
     def pop(self, id: UUID) -> T | None:  # noqa: A002
@@ -146,7 +146,7 @@ class Flow[T: Element, P: Progression](Element):
         return None if progression is None else self.progressions.pop(progression.id)
 
     def get_progression(self, name: str | None) -> P | None:
-        """The progression of this name."""
+        """Return the progression of this name."""
         return self._named.get(name)
 
     def add_item(self, item: T, progression: str | None = None) -> None:
@@ -162,7 +162,7 @@ class Flow[T: Element, P: Progression](Element):
             order.append(item.id)
 
     def list_items(self, progression: str) -> list[T]:
-        """The items of a progression in their order; nothing where there is none of this name."""
+        """Return the items of a progression in their order; nothing where there is none of this name."""
         order = self._named.get(progression)
         return [] if order is None else [self.items[id_] for id_ in order]
 

@@ -47,7 +47,7 @@ class Mail(Element):
         channel: str | None,
         metadata: Mapping[str, Any] | None,
     ) -> Self:
-        """The mail that `send` of an exchange puts into an outbox. Raises BadRequest for ids that are none."""
+        """Return the mail that `send` of an exchange puts into an outbox. Raises BadRequest for ids that are none."""
         try:
             return cls(
                 sender=sender,
@@ -86,12 +86,12 @@ Mailbox = Flow[Mail, Progression]
 
 
 def inbox_of(sender: UUID) -> str:
-    """The name of the progression of what has come from a sender."""
+    """Return the name of the progression of what has come from a sender."""
     return f"{INBOX}{sender}"
 
 
 def new_mailbox(owner: UUID) -> Mailbox:
-    """An empty mailbox."""
+    """Return an empty mailbox."""
     box = Mailbox(name=str(owner))
     box.add_progression(Progression(name=OUTBOX))
     return box
@@ -116,7 +116,7 @@ def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None
 
 
 def check_mailbox(box: Mailbox) -> UUID:
-    """The owner of a mailbox from outside. Raises ValueError for one that is none."""
+    """Return the owner of a mailbox from outside. Raises ValueError for one that is none."""
     owner = _read_id(box.name)
     if owner is None or box.name != str(owner):
         raise ValueError(f"mailbox {box.name!r} is not named after its owner, by the owner's id")

@@ -54,7 +54,7 @@ class Repeater:
 
 
 def _tell(stopped: asyncio.Event, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the run can still hear it: its loop may have been closed without letting it end."""
+    """Return whether the run can still hear it: its loop may have been closed without letting it end."""
     try:
         loop.call_soon_threadsafe(stopped.set)
     except RuntimeError:

@@ -185,7 +185,7 @@ class Deployment:
 
 
 def _unqualified(arn: str) -> str:
-    """The ARN of a function, less its alias or version."""
+    """Return the ARN of a function, less its alias or version."""
     return ":".join(arn.split(":")[:7])
 
 
@@ -197,7 +197,7 @@ def _read_rate(expression: str) -> float:
 
 
 def _http_apis(processed: Document) -> list[Document]:
-    """The HTTP APIs in an expanded template, each as the OpenAPI document that SAM makes of it."""
+    """Return the HTTP APIs in an expanded template, each as the OpenAPI document that SAM makes of it."""
     return [
         resource["Properties"]["Body"]
         for resource in processed["Resources"].values()

@@ -157,7 +157,7 @@ class Poller:
 
 
 def _failures(result: Any) -> set[str]:
-    """The ids that a partial batch response reports as failed."""
+    """Return the ids that a partial batch response reports as failed."""
     failures = result.get("batchItemFailures", []) if isinstance(result, Mapping) else []
     return {failure["itemIdentifier"] for failure in failures}
 

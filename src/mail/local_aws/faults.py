@@ -37,7 +37,7 @@ class Faults:
         self._chance = random.Random(self.seed)  # noqa: S311 - to be repeated, not to be secret
 
     def repeat(self) -> Repeat:
-        """Whether, and when, a message is delivered again."""
+        """Return whether, and when, a message is delivered again."""
         if self._chance.random() >= self.duplicate:
             return Repeat.NEVER
         return self._chance.choice([Repeat.MEANWHILE, Repeat.AFTERWARDS, Repeat.LATER])

@@ -52,7 +52,7 @@ class WebFunction:
             raise MAILError(f"{error.detail}; it said:\n{said}") from error
 
     def _command(self) -> list[str]:
-        """The start-up script of the function, where the layer that holds it was built, or else what it does."""
+        """Return the start-up script of the function, where the layer that holds it was built, or else what it does."""
         script = self.spec.environment[WRAPPER_VARIABLE].removeprefix("/opt/")
         built = next((layer / script for layer in self.spec.layers if (layer / script).is_file()), None)
         if built is not None:
@@ -98,7 +98,7 @@ class WebFunction:
 
 
 async def _until(deadline: float, answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The body, as it comes; cut off at the deadline."""
+    """Return the body, as it comes; cut off at the deadline."""
     try:
         async for part in answer.aiter_raw():
             if time.time() > deadline:

@@ -324,7 +324,7 @@ class Environment:
         return outcome, json.dumps(told).encode()
 
     async def _first(self, wanted: "asyncio.Future[Any]", seconds: float) -> bool:
-        """Whether it came, before the process ended, it failed to initialise, or the time was up."""
+        """Return whether it came, before the process ended, it failed to initialise, or the time was up."""
         assert self._ended is not None
         await asyncio.wait(
             {wanted, self._ended, self._reply}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED

@@ -102,7 +102,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The event of a request."""
+    """Return the event of a request."""
     headers: dict[str, list[str]] = {}
     for name, value in request.headers.items():
         headers.setdefault(name, []).append(value)
@@ -133,7 +133,7 @@ def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[
 
 
 def _decode(body: bytes, content_type: str) -> str | None:
-    """A body as the text it is; None for other things, which travel in Base64."""
+    """Return a body as the text it is; None for other things, which travel in Base64."""
     if body and not _TEXT.match(content_type):
         return None
     try:
@@ -165,7 +165,7 @@ def _context(request: Request, key: str, client: str) -> dict[str, Any]:
 
 
 def make_response(result: Any) -> Response:
-    """The response that a function's answer stands for; one without a status code is a body of JSON."""
+    """Return the response that a function's answer stands for; one without a status code is a body of JSON."""
     if not isinstance(result, dict) or "statusCode" not in result:
         return JSONResponse(result)
     text = result.get("body") or ""
@@ -187,7 +187,7 @@ def _message(status: int, text: str) -> Response:
 
 
 def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
-    """The application behind what answers browsers on behalf of it."""
+    """Return the application behind what answers browsers on behalf of it."""
     if cors is None:
         return application
     return CORSMiddleware(

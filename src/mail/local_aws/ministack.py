@@ -34,7 +34,7 @@ anywhere else, in a virtual environment of its own:
 
 
 def find_ministack() -> str | None:
-    """The command to start: the one that MAIL_MINISTACK names, that of the checkout, or the one on PATH."""
+    """Return the command to start: the one that MAIL_MINISTACK names, that of the checkout, or the one on PATH."""
     named = os.environ.get(COMMAND_VARIABLE)
     if named:
         return shutil.which(Path(named).expanduser())
@@ -42,7 +42,7 @@ def find_ministack() -> str | None:
 
 
 def credentials(endpoint: str) -> dict[str, str]:
-    """The environment in which boto3 talks to a local endpoint, and to nothing else."""
+    """Return the environment in which boto3 talks to a local endpoint, and to nothing else."""
     return {
         "AWS_ACCESS_KEY_ID": "000000000000",
         "AWS_SECRET_ACCESS_KEY": "local",
@@ -106,7 +106,7 @@ class LocalAccount(Aws):
         self.endpoint = endpoint
 
     def make(self, service: str, connections: int) -> Any:
-        """A client of botocore."""
+        """Return a client of botocore."""
         import botocore.session  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
 

@@ -92,14 +92,14 @@ class KeptProcess:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
+    """Return a port of the loopback interface that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Whether something accepts connections on a port of the loopback interface."""
+    """Return whether something accepts connections on a port of the loopback interface."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
@@ -128,7 +128,7 @@ def source_interpreter() -> Interpreter:
 
 
 def built_interpreter(layers: Sequence[Path], runtime: str, folder: Path) -> Interpreter:
-    """One that finds only the layers' packages and Lambda's own, as on AWS; `folder` is where it may be made.
+    """Return one that finds only the layers' packages and Lambda's own, as on AWS; `folder` is where it may be made.
 
     Raises ConfigurationError when this Python isn't the one that the layers are built for.
     """
@@ -150,7 +150,7 @@ def built_interpreter(layers: Sequence[Path], runtime: str, folder: Path) -> Int
 
 
 def require_runtime_client() -> None:
-    """Raises ConfigurationError where Amazon's runtime client isn't installed."""
+    """Raise ConfigurationError where Amazon's runtime client isn't installed."""
     _origin("awslambdaric")
 
 

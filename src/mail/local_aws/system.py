@@ -283,7 +283,7 @@ class LocalAws:
 
 
 def _hurried(stack: Stack, tempo: Tempo) -> Stack:
-    """The stack with the times that are given instead."""
+    """Return the stack with the times that are given instead."""
     functions = {
         name: replace(spec, timeout=tempo.timeouts.get(name, spec.timeout))
         for name, spec in stack.functions.items()

@@ -61,7 +61,7 @@ class Template:
         self._folder = path.parent.resolve()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raises ConfigurationError where one of these is no parameter of the template."""
+        """Raise ConfigurationError where one of these is no parameter of the template."""
         known = self._document.get("Parameters", {})
         unknown = set(parameters) - set(known)
         if unknown:
@@ -108,7 +108,7 @@ class Template:
         return left
 
     def _functions(self) -> dict[str, Document]:
-        """The properties of each function."""
+        """Return the properties of each function."""
         return {
             name: resource["Properties"]
             for name, resource in self._document["Resources"].items()
@@ -120,6 +120,6 @@ class Template:
 
 
 def _mentions(value: Any, names: Iterable[str]) -> bool:
-    """Whether some part of a template refers to one of these resources."""
+    """Return whether some part of a template refers to one of these resources."""
     text = json.dumps(value)
     return any(f'"{name}"' in text or f"${{{name}}}" in text or f"${{{name}." in text for name in names)

@@ -20,12 +20,12 @@ class ActionFailed(AgentFault):
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON text that any store can keep: lone surrogates, which UTF-8 has no bytes for, become `?`."""
+    """Return the value as JSON text that any store can keep: lone surrogates, which UTF-8 has no bytes for, become `?`."""
     return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its first `limit` characters and a word on how much was left out."""
+    """Return the text, or its first `limit` characters and a word on how much was left out."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
@@ -39,7 +39,7 @@ Timeout = Annotated[float, Field(gt=0, le=300, description="Seconds to wait at m
 
 
 def seconds_left(wanted: float) -> float:
-    """The seconds that an action may wait: `wanted`, or less where its turn ends earlier. For coroutines."""
+    """Return the seconds that an action may wait: `wanted`, or less where its turn ends earlier. For coroutines."""
     end = TURN_DEADLINE.get()
     if end is None:
         return wanted

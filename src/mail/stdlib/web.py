@@ -39,7 +39,7 @@ class Fetched:
 
 
 def private_allowed() -> bool:
-    """Whether the operator lets agents ask private addresses. Raises ConfigurationError for a setting that is neither."""
+    """Return whether the operator lets agents ask private addresses. Raises ConfigurationError for a setting that is neither."""
     setting = os.environ.get(ALLOW_PRIVATE, "").strip().lower()
     if setting not in _SWITCH:
         raise ConfigurationError(f"{ALLOW_PRIVATE} must be true or false")
@@ -48,7 +48,7 @@ def private_allowed() -> bool:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """The trusted certificates, which take long to read."""
+    """Return the trusted certificates, which take long to read."""
     return httpx.create_ssl_context()
 
 
@@ -63,7 +63,7 @@ async def fetch(
     timeout: float,
     limit: int,
 ) -> Fetched:
-    """The answer to a request, after redirects.
+    """Return the answer to a request, after redirects.
 
     Args:
         timeout: seconds that all of it may take; less where the turn ends earlier.
@@ -129,7 +129,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
-    """The body, decompressed, and whether it was cut. It is never decompressed beyond the limit."""
+    """Return the body, decompressed, and whether it was cut. It is never decompressed beyond the limit."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     unzip = zlib.decompressobj(wbits=47) if encoding in ("gzip", "x-gzip", "deflate") else None
     body = bytearray()

@@ -25,7 +25,7 @@ TALKATIVE = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router", "httpcore", "httpx", 
 
 
 def get_loggers() -> list[str]:
-    """The names of all loggers that there are, in order."""
+    """Return the names of all loggers that there are, in order."""
     return sorted(logging.root.manager.loggerDict)
 
 

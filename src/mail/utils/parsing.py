@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None = None) -> Any:
-    """The object that `package.module:attribute` names; the prefix `python::` may stand before it.
+    """Return the object that `package.module:attribute` names; the prefix `python::` may stand before it.
 
     With `allowed_prefixes`, only objects of these modules, and of modules inside them, may be named: not what
     a module has merely imported from elsewhere, or an allowed module would lend out `os.system`. Nothing
@@ -55,7 +55,7 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
 
 
 def read_url_string(string: str, *, raise_on_error: bool = False, allow_private: bool = True) -> str:
-    """The JSON document at a URL, as JSON text; the prefix `url::` may stand before the URL.
+    """Return the JSON document at a URL, as JSON text; the prefix `url::` may stand before the URL.
 
     Where it can't be read the URL itself is returned, with a warning in the log; with `raise_on_error` a
     RuntimeError says why. Without `allow_private` only public addresses are asked, and no redirect is followed:
@@ -98,7 +98,7 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
 
 
 def target_address_is_interswarm(address: str) -> bool:
-    """Whether the address, `agent` or `agent@swarm`, names another swarm."""
+    """Return whether the address, `agent` or `agent@swarm`, names another swarm."""
     return parse_agent_address(address)[1] is not None
 
 
@@ -113,7 +113,7 @@ def _is_allowed(module_name: str | None, prefixes: Collection[str] | None) -> bo
 
 
 def _home(found: Any) -> str | None:
-    """The module that an object was defined in; None for plain values, which have no code of their own."""
+    """Return the module that an object was defined in; None for plain values, which have no code of their own."""
     if isinstance(found, ModuleType):
         return found.__name__
     if inspect.isclass(found) or inspect.isroutine(found):

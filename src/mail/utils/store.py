@@ -80,7 +80,7 @@ def _hits(item: Item, words: Iterable[str]) -> int:
 
 @asynccontextmanager
 async def get_langmem_store() -> AsyncIterator[Any]:
-    """A store for LangMem, open inside of the block.
+    """Return a store for LangMem, open inside of the block.
 
     Where DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables in place;
     that needs `langgraph-checkpoint-postgres`. Else it is LangGraph's `InMemoryStore`, or `mail.utils.store`'s own

@@ -12,7 +12,7 @@ from mail.core.protocol.suggest import did_you_mean
 def describe(
     error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """One line per problem: the key, and what to change. Values are not repeated; they may be secret.
+    """Return one line per problem: the key, and what to change. Values are not repeated; they may be secret.
 
     `names` are those of keys that the reader knows under another name.
     """
@@ -39,7 +39,7 @@ def _problem(kind: str, place: list[str], message: str, model: type[BaseModel]) 
 
 
 def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys that are known at `path`; numbers in it are places in lists."""
+    """Return the keys that are known at `path`; numbers in it are places in lists."""
     for part in path:
         if not part.isdecimal():
             model = _model_in(model.model_fields[part].annotation)
@@ -47,6 +47,6 @@ def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """The model that an annotation is, or is a list of."""
+    """Return the model that an annotation is, or is a list of."""
     candidates = (annotation, *get_args(annotation))
     return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))

@@ -41,7 +41,7 @@ class _NoEmptyWord:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The words that can be chosen."""
+        """Return the words that can be chosen."""
         declared = handler.resolve_ref_schema(handler(schema))
         return {"type": "string", "enum": [word for word in declared["enum"] if word]}
 
@@ -51,7 +51,7 @@ Word = Annotated[Vocabulary, AfterValidator(_must_say_something), _NoEmptyWord()
 
 
 def Described(text: str, *, default: Any = ..., **limits: Any) -> Any:  # noqa: N802  # stands for pydantic's Field
-    """A field that is described to the agents that fill it in."""
+    """Return a field that is described to the agents that fill it in."""
     return Field(default, description=text, **limits)
 
 
@@ -64,7 +64,7 @@ class Targeted(BaseModel, ABC):
 
     @abstractmethod
     def write(self, desk: FormContext) -> FormResult:
-        """The message. Raises ToolCallFault, MalformedMessage."""
+        """Return the message. Raises ToolCallFault, MalformedMessage."""
 
 
 class AboutBead(Targeted):
@@ -73,14 +73,14 @@ class AboutBead(Targeted):
     bead_id: str = Described("The bead (issue, piece of work) that this is about.", min_length=1)
 
     def fill[T: Typed](self, kind: type[T]) -> T:
-        """A message of this type with what the agent has filled in."""
+        """Return a message of this type with what the agent has filled in."""
         return kind.model_validate(
             {name: getattr(self, name) for name in kind.model_fields.keys() & vars(self).keys()}
         )
 
 
 def form_action(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
-    """The action by which agents fill in `model`."""
+    """Return the action by which agents fill in `model`."""
 
     def write(arguments: dict[str, Any], desk: FormContext) -> FormResult:
         try:
@@ -147,12 +147,12 @@ def _word(message: TypedMessage, thread_id: str) -> tuple[str, str, dict[str, An
 
 
 def _quoted(text: str) -> str:
-    """A text inside of a body, in which nothing is a field or a section of that one."""
+    """Return a text inside of a body, in which nothing is a field or a section of that one."""
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def enclosed(body: str, header: str) -> str:
-    """The text that a body holds below a header, as `request` has put it there; empty where there is none."""
+    """Return the text that a body holds below a header, as `request` has put it there; empty where there is none."""
     lines = body.split("\n")
     if f"## {header}" not in lines:
         return ""

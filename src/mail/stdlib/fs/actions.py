@@ -142,7 +142,7 @@ def search_files(request: SearchFiles) -> str:
 
 
 def _files(walk: Walk, glob: str) -> Iterator[Entry]:
-    """The files that fit the glob, by their path below where the walk began, or by their name."""
+    """Return the files that fit the glob, by their path below where the walk began, or by their name."""
     pattern = parts_of(glob)
     skipped = len(walk.top)
     for entry in walk:

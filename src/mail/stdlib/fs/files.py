@@ -31,7 +31,7 @@ _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 
 def parts_of(path: str) -> Parts:
-    """The parts of a path below the root. Raises ToolCallFault for one that could lead anywhere else."""
+    """Return the parts of a path below the root. Raises ToolCallFault for one that could lead anywhere else."""
     try:
         encoded = path.encode()
     except UnicodeEncodeError as error:
@@ -52,7 +52,7 @@ def parts_of(path: str) -> Parts:
 
 @contextmanager
 def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
-    """The descriptor of a directory, made first with `create` if it isn't there."""
+    """Return the descriptor of a directory, made first with `create` if it isn't there."""
     descriptor = _open_root()
     try:
         for depth, part in enumerate(parts, start=1):
@@ -69,7 +69,7 @@ def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def open_file(parts: Parts) -> Iterator[int]:
-    """The descriptor of a regular file, to read from. Anything else isn't even opened, as that can have effects."""
+    """Return the descriptor of a regular file, to read from. Anything else isn't even opened, as that can have effects."""
     if not parts:
         raise ToolCallFault("name a file; this is the root directory")
     with open_directory(parts[:-1]) as above, explained(parts):
@@ -98,7 +98,7 @@ def kind_of(mode: int) -> str:
 
 
 def named(parts: Parts) -> str:
-    """The path, as messages quote it."""
+    """Return the path, as messages quote it."""
     return repr("/".join(parts) or ".")
 
 
@@ -204,7 +204,7 @@ class Walk:
 
 
 def list_entries(parts: Parts) -> list[Entry]:
-    """The entries of a directory, by name."""
+    """Return the entries of a directory, by name."""
     with open_directory(parts) as descriptor, explained(parts), os.scandir(descriptor) as scan:
         entries = [_entry(parts, each) for each in scan]
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.parts)
@@ -219,7 +219,7 @@ def _entry(parts: Parts, each: os.DirEntry[str]) -> Entry | None:
 
 
 def matches(parts: Parts, pattern: Parts) -> bool:
-    """Whether a path fits a glob: `*`, `?` and `[…]` within a part, `**` for any number of parts.
+    """Return whether a path fits a glob: `*`, `?` and `[…]` within a part, `**` for any number of parts.
 
     The time is that of parts × pattern, whatever the pattern.
     """
@@ -236,7 +236,7 @@ def matches(parts: Parts, pattern: Parts) -> bool:
 
 
 def _past_stars(places: set[int], pattern: Parts) -> set[int]:
-    """The places in the pattern, and those behind each `**`, which may stand for nothing."""
+    """Return the places in the pattern, and those behind each `**`, which may stand for nothing."""
     found = set(places)
     for place in places:
         while place < len(pattern) and pattern[place] == "**":
@@ -258,7 +258,7 @@ class Piece:
 
 
 def read_piece(parts: Parts, offset: int, limit: int) -> Piece:
-    """At most `limit` bytes of a file from byte `offset` on; a character that the limit cuts is left to the next."""
+    """Return at most `limit` bytes of a file from byte `offset` on; a character that the limit cuts is left to the next."""
     with open_file(parts) as descriptor, explained(parts):
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, limit, offset)
@@ -350,7 +350,7 @@ class Found:
 
 
 def search(files: Iterable[Entry], text: str, *, ignore_case: bool) -> Found:
-    """The lines of the files that hold the text."""
+    """Return the lines of the files that hold the text."""
     found = Found()
     wanted = text.casefold() if ignore_case else text
     searched = 0

@@ -40,7 +40,7 @@ _TEXT_TYPES = (
 
 
 def write_answer(answer: Fetched) -> str:
-    """The answer as JSON text: status, URL, headers, and its body, or what the body is where it is no text."""
+    """Return the answer as JSON text: status, URL, headers, and its body, or what the body is where it is no text."""
     shown: dict[str, Any] = {
         "status": answer.status,
         "url": answer.url,
@@ -56,7 +56,7 @@ def write_answer(answer: Fetched) -> str:
 
 
 def _text(answer: Fetched) -> str | None:
-    """The body as text; None where it is none."""
+    """Return the body as text; None where it is none."""
     if answer.headers.get("content-encoding", "").strip().lower() not in READABLE_ENCODINGS:
         return None
     kind = _media_type(answer.headers)
@@ -73,7 +73,7 @@ def _media_type(headers: httpx.Headers) -> str:
 
 
 def _decode(body: bytes, charset: str, is_cut: bool) -> str:
-    """The text; a character that was cut in two is left out."""
+    """Return the text; a character that was cut in two is left out."""
     try:
         body.decode(charset, "replace")  # refuses codecs that make no text, such as `hex`
         return codecs.getincrementaldecoder(charset)("replace").decode(body, final=not is_cut)

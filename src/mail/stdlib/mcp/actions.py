@@ -102,7 +102,7 @@ async def mcp_get_prompt(request: GetPrompt) -> str:
 
 
 def _sdk() -> "ModuleType":
-    """The part that needs the MCP SDK. Raises ConfigurationError where that is not installed."""
+    """Return the part that needs the MCP SDK. Raises ConfigurationError where that is not installed."""
     try:
         from mail.stdlib.mcp import connection
     except ModuleNotFoundError as error:

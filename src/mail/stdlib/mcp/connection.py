@@ -70,7 +70,7 @@ async def ping(server: str, timeout: float) -> Shown:
 
 
 async def list_tools(server: str, timeout: float) -> Shown:
-    """The server's tools."""
+    """Return the server's tools."""
 
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_tools(cursor=cursor))
@@ -95,7 +95,7 @@ async def call_tool(server: str, timeout: float, tool: str, arguments: dict[str,
 
 
 async def list_resources(server: str, timeout: float) -> Shown:
-    """The server's resources, and the templates of others."""
+    """Return the server's resources, and the templates of others."""
 
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_resources(cursor=cursor))
@@ -119,7 +119,7 @@ async def read_resource(server: str, timeout: float, uri: str) -> Shown:
 
 
 async def list_prompts(server: str, timeout: float) -> Shown:
-    """The server's prompts."""
+    """Return the server's prompts."""
 
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_prompts(cursor=cursor))
@@ -146,7 +146,7 @@ async def list_prompts(server: str, timeout: float) -> Shown:
 
 
 async def get_prompt(server: str, timeout: float, prompt: str, arguments: dict[str, str]) -> Shown:
-    """A prompt, filled in."""
+    """Return a prompt, filled in."""
     filled = await ask(
         find_server(server), server, timeout, lambda client: client.get_prompt(prompt, arguments)
     )
@@ -154,7 +154,7 @@ async def get_prompt(server: str, timeout: float, prompt: str, arguments: dict[s
 
 
 async def _templates(client: Client) -> list[Shown]:
-    """The templates of resources; not all servers know the question."""
+    """Return the templates of resources; not all servers know the question."""
     try:
         pages, _ = await _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
     except MCPError as error:
@@ -171,7 +171,7 @@ async def _templates(client: Client) -> list[Shown]:
 async def _pages[Page: PaginatedResult](
     get: Callable[[str | None], Awaitable[Page]],
 ) -> tuple[list[Page], bool]:
-    """The pages of a listing, and whether there are more."""
+    """Return the pages of a listing, and whether there are more."""
     pages = [await get(None)]
     while (cursor := pages[-1].next_cursor) is not None:
         if len(pages) == MAX_PAGES:
@@ -306,7 +306,7 @@ async def _transport(server: Server, stack: AsyncExitStack) -> Transport:
 
 
 def _first(error: Exception) -> Exception:
-    """The error itself, out of the groups that task groups wrap it in."""
+    """Return the error itself, out of the groups that task groups wrap it in."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -334,14 +334,14 @@ class Texts:
         self._left = MAX_SHOWN
 
     def show(self, text: str) -> str:
-        """The text, as much of it as there is room for."""
+        """Return the text, as much of it as there is room for."""
         shown = cut(text, self._left)
         self._left -= min(len(text), self._left)
         return shown
 
 
 def show_tool_result(result: CallToolResult) -> Shown:
-    """The result of a tool."""
+    """Return the result of a tool."""
     texts = Texts()
     shown: Shown = {"content": [_block(block, texts) for block in result.content]}
     if result.structured_content is not None:
@@ -360,20 +360,20 @@ def show_tool_error(result: CallToolResult) -> str:
 
 
 def show_resource(result: ReadResourceResult) -> Shown:
-    """A resource that was read."""
+    """Return a resource that was read."""
     texts = Texts()
     return {"contents": [_contents(contents, texts) for contents in result.contents]}
 
 
 def show_prompt(result: GetPromptResult) -> Shown:
-    """A prompt, filled in."""
+    """Return a prompt, filled in."""
     texts = Texts()
     messages = [{"role": each.role, "content": _block(each.content, texts)} for each in result.messages]
     return {**_given(description=result.description and texts.show(result.description)), "messages": messages}
 
 
 def show_listing(name: str, items: Iterable[Shown], *, is_partial: bool) -> Shown:
-    """The items under their name, as many as there is room for."""
+    """Return the items under their name, as many as there is room for."""
     shown: list[Shown] = []
     left = MAX_SHOWN
     for item in items:

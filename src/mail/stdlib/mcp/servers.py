@@ -60,7 +60,7 @@ class _File(Entry):
 
 
 def find_server(name: str) -> Server:
-    """The server that an agent names: by its name, or by its URL.
+    """Return the server that an agent names: by its name, or by its URL.
 
     Raises ToolCallFault where there is none, ConfigurationError where it isn't set up well.
     """
@@ -77,7 +77,7 @@ def find_server(name: str) -> Server:
 
 
 def list_servers() -> list[str]:
-    """The names of the servers that the operator has set up."""
+    """Return the names of the servers that the operator has set up."""
     return sorted(_entries())
 
 
@@ -92,7 +92,7 @@ def _foreign(url: str) -> ForeignServer:
 
 
 def _entries() -> dict[str, dict[str, Any]]:
-    """The servers that are set up and not disabled, unread. Raises ConfigurationError."""
+    """Return the servers that are set up and not disabled, unread. Raises ConfigurationError."""
     setting = os.environ.get(SERVERS, "").strip()
     if not setting:
         return {}
@@ -134,7 +134,7 @@ def _read[Named: (StdioServer, HTTPServer)](kind: type[Named], where: str, entry
 
 
 def _replaced(value: Any, replace: Callable[[str], str]) -> Any:
-    """The value with every text in it replaced."""
+    """Return the value with every text in it replaced."""
     match value:
         case str():
             return replace(value)
