@@ -181,7 +181,7 @@ class TestLogs:
         init_logger()
         assert logging.getLogger("mail").level == logging.DEBUG
         monkeypatch.setenv("MAIL_LOG_LEVEL", "loud")
-        with pytest.raises(ValueError, match="'LOUD' is no level"):
+        with pytest.raises(ValueError, match="'LOUD' is not a log level"):
             init_logger()
 
 

@@ -174,7 +174,7 @@ class TestLoad:
             ("[]", "must be one swarm"),
             (changed(name="other"), "load one of that name"),
             (changed(entrypoint="supervisr"), "Did you mean 'supervisor'"),
-            (changed(entrypont="x"), "there is no such key"),
+            (changed(entrypont="x"), "unknown key"),
             (changed(action_imports=["python::os:system"]), "may not be imported"),
             (changed(description="half \ud83d"), "is not valid JSON"),
             (changed(**{"\ud83d": 1}), "is not valid JSON"),

@@ -72,7 +72,7 @@ async def test_many_are_looked_at_at_once_but_not_all() -> None:
     peers = [PeerRecord(name=f"s{n}", base_url=HOME) for n in range(50)]
     seen = await health.check_all(peers, look)
     assert seen == {peer.name: PeerHealth(last_seen=peer.name) for peer in peers}
-    assert most == health.AT_ONCE
+    assert most == health.CONCURRENCY
 
 
 async def test_trouble_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:

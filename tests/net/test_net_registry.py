@@ -275,8 +275,8 @@ class TestFile:
         ("text", "problem"),
         [
             ("{", "is not valid JSON"),
-            ("[]", "is no registry"),
-            ('{"endpoints": []}', "is no registry"),
+            ("[]", "is not a registry"),
+            ('{"endpoints": []}', "is not a registry"),
             ('{"endpoints": {"beta": {}}}', "'beta': base_url: Field required"),
             ('{"endpoints": {"beta": {"base_url": "s3cr3t"}}}', "'beta': base_url must be"),
             ('{"endpoints": {"be@ta": {"base_url": "http://x"}}}', "name of a swarm"),
@@ -374,7 +374,7 @@ class TestRecords:
         registry = SwarmRegistry("alpha", HOME, file, records=records)
         assert registry.get_all_endpoints() == {}
         await registry.start()
-        assert f"took over from {file}: beta" in caplog.text
+        assert f"imported from {file}: beta" in caplog.text
         assert "localhost:3, which holds" in caplog.text
         kept = await records.peer("beta")
         assert kept is not None

@@ -1,7 +1,7 @@
-"""Agent Mail: typed messages by which agents coordinate work on beads, read, written and followed.
+"""Agent Mail: typed messages with which agents coordinate work on beads (pieces of work, issues).
 
-A message is known by its subject (`[ol-527.1] PROGRESS`) and says the rest in labelled lines and sections of its body,
-so that it is an ordinary message to whoever doesn't know of this. Pure: no I/O, no clock.
+The subject states the type (`[ol-527.1] PROGRESS`); labelled lines and sections of the body hold the fields. To other
+readers it is an ordinary message. Pure: no I/O, no clock.
 """
 
 from mail.agentmail.beads import BeadState, BeadStatus

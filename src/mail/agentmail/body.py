@@ -1,8 +1,8 @@
-"""The lines of a body: where each label and each header first occurs, found in one pass.
+"""The lines of a body: the first occurrence of each label and header, found in one pass.
 
-A line of free text that begins as a header (`##`) or as one of the labels of its message is written with a backslash
-before it, as Markdown has it, and one is taken away in reading; so nothing of a text is lost or taken for a field. In a
-message whose text is the whole body, headers have no meaning and stay as they are.
+A line of free text that looks like a header (`##`) or a label of its message is escaped with a backslash, as in Markdown,
+and unescaped on reading, so that no text is lost or mistaken for a field. In a message whose text is the whole body,
+headers have no meaning and stay as they are.
 """
 
 import re
@@ -14,7 +14,7 @@ from mail.agentmail.notation import BULLET, Line, Whole
 
 
 class Grammar:
-    """What is looked for in bodies of one type."""
+    """The labels and headers in bodies of one message type."""
 
     def __init__(self, kind: MessageType) -> None:
         shape = CLASSES[kind]
@@ -43,7 +43,7 @@ def grammar_of(kind: MessageType) -> Grammar:
 
 
 class Body:
-    """A body that has been looked through once, in time linear in its length."""
+    """A body, scanned in time linear in its length."""
 
     def __init__(self, text: str, kind: MessageType) -> None:
         self.text = text
@@ -52,9 +52,9 @@ class Body:
         self._fields: dict[str, int] = {}
         self._bound_fields: dict[tuple[str, str], int] = {}
         self._sections: dict[str, tuple[int, int]] = {}
-        self._look_through()
+        self._scan()
 
-    def _look_through(self) -> None:
+    def _scan(self) -> None:
         header, start = "", 0
         for number, line in enumerate(self._lines):
             if line.startswith("##"):
@@ -67,12 +67,12 @@ class Body:
         self._sections.setdefault(header, (start, len(self._lines)))
 
     def value(self, label: str, header: str = "") -> str:
-        """What stands behind a label where it first occurs: in the body, or in the sections with this header."""
+        """Return the text after the first occurrence of a label, in the body or in the sections with this header."""
         number = self._find(label, header)
         return "" if number is None else self._rest(number)
 
     def value_or_list(self, label: str) -> str:
-        """What stands behind a label or, if nothing does, the list in the lines below it."""
+        """Return the text after a label or, if it is empty, the list in the lines below it."""
         number = self._find(label, "")
         if number is None:
             return ""

@@ -1,4 +1,4 @@
-"""Choosing messages. All filters keep the order."""
+"""Filters of messages, which keep the order, and deadlines of acknowledgements. Nothing here reads a clock."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -9,31 +9,31 @@ from mail.errors import BadRequest
 
 
 def filter_completions(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Return those that end a worker's work on a bead: OFFERING_READY, DONE, FAILED and CHECKPOINT."""
+    """Return the messages that end a worker's work on a bead: OFFERING_READY, DONE, FAILED and CHECKPOINT."""
     return [message for message in messages if message.type in COMPLETIONS]
 
 
 def filter_successes(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Return those that tell of success: OFFERING_READY and DONE."""
+    """Return the messages of success: OFFERING_READY and DONE."""
     return [message for message in messages if message.type in SUCCESSES]
 
 
 def filter_pending(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
-    """Return those that have to be acknowledged and haven't been, and aren't closed."""
+    """Return the messages that still have to be acknowledged and aren't closed."""
     return [message for message in messages if message.is_pending]
 
 
 def filter_by_bead_id(messages: Iterable[AgentMailMessage], bead_id: str) -> list[AgentMailMessage]:
-    """Return those that name this bead."""
+    """Return the messages that name this bead."""
     return [message for message in messages if message.bead_id == bead_id]
 
 
 ACK_WITHIN = timedelta(minutes=15)
-"""How long an acknowledgement may take, unless the caller says otherwise."""
+"""The default time for an acknowledgement."""
 
 
 def deadline(message: AgentMailMessage, within: timedelta = ACK_WITHIN) -> datetime | None:
-    """When a message must have been acknowledged; None if it need not be, or doesn't say when it was sent."""
+    """Return the deadline for acknowledging a message; None if it needs no acknowledgement or has no timestamp."""
     sent_at = message.sent_at
     return sent_at + within if message.ack_required and sent_at else None
 
@@ -43,12 +43,12 @@ def filter_overdue(
 ) -> list[AgentMailMessage]:
     """Return the pending messages whose deadline has passed at `now`, in their order.
 
-    Raises BadRequest where `now` has no time zone.
+    Raises BadRequest if `now` has no time zone.
     """
     if now.utcoffset() is None:
         raise BadRequest("now must have a time zone")
     return [
         message
         for message in filter_pending(messages)
-        if (due := deadline(message, within)) is not None and due < now
+        if (limit := deadline(message, within)) is not None and limit < now
     ]

@@ -1,7 +1,9 @@
-"""How the value of a field is written, and what of it can be read.
+"""Where and how the fields of a message are written: the one description that both reading and writing follow.
 
-A notation reads any text without raising (`read`), says whether a strict reader takes the text (`accepts`), and writes a
-value so that `read` gives it back. All are linear in the length of the text.
+A field of a typed message is annotated with its place: a `Line` (`Label: value`, perhaps under a header), a `Section`
+(everything between its `## Header` and the next one), or the `Whole` body. A notation reads any text without raising
+(`read`), tells whether a strict reader accepts it (`accepts`), and writes a value so that `read` returns it. All are
+linear in the length of the text.
 """
 
 import re
@@ -16,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from mail.core.protocol.message import Text, Timestamp
 
 MAX_COUNT = 10**18 - 1
-"""The largest number in a message; longer rows of digits are no number."""
+"""The largest number in a message."""
 
 MAX_BEAD_ID = 256
 
@@ -24,25 +26,25 @@ BULLET = re.compile(r"[ \t]*+[-*][ \t]++")
 
 
 class Notation[T](ABC):
-    """How one kind of value is written."""
+    """The notation of one kind of value."""
 
     expected: str
-    """What a strict reader takes, for the text of an error."""
+    """What a strict reader accepts, for error messages."""
 
     @abstractmethod
     def read(self, text: str) -> T:
-        """Return the value of any text that has no white space around it; an empty one where it can't be read."""
+        """Return the value of a stripped text; an empty value if it can't be read."""
 
     @abstractmethod
     def accepts(self, text: str) -> bool:
-        """Return whether `text`, which isn't empty, is valid."""
+        """Return whether a non-empty text is valid."""
 
     def write(self, value: T) -> str:
-        """Return the text of a value, or the empty text where there is nothing to say."""
+        """Return the text of a value; empty for an empty value."""
         return str(value)
 
     def fits(self, value: T) -> bool:
-        """Return whether what is written of the value can be read back."""
+        """Return whether the value can be written without loss."""
         return True
 
 
@@ -74,7 +76,7 @@ class TextNotation(Notation[str]):
 
 
 class BeadNotation(LineNotation):
-    """The name of a bead: no blanks, no brackets, as it stands in subjects too."""
+    """The id of a bead: no blanks and no brackets, as it also appears in subjects."""
 
     expected = f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets"
 
@@ -86,7 +88,7 @@ class BeadNotation(LineNotation):
 
 
 class ConstantNotation(LineNotation):
-    """A field that always says the same in messages of its type."""
+    """A field with a fixed value per message type."""
 
     def __init__(self, word: str) -> None:
         self.expected = word
@@ -99,7 +101,7 @@ class ConstantNotation(LineNotation):
 
 
 class TimestampNotation(LineNotation):
-    """A moment as RFC 3339 has it, kept to the letter."""
+    """A timestamp of RFC 3339, unchanged."""
 
     expected = "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z"
 
@@ -132,7 +134,7 @@ class CountNotation(Notation[int]):
 
 
 class PercentNotation(CountNotation):
-    """A share of the context window; it may be over 100."""
+    """A percentage of the context window; it may exceed 100."""
 
     expected = "whole percents, such as 45%"
     pattern = re.compile(r"(\+?)([0-9]{1,18})%")
@@ -142,7 +144,7 @@ class PercentNotation(CountNotation):
 
 
 class FlagNotation(Notation[bool]):
-    """Yes or no."""
+    """A boolean."""
 
     expected = "true or false"
 
@@ -172,7 +174,7 @@ class ChoiceNotation[E: StrEnum](Notation[E]):
 
 
 class FilesNotation(Notation[tuple[str, ...]]):
-    """Paths: with commas between them, or as a list with one in each line."""
+    """Paths, separated by commas or as a list with one per line."""
 
     expected = "paths without line breaks"
 
@@ -207,7 +209,7 @@ def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:
 _TIMESTAMP: TypeAdapter[Any] = TypeAdapter(Timestamp)
 
 Stripped = Annotated[Text, AfterValidator(str.strip)]
-"""Text; white space around it is never part of a value."""
+"""Text without surrounding white space."""
 
 Files = Annotated[tuple[Text, ...], AfterValidator(without_blanks)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -223,16 +225,16 @@ FILES = FilesNotation()
 
 
 type Needed = Callable[[Any], bool]
-"""Whether a strict message must have the field, by what else it says."""
+"""Whether a strict message must have the field, depending on its other fields."""
 
 
 def always(_message: Any) -> bool:
-    """Return the field is needed."""
+    """Return True: the field is needed."""
     return True
 
 
 def never(_message: Any) -> bool:
-    """Return the field may be left out."""
+    """Return False: the field is optional."""
     return False
 
 
@@ -240,7 +242,7 @@ def never(_message: Any) -> bool:
 class Line:
     """A field in a line of its own: `Label: value`.
 
-    `under` is the header below which it is written. It is read wherever it stands, unless it is `bound` to its header.
+    It is written under the header `under`, and read from anywhere unless it is `bound` to its header.
     """
 
     label: str
@@ -252,13 +254,13 @@ class Line:
 
     @property
     def place(self) -> str:
-        """As an error tells it."""
+        """Its position, for error messages."""
         return f"'{self.label}:' under '## {self.under}'" if self.under else f"'{self.label}:'"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A field that is all of a section."""
+    """A field that fills a section."""
 
     header: str
     notation: Notation[Any] = TEXT
@@ -266,13 +268,13 @@ class Section:
 
     @property
     def place(self) -> str:
-        """As an error tells it."""
+        """Its position, for error messages."""
         return f"'## {self.header}'"
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A field that is the whole body."""
+    """A field that fills the body."""
 
     needed: Needed = always
     notation: Notation[Any] = TEXT

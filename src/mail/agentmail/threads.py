@@ -1,4 +1,13 @@
-"""Threads: the messages of one bead in their order, what they come to, and who answered what."""
+"""Threads: the messages about one bead in order, their summary, and which message answers which.
+
+| a message | answers |
+| --- | --- |
+| with `reply_to` | that message |
+| HELP_RESPONSE | the oldest open HELP_REQUEST in its thread: of the bead that it names, if any |
+| SPAWN_ACK | all open SPAWN_REQUESTs for its issue |
+
+A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,8 +21,8 @@ from mail.agentmail.filters import filter_pending
 from mail.agentmail.kinds import MessageType
 
 
-class Answering:
-    """Reads messages one by one, and numbers them from 0. What one takes depends only on the requests still open."""
+class AnswerMatcher:
+    """Reads messages in order, numbers them from 0, and finds the requests that each answers."""
 
     def __init__(self) -> None:
         self._types: list[MessageType] = []
@@ -22,12 +31,12 @@ class Answering:
         self._open: dict[int, dict[int, str] | dict[int, None]] = {}
 
     def read(self, message: AgentMailMessage, thread_id: str, target: int | None) -> tuple[int, ...]:
-        """Return the numbers of what the next message answers, which isn't open any more; first what it stands below.
+        """Return the numbers of the requests that the next message answers, and close them; its parent comes first.
 
-        `target` is the number of the message that it says it replies to, if it does and that has been read.
+        `target` is the number of the message in `reply_to`, if it has been read.
         """
         found: list[int] = [] if target is None else [target]
-        if message.type is MessageType.HELP_RESPONSE and not self._asks_for_help(target):
+        if message.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
             waiting = self._help.get(thread_id, {})
             of_bead = (number for number, bead_id in waiting.items() if message.bead_id in ("", bead_id))
             found += [number for number in [next(of_bead, None)] if number is not None]
@@ -39,10 +48,10 @@ class Answering:
         return tuple(dict.fromkeys(found))
 
     def close(self, number: int) -> None:
-        """What has this number has been answered."""
+        """Mark the message with this number as answered."""
         self._open.pop(number, {}).pop(number, None)
 
-    def _asks_for_help(self, number: int | None) -> bool:
+    def _is_help_request(self, number: int | None) -> bool:
         return number is not None and self._types[number] is MessageType.HELP_REQUEST
 
     def _note(self, message: AgentMailMessage, thread_id: str) -> None:
@@ -59,10 +68,10 @@ class Answering:
 
 
 class Summary(BeadStatus):
-    """What a thread comes to: the state of its bead, and what is open.
+    """The summary of a thread: the status of its bead, and the open messages.
 
-    The bead is the first that a message of the thread names. `pending` are the ids of messages that still have to be
-    acknowledged; `counts` are of messages by type; `participants` are senders, by their first message.
+    The bead is the first one named in the thread. `pending` are the ids of messages that still have to be acknowledged,
+    `counts` the numbers of messages by type, `participants` the senders in order of their first messages.
     """
 
     thread_id: str
@@ -75,7 +84,7 @@ class Summary(BeadStatus):
 
 
 class Turn(BaseModel):
-    """A message in a conversation: `level` 0, or one deeper than the message with the id `answers`."""
+    """A message in a conversation, one `level` below the message with the id `answers`, or at level 0."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -94,7 +103,7 @@ class Thread(BaseModel):
 
     @property
     def summary(self) -> Summary:
-        """What the thread comes to."""
+        """The summary of the thread."""
         beads = Beads()
         for message, answered in zip(self.messages, self._answered(), strict=True):
             beads.read(message, [self.messages[number] for number in answered])
@@ -114,7 +123,7 @@ class Thread(BaseModel):
 
     @property
     def conversation(self) -> tuple[Turn, ...]:
-        """The messages in their order, but each answer below what it answers."""
+        """The messages in order, each answer below the message it answers."""
         targets = [next(iter(answered), None) for answered in self._answered()]
         below: dict[int | None, list[int]] = {}
         for number, target in enumerate(targets):
@@ -131,23 +140,22 @@ class Thread(BaseModel):
 
     def _answered(self) -> list[tuple[int, ...]]:
         """Return the numbers of the messages that each one answers."""
-        answering = Answering()
+        matcher = AnswerMatcher()
         by_id: dict[str, int] = {}
         found: list[tuple[int, ...]] = []
         for number, message in enumerate(self.messages):
             target = by_id.get(message.reply_to) if message.reply_to else None
-            found.append(answering.read(message, self.thread_id, target))
+            found.append(matcher.read(message, self.thread_id, target))
             if message.id:
                 by_id.setdefault(message.id, number)
         return found
 
 
 def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:
-    """Return the threads of the messages by their ids, in the order in which they began.
+    """Group messages into threads by id, in the order in which the threads began.
 
-    Messages are put in the order of their timestamps; one without follows what it came after. One that names neither a
-    thread nor a bead goes with the message that it answers, and if it answers none, with the others of its kind in the
-    thread "".
+    Messages are sorted by timestamp; one without stays behind its predecessor. A message without thread or bead joins the
+    thread of the message it answers, or else the thread "".
     """
     threads: dict[str, list[AgentMailMessage]] = {}
     thread_of: dict[str, str] = {}

@@ -1,11 +1,11 @@
-"""Mailboxes for groups: whoever is registered sends to one or to all, and reads in its own time.
+"""Mailboxes for groups: registered entities send to one or to all, and read when they like.
 
     Mail, Exchange, OUTBOX          in memory
     DurableExchange, open_exchange  in a database that several processes share
-    ExchangeBridge                  agents of a swarm take part
-    exchange_actions                agents send by themselves
+    ExchangeBridge                  lets agents of a swarm answer mail
+    exchange_actions                lets agents send mail by themselves
 
-`elements` and `flows` have what mailboxes are made of, `mailboxes` the rules that they keep to.
+`elements` and `flows` are the data structures, `mailboxes` the rules of a mailbox.
 """
 
 from importlib import import_module
@@ -43,7 +43,7 @@ _HOMES = {
     "exchange_actions": "mail.exchange.actions",
     "open_exchange": "mail.exchange.durable",
 }
-"""The names that bring databases or the engine with them: loaded when they are first used."""
+"""Names whose modules import databases or the engine, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""A mailbox: a flow with an outbox, and an inbox for each sender whose mail waits.
+"""Mail and mailboxes. A mailbox is a flow with an outbox, and an inbox for each sender with waiting mail.
 
-It is named after its owner, and has no other progressions. Each mail in it is in one of them.
+Its name is its owner's id. It has no other progressions, and each mail is in exactly one of them.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class NotRegistered(BadRequest):
 
 
 class Mail(Element):
-    """A message from one entity to another, or to all others.
+    """A message from one entity to another, or to all.
 
     Attributes:
-        recipient: None for all others.
-        content: anything; what it means is between those who send and those who read.
-        channel: a name by which readers tell conversations apart, if there is one.
+        recipient: None for a broadcast.
+        content: any value.
+        channel: the name of the conversation, if there is one.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -47,7 +47,7 @@ class Mail(Element):
         channel: str | None,
         metadata: Mapping[str, Any] | None,
     ) -> Self:
-        """Return the mail that `send` of an exchange puts into an outbox. Raises BadRequest for ids that are none."""
+        """Build a mail for an outbox. Raises BadRequest for invalid ids."""
         try:
             return cls(
                 sender=sender,
@@ -61,7 +61,7 @@ class Mail(Element):
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether it is for all but its sender."""
+        """Whether it is for all entities but its sender."""
         return self.recipient is None
 
     @property
@@ -78,7 +78,7 @@ class Mail(Element):
 
 
 OUTBOX = "outbox"
-"""The name of the progression of mail that waits to be collected."""
+"""The progression of sent mail that is not collected yet."""
 
 INBOX = "inbox_"
 
@@ -86,7 +86,7 @@ Mailbox = Flow[Mail, Progression]
 
 
 def inbox_of(sender: UUID) -> str:
-    """Return the name of the progression of what has come from a sender."""
+    """Return the name of the progression of mail from a sender."""
     return f"{INBOX}{sender}"
 
 
@@ -98,7 +98,7 @@ def new_mailbox(owner: UUID) -> Mailbox:
 
 
 def deliver(box: Mailbox, mail: Mail) -> None:
-    """Put a mail at the end of its sender's inbox."""
+    """Append a mail to its sender's inbox."""
     name = inbox_of(mail.sender)
     if box.get_progression(name) is None:
         box.add_progression(Progression(name=name))
@@ -106,7 +106,7 @@ def deliver(box: Mailbox, mail: Mail) -> None:
 
 
 def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None:
-    """Take a mail of a sender out of the inbox, the oldest unless another is named; None where it isn't there."""
+    """Remove and return a mail of a sender, the oldest unless an id is given; None if it isn't there."""
     name = inbox_of(sender)
     mail = box.take_first(name) if mail_id is None else box.take(name, mail_id)
     inbox = box.get_progression(name)
@@ -116,7 +116,7 @@ def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None
 
 
 def check_mailbox(box: Mailbox) -> UUID:
-    """Return the owner of a mailbox from outside. Raises ValueError for one that is none."""
+    """Check a mailbox from untrusted data, and return its owner. Raises ValueError for an invalid one."""
     owner = _read_id(box.name)
     if owner is None or box.name != str(owner):
         raise ValueError(f"mailbox {box.name!r} is not named after its owner, by the owner's id")
