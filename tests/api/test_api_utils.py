@@ -18,7 +18,7 @@ from mail import MAILAgentTemplate
 from mail.errors import ConfigurationError
 from mail.net.public_urls import PublicTransport, is_public, public_address
 from mail.swarms_json.references import resolve_references, resolver
-from mail.utils.logger import TALKATIVE, get_loggers, init_logger
+from mail.utils.logger import VERBOSE, get_loggers, init_logger
 from mail.utils.parsing import MAX_URL_BYTES, read_url_string
 from mail.utils.store import InMemoryStore, get_langmem_store
 
@@ -156,7 +156,7 @@ class TestLogs:
 
     def test_console_and_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_LOG_DIR", str(tmp_path / "deep" / "logs"))
-        noisy = logging.getLogger(TALKATIVE[0])
+        noisy = logging.getLogger(VERBOSE[0])
         noisy.addHandler(logging.NullHandler())
         init_logger()
         init_logger()

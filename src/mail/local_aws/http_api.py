@@ -1,4 +1,4 @@
-"""The HTTP API in front of the functions: requests become events of payload format 2.0, and answers responses.
+"""The HTTP API in front of the functions: converts requests to events of payload format 2.0, and results to responses.
 
 https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 """
@@ -28,7 +28,7 @@ from mail.local_aws.stack import Cors, Route
 
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
-"""What an invocation's event or answer may hold."""
+"""The size limit of an event and of a result."""
 
 SIGNATURE = "AWS4-HMAC-SHA256 "
 
@@ -37,7 +37,7 @@ _NOT_PASSED_ON = {"connection", "content-length", "keep-alive", "transfer-encodi
 
 
 class HttpApi:
-    """An ASGI application that invokes the function of the route that fits best."""
+    """An ASGI application that invokes the function of the best matching route."""
 
     def __init__(self, routes: Sequence[Route], functions: Mapping[str, LambdaFunction]) -> None:
         self._routes = [(route, _pattern(route.path)) for route in sorted(routes, key=_rank)]
@@ -76,13 +76,13 @@ class HttpApi:
 
 
 class OnlySigned:
-    """An application behind a function URL with `AuthType: AWS_IAM`. Nobody here can tell whose a signature is."""
+    """A function URL with `AuthType: AWS_IAM`: requires a signature, but can't verify it."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is signed."""
+        """Forward signed requests, and refuse the rest."""
         authorization = Request(scope).headers.get("authorization", "")
         refusal = Response('{"Message":"Forbidden"}', status_code=403, media_type="application/json")
         application = self._application if authorization.startswith(SIGNATURE) else refusal
@@ -90,7 +90,7 @@ class OnlySigned:
 
 
 def _rank(route: Route) -> tuple[bool, bool, bool, bool]:
-    """What API Gateway looks at first: routes without a variable part, the greedy ones last, then $default."""
+    """Return the rank of a route in API Gateway: routes without variables first, then greedy ones, then $default."""
     return route.path == "$default", "+}" in route.path, "{" in route.path, route.method == "ANY"
 
 
@@ -106,7 +106,7 @@ def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[
     headers: dict[str, list[str]] = {}
     for name, value in request.headers.items():
         headers.setdefault(name, []).append(value)
-    cookies = [part.strip() for line in headers.pop("cookie", []) for part in line.split(";")]
+    cookies = [cookie.strip() for line in headers.pop("cookie", []) for cookie in line.split(";")]
     query: dict[str, list[str]] = {}
     for name, value in parse_qsl(request.url.query, keep_blank_values=True):
         query.setdefault(name, []).append(value)
@@ -133,7 +133,7 @@ def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[
 
 
 def _decode(body: bytes, content_type: str) -> str | None:
-    """Return a body as the text it is; None for other things, which travel in Base64."""
+    """Return a body as text; None for binary bodies, which are sent in Base64."""
     if body and not _TEXT.match(content_type):
         return None
     try:
@@ -165,7 +165,7 @@ def _context(request: Request, key: str, client: str) -> dict[str, Any]:
 
 
 def make_response(result: Any) -> Response:
-    """Return the response that a function's answer stands for; one without a status code is a body of JSON."""
+    """Return the HTTP response of a function's result; without a status code, the result is a JSON body."""
     if not isinstance(result, dict) or "statusCode" not in result:
         return JSONResponse(result)
     text = result.get("body") or ""
@@ -187,7 +187,7 @@ def _message(status: int, text: str) -> Response:
 
 
 def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
-    """Return the application behind what answers browsers on behalf of it."""
+    """Return the application with CORS middleware, if configured."""
     if cors is None:
         return application
     return CORSMiddleware(

@@ -1,4 +1,8 @@
-"""Files beneath a root: opening them safely, listing, reading, writing and searching."""
+"""Access to the files in the directory that agents may use: opening, listing, reading, writing and searching.
+
+A path is opened one component at a time, relative to the open parent directory, and symbolic links are not followed: no
+path can lead outside, not even if another process changes the tree in the meantime.
+"""
 
 import codecs
 import errno
@@ -21,30 +25,30 @@ MAX_PATH = 1024
 """Bytes of a path."""
 
 MAX_DEPTH = 32
-"""Directories below each other."""
+"""Levels of nested directories."""
 
 Parts = tuple[str, ...]
-"""A path below the root; the root itself has no parts."""
+"""The components of a path below the root; the root itself has none."""
 
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def parts_of(path: str) -> Parts:
-    """Return the parts of a path below the root. Raises ToolCallFault for one that could lead anywhere else."""
+    """Return the components of a path below the root. Raises ToolCallFault for one that could lead outside."""
     try:
         encoded = path.encode()
     except UnicodeEncodeError as error:
-        raise ToolCallFault("a path must be text that UTF-8 can hold") from error
+        raise ToolCallFault("a path must be text that UTF-8 can encode") from error
     if "\0" in path:
-        raise ToolCallFault("a path can't hold a NUL")
+        raise ToolCallFault("a path can't contain a NUL")
     if path.startswith("/"):
         raise ToolCallFault(
             f"{path!r} is absolute; give a path below the root directory, such as 'notes/a.txt'"
         )
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise ToolCallFault(f"{path!r} holds '..'; name the directory itself")
+        raise ToolCallFault(f"{path!r} contains '..'; name the directory itself")
     if len(encoded) > MAX_PATH or len(parts) > MAX_DEPTH:
         raise ToolCallFault(f"a path has at most {MAX_PATH} bytes and {MAX_DEPTH} parts")
     return parts
@@ -52,7 +56,7 @@ def parts_of(path: str) -> Parts:
 
 @contextmanager
 def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
-    """Return the descriptor of a directory, made first with `create` if it isn't there."""
+    """Open a directory; with `create`, create it first if it is missing."""
     descriptor = _open_root()
     try:
         for depth, part in enumerate(parts, start=1):
@@ -69,27 +73,27 @@ def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def open_file(parts: Parts) -> Iterator[int]:
-    """Return the descriptor of a regular file, to read from. Anything else isn't even opened, as that can have effects."""
+    """Open a regular file for reading. Nothing else is opened, as opening a device can have effects."""
     if not parts:
         raise ToolCallFault("name a file; this is the root directory")
     with open_directory(parts[:-1]) as above, explained(parts):
-        refuse_all_but_files(parts, os.stat(parts[-1], dir_fd=above, follow_symlinks=False))
+        require_regular_file(parts, os.stat(parts[-1], dir_fd=above, follow_symlinks=False))
         descriptor = os.open(parts[-1], _FILE, dir_fd=above)
         try:
-            refuse_all_but_files(parts, os.fstat(descriptor))
+            require_regular_file(parts, os.fstat(descriptor))
             yield descriptor
         finally:
             os.close(descriptor)
 
 
-def refuse_all_but_files(parts: Parts, found: os.stat_result) -> None:
+def require_regular_file(parts: Parts, found: os.stat_result) -> None:
     """Raise ToolCallFault for a directory, link, device, pipe or socket."""
     if not stat.S_ISREG(found.st_mode):
         raise ToolCallFault(f"{named(parts)} is {_article(kind_of(found.st_mode))}, not a file")
 
 
 def kind_of(mode: int) -> str:
-    """What a directory entry is: `file`, `directory`, `symlink` or `special`."""
+    """Return the kind of a directory entry: `file`, `directory`, `symlink` or `special`."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -98,20 +102,20 @@ def kind_of(mode: int) -> str:
 
 
 def named(parts: Parts) -> str:
-    """Return the path, as messages quote it."""
+    """Return the path, quoted for messages."""
     return repr("/".join(parts) or ".")
 
 
 @contextmanager
 def explained(parts: Parts) -> Iterator[None]:
-    """Turn what the operating system raises about a path into words that don't tell where the root is."""
+    """Translate errors of the operating system, without revealing the location of the root."""
     try:
         yield
     except FileNotFoundError as error:
         raise ToolCallFault(f"there is no {named(parts)}") from error
     except NotADirectoryError as error:
         raise ToolCallFault(
-            f"{named(parts)} is no directory, or a symbolic link, which is not followed"
+            f"{named(parts)} is not a directory, or is a symbolic link, which is not followed"
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -131,7 +135,7 @@ def _open_root() -> int:
     try:
         return os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{ROOT} names no directory that can be read") from error
+        raise ConfigurationError(f"{ROOT} does not name a readable directory") from error
 
 
 def _make(part: str, above: int) -> None:
@@ -146,12 +150,12 @@ def _article(kind: str) -> str:
 
 
 MAX_VISITED = 50_000
-"""Directory entries that one search looks at."""
+"""Directory entries that one walk visits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is in a directory."""
+    """A directory entry."""
 
     parts: Parts
     kind: str
@@ -164,11 +168,11 @@ class Entry:
 
 
 class Walk:
-    """The entries below a directory, each before what is in it, and all in the order of their names.
+    """The entries below a directory, depth first and sorted by name.
 
     Attributes:
         top: the directory.
-        is_partial: whether entries were left out, after `MAX_VISITED` of them or below `MAX_DEPTH`.
+        is_partial: whether entries were left out, beyond `MAX_VISITED` entries or `MAX_DEPTH` levels.
     """
 
     def __init__(self, top: Parts) -> None:
@@ -192,13 +196,13 @@ class Walk:
                 waiting.append(iter(self._below(entry)))
 
     def _below(self, entry: Entry) -> list[Entry]:
-        """What is in a directory that was there a moment ago."""
+        """Return the entries of a directory, which may be gone by now."""
         if len(entry.parts) >= MAX_DEPTH:
             self.is_partial = True
             return []
         try:
             return list_entries(entry.parts)
-        except AgentFault:  # gone, changed or closed to us meanwhile
+        except AgentFault:  # deleted, changed or unreadable in the meantime
             self.is_partial = True
             return []
 
@@ -213,35 +217,35 @@ def list_entries(parts: Parts) -> list[Entry]:
 def _entry(parts: Parts, each: os.DirEntry[str]) -> Entry | None:
     try:
         found = each.stat(follow_symlinks=False)
-    except FileNotFoundError:  # gone meanwhile
+    except FileNotFoundError:  # deleted in the meantime
         return None
     return Entry((*parts, each.name), kind_of(found.st_mode), found.st_size)
 
 
 def matches(parts: Parts, pattern: Parts) -> bool:
-    """Return whether a path fits a glob: `*`, `?` and `[…]` within a part, `**` for any number of parts.
+    """Return whether a path matches a glob: `*`, `?` and `[…]` within a component, `**` for any number of components.
 
-    The time is that of parts × pattern, whatever the pattern.
+    Takes at most time proportional to components × pattern.
     """
     reached = _past_stars({0}, pattern)
     for part in parts:
-        after = {place for place in reached if place < len(pattern) and pattern[place] == "**"}
+        after = {at for at in reached if at < len(pattern) and pattern[at] == "**"}
         after |= {
-            place + 1
-            for place in reached
-            if place < len(pattern) and pattern[place] != "**" and fnmatchcase(part, pattern[place])
+            at + 1
+            for at in reached
+            if at < len(pattern) and pattern[at] != "**" and fnmatchcase(part, pattern[at])
         }
         reached = _past_stars(after, pattern)
     return len(pattern) in reached
 
 
-def _past_stars(places: set[int], pattern: Parts) -> set[int]:
-    """Return the places in the pattern, and those behind each `**`, which may stand for nothing."""
-    found = set(places)
-    for place in places:
-        while place < len(pattern) and pattern[place] == "**":
-            place += 1  # noqa: PLW2901
-            found.add(place)
+def _past_stars(positions: set[int], pattern: Parts) -> set[int]:
+    """Return the positions in the pattern, and those after each `**`, which may match nothing."""
+    found = set(positions)
+    for at in positions:
+        while at < len(pattern) and pattern[at] == "**":
+            at += 1  # noqa: PLW2901
+            found.add(at)
     return found
 
 
@@ -250,7 +254,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a file; `text` is None where it is no text, `next_offset` where it is the last."""
+    """A piece of a file; `text` is None if it isn't text, `next_offset` if it is the last piece."""
 
     size: int
     text: str | None
@@ -258,7 +262,7 @@ class Piece:
 
 
 def read_piece(parts: Parts, offset: int, limit: int) -> Piece:
-    """Return at most `limit` bytes of a file from byte `offset` on; a character that the limit cuts is left to the next."""
+    """Return at most `limit` bytes of a file from byte `offset`; a character cut by the limit is left to the next piece."""
     with open_file(parts) as descriptor, explained(parts):
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, limit, offset)
@@ -272,17 +276,16 @@ def read_piece(parts: Parts, offset: int, limit: int) -> Piece:
 
 
 def write_whole(parts: Parts, content: bytes, *, overwrite: bool) -> None:
-    """Make `content` a file's content: readers see the old or the new, never a part.
+    """Write a file atomically, and create missing directories.
 
-    Directories on the way are made. Raises ToolCallFault where the file is there already and `overwrite` is not
-    set, or where something else than a file is.
+    Raises ToolCallFault if the file exists and `overwrite` is not set, or if the path is not a regular file.
     """
     if not parts:
         raise ToolCallFault("name a file; this is the root directory")
     with open_directory(parts[:-1], create=True) as above, explained(parts):
         present = _present(parts, above)
         if present is not None and not overwrite:
-            raise _there(parts)
+            raise _exists(parts)
         draft = f".{secrets.token_hex(8)}.tmp"
         try:
             _write_new(draft, above, content, present)
@@ -291,24 +294,24 @@ def write_whole(parts: Parts, content: bytes, *, overwrite: bool) -> None:
             else:
                 os.link(draft, parts[-1], src_dir_fd=above, dst_dir_fd=above, follow_symlinks=False)
         except FileExistsError as error:
-            raise _there(parts) from error
+            raise _exists(parts) from error
         finally:
             _remove(draft, above)
         os.fsync(above)
 
 
 def _present(parts: Parts, above: int) -> os.stat_result | None:
-    """What is there already. Raises ToolCallFault where that is no file."""
+    """Return the status of the present file; None if there is none. Raises ToolCallFault if it isn't a regular file."""
     try:
         found = os.stat(parts[-1], dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    refuse_all_but_files(parts, found)
+    require_regular_file(parts, found)
     return found
 
 
 def _write_new(name: str, above: int, content: bytes, like: os.stat_result | None) -> None:
-    """Write a file that must not be there yet, with the permissions of the one that it shall replace."""
+    """Write a new file, with the permissions of the file that it will replace."""
     with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=above), "wb") as file:
         if like is not None:
             os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode) & 0o777)
@@ -324,15 +327,15 @@ def _remove(name: str, above: int) -> None:
         pass
 
 
-def _there(parts: Parts) -> ToolCallFault:
-    return ToolCallFault(f"{named(parts)} is there already; set overwrite to replace it")
+def _exists(parts: Parts) -> ToolCallFault:
+    return ToolCallFault(f"{named(parts)} already exists; set overwrite to replace it")
 
 
 MAX_MATCHES = 200
 """Lines that one search returns."""
 
 MAX_FILE_BYTES = 1024 * 1024
-"""Files that are larger are left out."""
+"""Larger files are skipped."""
 
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
 """Bytes that one search reads."""
@@ -343,14 +346,14 @@ MAX_LINE = 300
 
 @dataclass(slots=True)
 class Found:
-    """The lines found; `is_partial` where files or lines were left out. Files that are no text aren't missed."""
+    """The matching lines; `is_partial` if files or lines were left out. Binary files don't count."""
 
     matches: list[dict[str, Any]] = field(default_factory=list)
     is_partial: bool = False
 
 
 def search(files: Iterable[Entry], text: str, *, ignore_case: bool) -> Found:
-    """Return the lines of the files that hold the text."""
+    """Return the lines of the files that contain the text."""
     found = Found()
     wanted = text.casefold() if ignore_case else text
     searched = 0
@@ -361,7 +364,7 @@ def search(files: Iterable[Entry], text: str, *, ignore_case: bool) -> Found:
         searched += entry.size
         try:
             lines = _lines(entry)
-        except AgentFault:  # gone, changed or closed to us meanwhile
+        except AgentFault:  # deleted, changed or unreadable in the meantime
             found.is_partial = True
             continue
         for number, line in enumerate(lines, start=1):

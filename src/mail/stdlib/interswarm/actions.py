@@ -10,7 +10,7 @@ from mail.stdlib.outcomes import ActionFailed, Timeout, as_json, cut
 from mail.stdlib.web import fetch
 
 MAX_SHOWN = 2000
-"""Characters of a text of a foreign server that an agent is shown."""
+"""Characters of a text from another server that an agent sees."""
 
 
 def _shortened(value: Any) -> Any:
@@ -34,7 +34,7 @@ class SwarmOfServer(BaseModel):
 
 
 class Root(BaseModel):
-    """GET /."""
+    """The body of `GET /`; unknown fields are ignored."""
 
     name: Literal["mail"]
     status: Name = ""
@@ -44,7 +44,7 @@ class Root(BaseModel):
 
 
 class Health(BaseModel):
-    """GET /health."""
+    """The body of `GET /health`."""
 
     status: Text
     swarm_name: Name
@@ -52,7 +52,7 @@ class Health(BaseModel):
 
 
 class KnownSwarm(BaseModel):
-    """A swarm that a server knows of."""
+    """A swarm that a server lists."""
 
     swarm_name: Name
     base_url: Text
@@ -65,7 +65,7 @@ class KnownSwarm(BaseModel):
 
 
 class Swarms(BaseModel):
-    """GET /swarms."""
+    """The body of `GET /swarms`."""
 
     swarms: list[KnownSwarm]
 
@@ -75,8 +75,8 @@ MAX_SWARMS = 200
 """Swarms that one call returns."""
 
 
-class AskServer(BaseModel):
-    """The arguments of all actions here."""
+class ServerArguments(BaseModel):
+    """The arguments of all actions in this module."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -87,41 +87,45 @@ class AskServer(BaseModel):
 
 
 @action(idempotent=True)
-async def ping_swarm(request: AskServer) -> str:
+async def ping_swarm(request: ServerArguments) -> str:
     """Ask a MAIL server which swarm it runs. Returns JSON: base_url, latency in seconds, protocol_version, swarm."""
     begin = asyncio.get_running_loop().time()
-    root = await _ask(request, "/", Root)
+    root = await _get(request, "/", Root)
     latency = round(asyncio.get_running_loop().time() - begin, 3)
-    told = {"base_url": _base(request), "latency": latency, **root.model_dump(mode="json", exclude_none=True)}
-    return as_json(told)
+    shown = {
+        "base_url": _base(request),
+        "latency": latency,
+        **root.model_dump(mode="json", exclude_none=True),
+    }
+    return as_json(shown)
 
 
 @action(idempotent=True)
-async def get_swarm_health(request: AskServer) -> str:
-    """Ask a MAIL server how its swarm is. Returns JSON: base_url, swarm_name, status, timestamp."""
-    health = await _ask(request, "/health", Health)
+async def get_swarm_health(request: ServerArguments) -> str:
+    """Ask a MAIL server for the health of its swarm. Returns JSON: base_url, swarm_name, status, timestamp."""
+    health = await _get(request, "/health", Health)
     return as_json({"base_url": _base(request), **health.model_dump(mode="json")})
 
 
 @action(idempotent=True)
-async def list_known_swarms(request: AskServer) -> str:
+async def list_known_swarms(request: ServerArguments) -> str:
     """Ask a MAIL server which public swarms it knows. Returns JSON: base_url and swarms, each with its own base_url."""
-    known = (await _ask(request, "/swarms", Swarms)).swarms
-    told: dict[str, Any] = {
+    known = (await _get(request, "/swarms", Swarms)).swarms
+    shown: dict[str, Any] = {
         "base_url": _base(request),
         "swarms": [swarm.model_dump(mode="json", exclude_none=True) for swarm in known[:MAX_SWARMS]],
     }
     if len(known) > MAX_SWARMS:
-        told["left_out"] = len(known) - MAX_SWARMS
-    return as_json(told)
+        shown["left_out"] = len(known) - MAX_SWARMS
+    return as_json(shown)
 
 
-def _base(request: AskServer) -> str:
+def _base(request: ServerArguments) -> str:
     return request.base_url.rstrip("/")
 
 
-async def _ask[Reply: BaseModel](request: AskServer, path: str, kind: type[Reply]) -> Reply:
-    """What the server says at a path. Raises ActionFailed where it is no MAIL server."""
+async def _get[Reply: BaseModel](request: ServerArguments, path: str, kind: type[Reply]) -> Reply:
+    """Get a resource of the server. Raises ActionFailed if it is not a MAIL server."""
     url = f"{_base(request)}{path}"
     answer = await fetch("GET", url, timeout=request.timeout, limit=MAX_REPLY_BYTES)
     if answer.status != 200:
@@ -129,4 +133,4 @@ async def _ask[Reply: BaseModel](request: AskServer, path: str, kind: type[Reply
     try:
         return kind.model_validate_json(answer.body)
     except ValidationError as error:
-        raise ActionFailed(f"{url} is not what a MAIL server says") from error
+        raise ActionFailed(f"{url} is not the response of a MAIL server") from error
