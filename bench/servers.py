@@ -24,7 +24,7 @@ from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import LimitsConfig, ServerConfig
-from mail.server.app import LOOPBACK, base_url, listen, serving
+from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
 
 
 @asynccontextmanager

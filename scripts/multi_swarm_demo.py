@@ -21,8 +21,8 @@ from mail.bootstrap import local
 from mail.client import MAILClient
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.server.app import serving
-from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.server.uvicorn import serving
+from mail.swarms_json.utils import PACKAGED_SOURCE
 
 QUESTION = "weather in Oslo tomorrow and 12*(3+4)"
 SWARMS = ("swarm-alpha", "swarm-beta")

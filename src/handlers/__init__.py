@@ -1,11 +1,11 @@
-"""The Lambda functions of `template.yaml`, a module each: translate the event, call, translate back.
+"""The Lambda functions of `template.yaml`, one module each: translate the event, call, translate back.
 
-    root, health, whoami, status, message, tasks, task, swarms, interswarm
+    root, health, whoami, status, message, tasks, task, threads, swarms, interswarm
                           routes behind the HTTP API (`http_api`)
-    stream                every route, streamed, behind a function URL
-    turn, outbound        tokens from the queues (`tokens`): turns of agents, and deliveries to other swarms
-    dead_letter           what became of bad ones
-    sweeper, peer_health  each minute
+    stream                all routes, streamed, behind a function URL
+    turn, outbound        wake-ups from the queues: agents' turns, and deliveries to other swarms
+    dead_letter           wake-ups that failed too often
+    sweeper, peer_health  every minute
 
-`wiring` makes what they work with, once per process; `telemetry` is their log and their metrics.
+`wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
 """

@@ -1,4 +1,4 @@
-"""Tokens whose turns have failed too often: the turn ends as failed, and whoever wrote the message is told."""
+"""Wake-ups whose turns failed too often: dead-letter the turn, and notify the sender of the message."""
 
 import logging
 from typing import Any
@@ -8,8 +8,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.tokens import RECEIVES
-from handlers.wiring import make_loop, make_system
+from handlers.wiring import RECEIVES, make_loop, make_system
 from mail.core.engine.telemetry import TurnReport
 from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
@@ -25,16 +24,16 @@ _processor.raise_on_entire_batch_failure = False
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Give up a turn per record; one that somebody runs at this moment stays, to be looked at again."""
+    """Dead-letter a turn per record; a record whose mailbox is leased stays in the queue and is retried."""
     telemetry.begin_invocation(context)
-    return process_partial_response(event, _give_up, _processor, context)
+    return process_partial_response(event, _dead_letter, _processor, context)
 
 
-def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
+def _dead_letter(record: SQSRecord, lambda_context: LambdaContext) -> None:
     try:
         key, mailbox, seq = _system.queue.read(record.body)
     except BadRequest:
-        logger.exception("a dead letter is no token, and thrown away: %s", record.body)
+        logger.exception("discarded a message that is not a wake-up: %s", record.body)
         return
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
@@ -45,4 +44,4 @@ def _give_up(record: SQSRecord, lambda_context: LambdaContext) -> None:
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.COMMITTED:
-        logger.error("task %s: gave up a turn of %s", key.task_id, mailbox)
+        logger.error("task %s: dead-lettered a turn of %s", key.task_id, mailbox)

@@ -1,4 +1,4 @@
-"""`GET` and `POST /health`: how the swarm is."""
+"""`GET` and `POST /health`: the health of the swarm."""
 
 from handlers.http_api import serve
 from mail.http.routes import server

@@ -7,22 +7,25 @@ from fastapi import APIRouter, Request
 from mangum import Mangum
 
 from handlers import telemetry
-from handlers.serving import serve_system
 from handlers.wiring import make_loop, make_system
 from mail.http.app import create_app
+from mail.server.app import make_service
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
 def serve(*routers: APIRouter) -> Handler:
-    """The handler of a function that serves these routes.
+    """Build the handler of a function that serves these routes.
 
-    What would take longer than the function lives is answered before: a message with 202 and where to look for
-    its answer, a stream with the events so far.
+    Responses that would take longer than the invocation are sent early: 202 with the task's URL for a message, the
+    events so far for a stream.
     """
     make_loop()
     system = make_system()
-    mangum = Mangum(create_app(serve_system(system, _time_left), routers), lifespan="off")
+    service = make_service(
+        system, system.config.server, time_left=_time_left, stream_url=system.config.stream_url
+    )
+    mangum = Mangum(create_app(service, routers), lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.begin_invocation(context)
@@ -35,6 +38,6 @@ def serve(*routers: APIRouter) -> Handler:
 
 
 def _time_left(request: Request) -> float:
-    """Seconds until Lambda ends this invocation."""
+    """Return the seconds until Lambda ends this invocation."""
     milliseconds: int = request.scope["aws.context"].get_remaining_time_in_millis()
     return milliseconds / 1000

@@ -1,6 +1,6 @@
-"""`POST /interswarm/*`: other swarms bring mail, and people write to agents of other swarms.
+"""`POST /interswarm/*`: mail from other swarms, and messages from users to agents of other swarms.
 
-Behind the function's own URL, for swarms that sign their requests, it also says who this is and how it is.
+The function's own URL, for swarms that sign their requests, also serves `/` and `/health`.
 """
 
 from fastapi import APIRouter
@@ -9,13 +9,11 @@ from fastapi.routing import APIRoute
 from handlers.http_api import serve
 from mail.http.routes import interswarm, server
 
-LOOKED_AT = ("/", "/health")
-"""What others look at, when this swarm is registered there and later."""
+PROBED = ("/", "/health")
+"""What other swarms request when they register this swarm, and for health checks."""
 
 _about = APIRouter(
-    routes=[
-        route for route in server.router.routes if isinstance(route, APIRoute) and route.path in LOOKED_AT
-    ]
+    routes=[route for route in server.router.routes if isinstance(route, APIRoute) and route.path in PROBED]
 )
 
 handler = serve(interswarm.router, _about)

@@ -1,4 +1,4 @@
-"""`POST /message`, `/task/cancel` and `/task/fork`: requests that begin, end or fork tasks."""
+"""`POST /message`, `/task/cancel` and `/task/fork`: start, continue, cancel and fork tasks."""
 
 from handlers.http_api import serve
 from mail.http.routes import message, tasks

@@ -1,4 +1,4 @@
-"""Tokens of other swarms' mailboxes: each says that there is mail for a swarm, and hands the next of it over."""
+"""Wake-ups of other swarms' mailboxes: deliver the next message that waits for a swarm."""
 
 import time
 from typing import Any
@@ -8,8 +8,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.tokens import run_turn
-from handlers.wiring import make_loop, make_system
+from handlers.wiring import make_loop, make_system, run_turn
 
 _loop = make_loop()
 _system = make_system()
@@ -19,7 +18,7 @@ _processor.raise_on_entire_batch_failure = False
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Try a delivery per record. One that its swarm can't take now is no failure: it has a token for the next try."""
+    """Try one delivery per record. An unreachable swarm is not a failure: a later wake-up is already scheduled."""
     telemetry.begin_invocation(context)
     try:
         return process_partial_response(event, _deliver, _processor, context)

@@ -1,4 +1,4 @@
-"""Each minute: asks other swarms how they are, and forgets those whose entries have expired."""
+"""Every minute: check the health of other swarms, and delete expired registry entries."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _metrics = telemetry.make_metrics()
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
-    """Look at all of them once; returns how many have answered, and how many have not."""
+    """Check all swarms; return how many answered (`active`) and how many did not (`silent`)."""
     telemetry.begin_invocation(context)
     seen = _loop.run_until_complete(_system.registry.check_health())
     active = sum(health.is_active for health in seen.values())

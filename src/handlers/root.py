@@ -1,4 +1,4 @@
-"""`GET /`, and every request that no other function takes: errors and the OpenAPI document need to know all routes."""
+"""`GET /`, and every request without a function of its own: errors and the OpenAPI document need all routes."""
 
 from handlers.http_api import serve
 from mail.http.routes import load_routers

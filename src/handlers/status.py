@@ -1,4 +1,4 @@
-"""`GET /status`: how busy the swarm is, and the caller."""
+"""`GET /status`: the load of the swarm, and of the caller."""
 
 from handlers.http_api import serve
 from mail.http.routes import server

@@ -1,4 +1,4 @@
-"""Every route behind a function URL that streams: an ASGI app, run by uvicorn under the Lambda Web Adapter."""
+"""All routes behind a streaming function URL: an ASGI app, run by uvicorn under the Lambda Web Adapter."""
 
 import asyncio
 import json
@@ -8,29 +8,29 @@ from collections.abc import Callable
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from handlers.serving import serve_system
 from handlers.wiring import make_system
 from mail.http.app import create_app
 from mail.http.routes import load_routers
+from mail.server.app import make_service
 
 CONTEXT_HEADER = "x-amzn-lambda-context"
-"""In which the adapter hands on the context of the invocation, as JSON."""
+"""Carries the context of the invocation, as JSON, from the adapter to the application."""
 
 DEADLINES = ("deadline", "deadline_ms")
-"""The key of the invocation's end in it, in milliseconds since the epoch: as the adapter writes, and documents, it."""
+"""Keys of the deadline in that context, in ms since the epoch: the one that the adapter writes, then the documented one."""
 
 
 def time_left(request: Request) -> float | None:
-    """Seconds until Lambda ends this invocation; None where the adapter doesn't say."""
+    """Return the seconds until Lambda ends this invocation; None if the adapter doesn't say."""
     context = json.loads(request.headers.get(CONTEXT_HEADER) or "{}")
     deadline = next((context[key] for key in DEADLINES if key in context), None)
     return None if deadline is None else deadline / 1000 - time.time()
 
 
-class SentBeforeTheEnd:
-    """Ends a response only when the spans of its request are sent: once it has ended, the process may be frozen.
+class FlushBeforeEnd:
+    """Middleware that exports the spans of a request before the response ends, as the process may then be frozen.
 
-    What a client waits for is there before: only the end of a stream is held back, and answers that come at once.
+    Only the last chunk of a response is delayed.
     """
 
     def __init__(self, app: ASGIApp, flush: Callable[[], None]) -> None:
@@ -43,14 +43,14 @@ class SentBeforeTheEnd:
             return
         end: list[Message] = []
 
-        async def hold_the_end(message: Message) -> None:
+        async def delay_end(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 end.append(message)
             else:
                 await send(message)
 
         try:
-            await self._app(scope, receive, hold_the_end)
+            await self._app(scope, receive, delay_end)
         finally:
             await asyncio.to_thread(self._flush)
             for message in end:
@@ -59,8 +59,10 @@ class SentBeforeTheEnd:
 
 def _make_app() -> ASGIApp:
     system = make_system()
-    served = create_app(serve_system(system, time_left), load_routers())
-    return served if system.watched.spans is None else SentBeforeTheEnd(served, system.watched.flush)
+    config = system.config
+    service = make_service(system, config.server, time_left=time_left, stream_url=config.stream_url)
+    served = create_app(service, load_routers())
+    return served if system.watched.spans is None else FlushBeforeEnd(served, system.watched.flush)
 
 
 app = _make_app()

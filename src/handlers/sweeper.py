@@ -1,4 +1,4 @@
-"""Each minute: ends tasks whose deadline has passed, and wakes mailboxes whose token was lost."""
+"""Every minute: expire tasks past their deadline, and wake mailboxes whose wake-up was lost."""
 
 import logging
 from typing import Any
@@ -8,7 +8,7 @@ from handlers.wiring import make_loop, make_system
 from mail.errors import StoreUnavailable
 
 QUIET_SECONDS = 60.0
-"""A task in which something happened later than this is being worked on, and needs no sweep."""
+"""Seconds without a change after which a task is swept; a task that changed later is being worked on."""
 
 logger = logging.getLogger("mail.handlers.sweeper")
 
@@ -17,7 +17,7 @@ _system = make_system()
 
 
 def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
-    """Sweep once; returns how many tokens were published."""
+    """Sweep; return the number of wake-ups published, under the key `tokens`."""
     telemetry.begin_invocation(context)
     return {"tokens": _loop.run_until_complete(_sweep())}
 
@@ -26,9 +26,9 @@ async def _sweep() -> int:
     await _system.served.refresh()
     try:
         await _system.runtime.expire_overdue()
-    except StoreUnavailable:  # no reason to leave lost mail lying
-        logger.exception("deadlines could not be looked at")
-    tokens = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
-    if tokens:
-        logger.warning("published %d tokens anew: mail had been waiting", tokens)
-    return tokens
+    except StoreUnavailable:  # lost wake-ups can be recovered all the same
+        logger.exception("deadlines could not be checked")
+    wake_ups = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
+    if wake_ups:
+        logger.warning("published %d lost wake-ups again: mail had been waiting", wake_ups)
+    return wake_ups

@@ -1,4 +1,4 @@
-"""`GET /task` and `GET /task/stream`: one of the caller's tasks. A stream comes in pieces as long as the function lives."""
+"""`GET /task` and `GET /task/stream`: one of the caller's tasks, or its events as a stream until the function's timeout."""
 
 from handlers.http_api import serve
 from mail.http.routes import tasks

@@ -1,4 +1,4 @@
-"""`GET /tasks`: the caller's tasks, what they have cost, what failed in them, and who is told of them."""
+"""`GET /tasks`: the caller's tasks, their cost, dead letters and webhooks."""
 
 from handlers.http_api import serve
 from mail.http.routes import dead_letters, tasks, usage, webhooks

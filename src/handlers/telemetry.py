@@ -1,4 +1,4 @@
-"""The log of the functions, as JSON lines that name their task, and their metrics, in CloudWatch's embedded format."""
+"""The functions' log, as JSON lines with the task's id, and their metrics, in CloudWatch's embedded metric format."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", "mail")
 NAMESPACE = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "MAIL")
 
 RAN = (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.LOST)
-"""How a token ends that has cost the work of an agent."""
+"""Outcomes of wake-ups that cost an agent's work."""
 
 _ABOUT = {"task_id": CURRENT_TASK, "agent": CURRENT_AGENT, "message_id": CURRENT_MESSAGE}
 
@@ -33,7 +33,7 @@ _formatter = LambdaPowertoolsFormatter(service=SERVICE)
 
 
 class _TaskFilter(logging.Filter):
-    """Says of each line which task, agent and message it is about."""
+    """Adds task, agent and message to each log line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         for name, variable in _ABOUT.items():
@@ -44,31 +44,31 @@ class _TaskFilter(logging.Filter):
 
 
 def set_up() -> None:
-    """Let every logger of the process write JSON lines to standard output."""
+    """Write the logs of the process to standard output as JSON lines."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_formatter)
     handler.addFilter(_TaskFilter())
-    logging.root.handlers = [handler]  # the runtime has put one of its own there
+    logging.root.handlers = [handler]  # replaces the runtime's own
     logging.root.setLevel(logging.WARNING)
     logging.getLogger("mail").setLevel(os.environ.get(LEVEL_VARIABLE, "INFO"))
 
 
 def begin_invocation(context: Any) -> None:
-    """Name the invocation in every line from now on, and no task of an earlier one."""
+    """Add the invocation to all following log lines, and drop the task of the previous invocation."""
     for variable in _ABOUT.values():
         variable.set("")
     _formatter.append_keys(function_name=context.function_name, function_request_id=context.aws_request_id)
 
 
 def make_metrics() -> "Metrics":
-    """Where metrics are collected; whoever adds some flushes them at the end of the invocation."""
+    """Make a collector of metrics; its user flushes it at the end of the invocation."""
     from aws_lambda_powertools import Metrics
 
     return Metrics(namespace=NAMESPACE, service=SERVICE)
 
 
 def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
-    """Add what a turn was: its time and its agent's, and how often it had to be settled again; tell what it cost."""
+    """Add a turn's duration, its agent's and its number of conflicts, and write its model usage."""
     if report.outcome not in RAN:
         metrics.add_metric("IdleWakeUps", "Count", 1)
         return
@@ -87,7 +87,7 @@ def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None
 
 
 def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
-    """Add what an attempt to hand mail over to another swarm was, whatever the swarm has said to it."""
+    """Add the duration of a delivery to another swarm, successful or not."""
     if report.outcome not in RAN:
         metrics.add_metric("IdleWakeUps", "Count", 1)
         return
@@ -96,10 +96,7 @@ def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> 
 
 
 class TaskMetrics(Observer):
-    """Counts what commits do to tasks, at once, whichever function commits.
-
-    That is the tasks that begin, the generations of them that end, by how, and the dead letters.
-    """
+    """Counts the tasks that begin, the generations that end (by status) and the dead letters, at each commit."""
 
     def task_changed(self, change: TaskChange) -> None:
         if is_beginning(change):
@@ -114,9 +111,9 @@ class TaskMetrics(Observer):
 def _write(
     counts: Mapping[str, int], amounts: Mapping[str, float] = MappingProxyType({}), **dimension: str
 ) -> None:
-    """Write metrics that count by themselves and, where there is a dimension, for each of its values as well.
+    """Write metrics in total and, if a dimension is given, also by its value.
 
-    Powertools knows one set of dimensions for all that an invocation measures.
+    Powertools supports only one set of dimensions per invocation.
     """
     units = {**dict.fromkeys(counts, "Count"), **dict.fromkeys(amounts, "None")}
     directive = {

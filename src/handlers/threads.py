@@ -1,4 +1,4 @@
-"""`GET /threads` and `GET /threads/{thread_id}`: the mail of the caller's tasks, by what it is about."""
+"""`GET /threads` and `GET /threads/{thread_id}`: the mail of the caller's tasks, grouped by thread."""
 
 from handlers.http_api import serve
 from mail.http.routes import threads

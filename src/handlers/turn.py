@@ -1,4 +1,4 @@
-"""Tokens from the queues: each says that a mailbox has mail, and runs its next turn."""
+"""Wake-ups from the queues: run the next turn of a mailbox that has mail."""
 
 import time
 from typing import Any
@@ -9,8 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from snapshot_restore_py import register_after_restore
 
 from handlers import telemetry
-from handlers.tokens import run_turn
-from handlers.wiring import load_secrets, make_loop, make_system
+from handlers.wiring import load_secrets, make_loop, make_system, run_turn
 
 load_secrets()
 _loop = make_loop()
@@ -21,7 +20,7 @@ _processor.raise_on_entire_batch_failure = False
 
 
 def _preload() -> None:
-    """Import what agents would import in their first turn: for those of language models, that takes seconds."""
+    """Import what agents need in their first turn: the libraries of language models take seconds to import."""
     for agent in _system.swarm.agents.values():
         preload = getattr(agent.function, "preload", None)
         if preload is not None:
@@ -31,18 +30,18 @@ def _preload() -> None:
 _preload()
 
 
-def _renew() -> None:
-    """Processes that are restored from one snapshot must not share what tells them apart, nor its connections."""
+def _restore() -> None:
+    """Rebuild the system: processes restored from one snapshot must not share random state or connections."""
     global _system  # noqa: PLW0603
     load_secrets()
     _system = make_system()
 
 
-register_after_restore(_renew)
+register_after_restore(_restore)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Run a turn per record; what fails stays in its queue and comes back soon, less soon each time."""
+    """Run a turn per record; a failed record stays in its queue and is retried with increasing delays."""
     telemetry.begin_invocation(context)
     try:
         return process_partial_response(event, _run, _processor, context)

@@ -1,47 +1,74 @@
-"""The system that a function's process works with: made while the function is initialised, and kept."""
+"""What a function's process works with, made while the function is initialized: system, event loop, secrets."""
 
 import asyncio
+import logging
 import os
+from typing import TYPE_CHECKING
 
 from handlers import telemetry
 from mail import bootstrap
-from mail.adapters.aws.client import Aws
 from mail.bootstrap.aws_system import AwsSystem
 from mail.config.aws import AwsConfig
+from mail.core.engine.telemetry import TurnReport
+from mail.core.task.context import CURRENT_TASK
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 """Names the path in SSM whose parameters become environment variables: `/mail/prod/OPENAI_API_KEY`, …"""
 
+RECEIVES = 5
+"""Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
+
+logger = logging.getLogger("mail.handlers.wiring")
+
 _secrets: set[str] = set()
-"""The variables that were read from there, and are read anew when a process is restored from a snapshot."""
+"""The variables read from SSM; a process restored from a snapshot reads them again."""
 
 
 def make_system() -> AwsSystem:
-    """The system that the environment describes. Raises ConfigurationError."""
+    """Build the system that the environment describes. Raises ConfigurationError."""
     telemetry.set_up()
     return bootstrap.aws(AwsConfig.from_environ(), observers=(telemetry.TaskMetrics(),))
 
 
 def load_secrets() -> None:
-    """Put the secrets into the environment; what `template.yaml` has set there wins.
+    """Copy the secrets into the environment, except variables that `template.yaml` sets.
 
-    Only turns do that. The other functions that know the path read no more than the token that they need at the time.
+    Only the turn function calls this. The other functions read single tokens when they need them.
     """
     path = os.environ.get(SECRETS_VARIABLE, "")
     if not path:
         return
-    client = Aws().client("ssm")
-    pages = client.botocore.get_paginator("get_parameters_by_path").paginate(Path=path, WithDecryption=True)
-    for parameter in (parameter for page in pages for parameter in page["Parameters"]):
-        variable = parameter["Name"].rsplit("/", 1)[-1]
+    for variable, value in bootstrap.read_parameters(path).items():
         if variable in _secrets or not os.environ.get(variable):
-            os.environ[variable] = parameter["Value"]
+            os.environ[variable] = value
             _secrets.add(variable)
-    client.close()
 
 
 def make_loop() -> asyncio.AbstractEventLoop:
-    """An event loop for all invocations of a process: what they share may belong to it."""
+    """Make the event loop that all invocations of a process share, as their connections belong to it."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     return loop
+
+
+def run_turn(
+    system: AwsSystem, loop: asyncio.AbstractEventLoop, record: "SQSRecord", context: "LambdaContext"
+) -> TurnReport:
+    """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm.
+
+    If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
+    """
+    try:
+        key, mailbox, _ = system.queue.read(record.body)
+        CURRENT_TASK.set(key.task_id)
+        loop.run_until_complete(system.served.refresh())
+        seconds = context.get_remaining_time_in_millis() / 1000
+        return loop.run_until_complete(system.runtime.run_turn(key, mailbox, seconds=seconds))
+    except Exception:
+        logger.exception("a turn failed; its wake-up is retried")
+        loop.run_until_complete(system.queue.retry_soon(record.raw_event))
+        raise

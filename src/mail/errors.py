@@ -1,17 +1,17 @@
-"""The error tree. Every error says what to change, and knows how it is shown.
+"""The error tree. Every error says what to change, and has an HTTP status and a subject.
 
     MAILError                       500  ::runtime_error::
     ├── BadRequest                  400  the caller must change the request
     │   ├── UnknownEntrypoint
-    │   ├── NotPaused               a breakpoint result for a task that waits for none
+    │   ├── NotPaused               a breakpoint result for a task that isn't paused
     │   ├── BadBreakpointResult
     │   ├── NotCancellable          the task has ended already
-    │   ├── BadToolbox              tools that a caller lends
+    │   ├── BadClientTools          tools sent by a client
     │   ├── TaskMovedOn
     │   ├── AlreadyRegistered, NotRegistered  of `mail.exchange`
     │   └── MalformedMessage, UnknownMessage   of `mail.agentmail`
     ├── Unauthenticated             401
-    │   └── InvalidSignature        of `mail.webhooks`: a request that the server has not sent
+    │   └── InvalidSignature        of `mail.webhooks`: a request that isn't signed by the server
     ├── Forbidden                   403
     ├── TaskNotFound                404
     ├── DeadLetterNotFound          404
@@ -20,23 +20,23 @@
     ├── SwarmFixed                  404
     ├── SwarmNotFound               404
     ├── MetricsOff                  404
-    ├── MomentNotKept               409  a task can't be read any more as it was then
-    ├── PreconditionFailed          412  the task is not as the caller takes it to be
+    ├── SnapshotExpired             409  the task's state at that time is no longer stored
+    ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
-    ├── IdempotencyConflict         422  a key that was used for another request
-    ├── RateLimited                 429  ask again after `retry_after` seconds
-    │   ├── TooManyTasks            the caller has as many running as it may
-    │   └── MailboxFull             as much waits for the agent as may
+    ├── IdempotencyConflict         422  a key used for another request
+    ├── RateLimited                 429  retry after `retry_after` seconds
+    │   ├── TooManyTasks            the caller's limit of running tasks is reached
+    │   └── MailboxFull             the limit of waiting messages is reached
     ├── AuthServiceUnavailable      503
     ├── ConfigurationError          the operator must change a file, flag or variable
-    ├── AgentUnavailable            an agent can't take its turn; the text is told to others
-    │   └── ModelError              its language model gave no output
+    ├── AgentUnavailable            an agent can't take its turn; agents and users see the text
+    │   └── ModelError              the agent's language model failed
     │       ├── ContextWindowExceeded
     │       ├── ModelAccessDenied
-    │       ├── ModelRefusal        the request is wrong, and would be again
-    │       └── ModelUnavailable    limits, outages, no time left
-    ├── StepFailed                  an agent gave no response in manual mode
-    ├── AgentFault                  told to the agent that caused it, as a system message
+    │       ├── ModelRefusal        the request is invalid; a retry won't help
+    │       └── ModelUnavailable    rate limits, outages, timeouts
+    ├── StepFailed                  a step failed in manual mode
+    ├── AgentFault                  sent to the agent that caused it, as a system message
     │   ├── ToolCallFault           ::tool_call_error::
     │   ├── UnknownRecipient        ::agent_error::
     │   ├── InvalidRecipient        ::invalid_recipient::
@@ -45,10 +45,10 @@
     │   └── ActionFailed            of `mail.stdlib`
     └── StoreError
         ├── VersionConflict         another commit of the task came first
-        ├── LeaseLost               the turn belongs to somebody else now
-        └── StoreUnavailable        503  the database can't write now
+        ├── LeaseLost               another worker has the lease of the turn
+        └── StoreUnavailable        503  the database is unavailable
 
-An HTTP front door maps an error by `http_status`; the engine maps an `AgentFault` by `subject`.
+HTTP responses use `http_status`; the engine's messages to agents use `subject`.
 """
 
 from enum import StrEnum
@@ -56,7 +56,7 @@ from typing import Any, ClassVar
 
 
 class Subject(StrEnum):
-    """Subjects written by the runtime: labels for the reader, never read as control (SPEC, section 5)."""
+    """Subjects written by the runtime: labels for readers, never control (SPEC, section 5)."""
 
     TASK_COMPLETE = "::task_complete::"
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
@@ -94,7 +94,7 @@ class BadRequest(MAILError, ValueError):
 
 
 class UnknownEntrypoint(BadRequest):
-    """The named entrypoint is no agent that takes messages from users."""
+    """The entrypoint must be an agent that takes messages from users."""
 
 
 class NotPaused(BadRequest):
@@ -110,11 +110,11 @@ class NotCancellable(BadRequest):
 
 
 class BadClientTools(BadRequest):
-    """The tools that the caller lends don't fit together, or with those of the swarm."""
+    """The client tools conflict with each other, or with the tools of the swarm."""
 
 
 class TaskMovedOn(BadRequest):
-    """The task still runs, or has gone on since the answer that was to be continued."""
+    """The task is still running, or has continued since that response."""
 
 
 class Unauthenticated(MAILError):
@@ -134,7 +134,7 @@ class Forbidden(MAILError):
 
 
 class DeadLetterNotFound(MAILError):
-    """There is no such dead letter any more."""
+    """This dead letter no longer exists."""
 
     http_status = 404
 
@@ -176,13 +176,13 @@ class MetricsOff(MAILError):
 
 
 class SnapshotExpired(MAILError):
-    """What the task was like at this moment is not kept; choose a later one."""
+    """The task's state at that time is no longer stored; choose a later one."""
 
     http_status = 409
 
 
 class PreconditionFailed(MAILError):
-    """The task has gone on since the caller looked at it."""
+    """The task has changed since the caller read it."""
 
     http_status = 412
 
@@ -200,10 +200,10 @@ class PayloadTooLarge(MAILError):
 
 
 class RateLimited(MAILError):
-    """There is more to do for this caller than it may ask for; try again later.
+    """This caller has reached a limit; try again later.
 
     Attributes:
-        retry_after: after how many seconds, as the header `Retry-After` tells.
+        retry_after: seconds until a retry makes sense; the header `Retry-After`.
     """
 
     http_status = 429
@@ -214,11 +214,11 @@ class RateLimited(MAILError):
 
 
 class TooManyTasks(RateLimited):
-    """As many tasks of this caller are running as may; wait until one has ended."""
+    """This caller has reached its limit of running tasks; wait until one ends."""
 
 
 class MailboxFull(RateLimited):
-    """As many messages wait for this agent as may; wait until it has read some."""
+    """This agent has reached its limit of waiting messages; wait until it has read some."""
 
 
 class AuthServiceUnavailable(MAILError):
@@ -234,18 +234,18 @@ class ConfigurationError(MAILError):
 class AgentUnavailable(MAILError):
     """The agent can't take its turn.
 
-    The text is told to other agents and users: an agent function that raises it keeps secrets out of it.
+    Other agents and users see the text: an agent function that raises this must keep secrets out of it.
     """
 
     subject = Subject.AGENT_ERROR
 
 
 class ModelError(AgentUnavailable):
-    """The agent's language model gave no output."""
+    """The agent's language model returned no output."""
 
 
 class ContextWindowExceeded(ModelError):
-    """What the agent would have to read no longer fits into its model's context window."""
+    """The agent's prompt no longer fits into its model's context window."""
 
 
 class ModelAccessDenied(ModelError):
@@ -253,7 +253,7 @@ class ModelAccessDenied(ModelError):
 
 
 class ModelRefusal(ModelError):
-    """The provider of the agent's model refuses the request."""
+    """The provider of the agent's model rejects the request."""
 
 
 class ModelUnavailable(ModelError):
@@ -261,11 +261,11 @@ class ModelUnavailable(ModelError):
 
 
 class StepFailed(MAILError):
-    """The agent gave no response; its mail still waits, and the step can be taken again."""
+    """The agent did not respond; its mail still waits, and the step can be retried."""
 
 
 class AgentFault(MAILError):
-    """An agent did something it must be told about."""
+    """An agent's mistake, which a system message explains to it."""
 
 
 class ToolCallFault(AgentFault):
@@ -275,7 +275,7 @@ class ToolCallFault(AgentFault):
 
 
 class UnknownRecipient(AgentFault):
-    """The recipient is no agent of this swarm."""
+    """The recipient is not an agent of this swarm."""
 
     subject = Subject.AGENT_ERROR
 
@@ -291,17 +291,17 @@ class UnreachableSwarm(AgentFault):
 
 
 class PeerError(MAILError):
-    """Another swarm could not be given its mail."""
+    """The mail could not be delivered to another swarm."""
 
     http_status = 502
 
 
 class PeerRefused(PeerError):
-    """The peer does not take the message, or is not known; to send it again would not help."""
+    """The peer rejects the message, or is unknown; a retry won't help."""
 
 
 class PeerUnavailable(PeerError):
-    """The peer can't be reached, or is in trouble; try again later."""
+    """The peer can't be reached, or is failing; try again later."""
 
 
 class ImproperResponseToUser(AgentFault):
@@ -311,13 +311,13 @@ class ImproperResponseToUser(AgentFault):
 
 
 class StoreError(MAILError):
-    """The store refused a write."""
+    """The store rejected a write."""
 
 
 class VersionConflict(StoreError):
-    """The task has moved on since it was read; read it again and decide again.
+    """The task has changed since it was read; read it and decide again.
 
-    `current` is the task as it is now, where the store has it at hand.
+    `current` is the present task, if the store has it at hand.
     """
 
     def __init__(self, current: Any = None) -> None:
@@ -326,10 +326,10 @@ class VersionConflict(StoreError):
 
 
 class LeaseLost(StoreError):
-    """The mailbox is leased to another worker; this turn's result must be thrown away."""
+    """Another worker has the lease of the mailbox; this turn's result must be discarded."""
 
 
 class StoreUnavailable(StoreError):
-    """The store can't be reached at the moment; try again later."""
+    """The store can't be reached now; try again later."""
 
     http_status = 503

@@ -1,7 +1,7 @@
-"""Signed webhooks, for those who receive them: `verify` says whether a request is the server's, and of now.
+"""Verification of signed webhooks, for their receivers.
 
-They are signed as the Standard Webhooks specification (https://www.standardwebhooks.com) says, so that its libraries can
-check them as well.
+Signatures follow the Standard Webhooks specification (https://www.standardwebhooks.com), so its libraries can check them
+too.
 """
 
 import base64
@@ -16,11 +16,11 @@ from typing import Any
 from mail.errors import BadRequest, InvalidSignature
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
-"""The headers: by what an event is known again, when it was sent in seconds since the epoch, and what proves both."""
+"""The headers: a stable event id, the time of sending in seconds since the epoch, and the signature."""
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
 TOLERANCE = 300.0
-"""Seconds by which a request may be older, or newer, than the receiver's clock says."""
+"""Seconds by which the timestamp may differ from the receiver's clock."""
 
 _VERSION = "v1"
 
@@ -33,15 +33,15 @@ def verify(
     tolerance: float = TOLERANCE,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The event in the body of a request that was signed with the secret.
+    """Verify the signature of a request, and return the event in its body.
 
     Args:
-        headers: those of the request, in upper or lower case.
-        body: as it came, not as it was parsed and written again.
-        now: seconds since the epoch, instead of the clock's.
+        headers: the headers of the request, in upper or lower case.
+        body: the raw body, not parsed and written again.
+        now: seconds since the epoch; the default is the clock's.
 
-    Raises InvalidSignature for a request that was not signed so, or `tolerance` seconds ago. Whoever keeps the
-    `webhook-id` of what it has dealt with is also safe from repeats.
+    Raises InvalidSignature for a wrong signature, or a timestamp off by more than `tolerance` seconds. A receiver that
+    stores the `webhook-id` of handled events is also safe from repeats.
     """
     given = {name.lower(): value for name, value in headers.items()}
     content = body.encode() if isinstance(body, str) else body
@@ -49,8 +49,8 @@ def verify(
         event_id, timestamp, signatures = given[ID], int(given[TIMESTAMP]), given[SIGNATURE]
     except (KeyError, ValueError) as error:
         raise InvalidSignature(f"the request needs the headers {ID}, {TIMESTAMP} and {SIGNATURE}") from error
-    right = sign(secret_key(secret), event_id, timestamp, content)
-    if not any(hmac.compare_digest(right.encode(), each.encode()) for each in signatures.split()):
+    expected = sign(secret_key(secret), event_id, timestamp, content)
+    if not any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures.split()):
         raise InvalidSignature
     if abs((time.time() if now is None else now) - timestamp) > tolerance:
         raise InvalidSignature("the request was not sent just now; is the clock right?")
@@ -59,14 +59,14 @@ def verify(
 
 
 def sign(key: bytes, event_id: str, timestamp: int, body: bytes) -> str:
-    """What stands in the header `webhook-signature`."""
+    """Return the value of the header `webhook-signature`."""
     signed = f"{event_id}.{timestamp}.".encode() + body
     digest = hmac.new(key, signed, sha256).digest()
     return f"{_VERSION},{base64.b64encode(digest).decode()}"
 
 
 def secret_key(secret: str) -> bytes:
-    """The bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest where it is neither."""
+    """Return the bytes of a secret: `whsec_` and base64, or any other text. Raises BadRequest for invalid base64."""
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
     try:

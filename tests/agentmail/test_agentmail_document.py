@@ -8,8 +8,8 @@ from docs.document_samples import DOCS, blocks, run_in_order
 
 from mail.agentmail import ACK_REQUIRED, BeadState, BeadStatus, Envelope, MessageType, Parser, Summary, build
 from mail.agentmail.kinds import TYPED
-from mail.agentmail.layout import never
 from mail.agentmail.messages import CLASSES, layout
+from mail.agentmail.notation import never
 
 DOCUMENT = DOCS / "agentmail.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -16,10 +16,10 @@ from rich.logging import RichHandler
 import mail.utils
 from mail import MAILAgentTemplate
 from mail.errors import ConfigurationError
+from mail.net.public_urls import PublicTransport, is_public, public_address
 from mail.swarms_json.references import resolve_references, resolver
-from mail.utils.logger import TALKATIVE, get_loggers, init_logger
+from mail.utils.logger import VERBOSE, get_loggers, init_logger
 from mail.utils.parsing import MAX_URL_BYTES, read_url_string
-from mail.utils.public_urls import PublicTransport, is_public, public_address
 from mail.utils.store import InMemoryStore, get_langmem_store
 
 PAGES: dict[str, tuple[int, bytes]] = {
@@ -137,7 +137,7 @@ class TestPublicAddresses:
         assert public_address("plain.example", 80) == "8.8.8.8"
 
     def test_the_address_that_was_checked_is_asked(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mail.utils.public_urls.public_address", lambda host, port: "127.0.0.1")
+        monkeypatch.setattr("mail.net.public_urls.public_address", lambda host, port: "127.0.0.1")
         with httpx.Client(transport=PublicTransport()) as client:
             response = client.get(url.replace("127.0.0.1", "prompts.example") + "/prompt")
         assert response.json()["role"] == "chief"
@@ -156,7 +156,7 @@ class TestLogs:
 
     def test_console_and_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_LOG_DIR", str(tmp_path / "deep" / "logs"))
-        noisy = logging.getLogger(TALKATIVE[0])
+        noisy = logging.getLogger(VERBOSE[0])
         noisy.addHandler(logging.NullHandler())
         init_logger()
         init_logger()
@@ -181,7 +181,7 @@ class TestLogs:
         init_logger()
         assert logging.getLogger("mail").level == logging.DEBUG
         monkeypatch.setenv("MAIL_LOG_LEVEL", "loud")
-        with pytest.raises(ValueError, match="'LOUD' is no level"):
+        with pytest.raises(ValueError, match="'LOUD' is not a log level"):
             init_logger()
 
 

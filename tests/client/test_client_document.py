@@ -33,8 +33,8 @@ from mail.config.models import AS_GIVEN
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import Unauthenticated
-from mail.server.app import serving
-from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.server.uvicorn import serving
+from mail.swarms_json.utils import PACKAGED_SOURCE
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "client.md"

@@ -12,7 +12,8 @@ from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig, StorageConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
-from mail.server.app import create_app, serving
+from mail.server.app import create_app
+from mail.server.uvicorn import serving
 
 
 @pytest.fixture

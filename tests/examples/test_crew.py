@@ -23,9 +23,9 @@ from mail.errors import ToolCallFault
 from mail.examples.crew.orchestrator import UNANSWERED
 from mail.examples.crew.workshop import Outcome as StepOutcome
 from mail.examples.crew.workshop import Step, commit_of, take_step
-from mail.server.app import serving
+from mail.server.uvicorn import serving
 from mail.stdlib.agentmail.actions import HANDOVER
-from mail.stdlib.agentmail.letters import enclosed
+from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.load import PACKAGED_SOURCE
 

@@ -157,9 +157,9 @@ class TestMail:
         assert 100 < written < 300
 
     def test_what_is_no_mail_says_why(self) -> None:
-        with pytest.raises(BadRequest, match=r"(?s)this is no Mail.*sender: .*subject: "):
+        with pytest.raises(BadRequest, match=r"(?s)this is not a valid Mail.*sender: .*subject: "):
             Mail.from_dict({"sender": "x", "subject": "y"})
-        with pytest.raises(BadRequest, match="this is no Mail"):
+        with pytest.raises(BadRequest, match="this is not a valid Mail"):
             Mail.from_json("{")
 
 

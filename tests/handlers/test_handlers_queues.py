@@ -19,7 +19,7 @@ from support.clock import FakeClock
 from support.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
 from support.swarms import build_swarm
 
-from handlers.tokens import RECEIVES
+from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.queue import decode_token
 from mail.core.decisions.submit import Submission
@@ -254,7 +254,7 @@ def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> 
     stage.delete(record)
     assert stage.load("dead").turns == 1
     (said,) = [record for record in stage.running("dead_letter").records if record.get("level") == "ERROR"]
-    assert "gave up" in said["message"]
+    assert "dead-lettered" in said["message"]
     assert said["task_id"] == "dead"
     stage.work_off()
     assert stage.load("dead").status is not TaskStatus.RUNNING

@@ -20,8 +20,8 @@ from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
-from mail.server.app import serving
-from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.server.uvicorn import serving
+from mail.swarms_json.utils import PACKAGED_SOURCE
 
 FIELDS = {
     "swarm_name",

@@ -18,7 +18,7 @@ from mail.bootstrap import local
 from mail.bootstrap.local_system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.task.ports import CallerRole
-from mail.server.app import serving
+from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
 from mail.swarms_json.live import LiveSwarm, without_secrets
 from mail.swarms_json.load import PACKAGED_SOURCE
@@ -173,7 +173,7 @@ class TestLoad:
             ("[]", "must be one swarm"),
             (changed(name="other"), "load one of that name"),
             (changed(entrypoint="supervisr"), "Did you mean 'supervisor'"),
-            (changed(entrypont="x"), "there is no such key"),
+            (changed(entrypont="x"), "unknown key"),
             (changed(action_imports=["python::os:system"]), "may not be imported"),
             (changed(description="half \ud83d"), "is not valid JSON"),
             (changed(**{"\ud83d": 1}), "is not valid JSON"),

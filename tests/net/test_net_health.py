@@ -70,9 +70,9 @@ async def test_many_are_looked_at_at_once_but_not_all() -> None:
         return PeerHealth(last_seen=record.name)
 
     peers = [PeerRecord(name=f"s{n}", base_url=HOME) for n in range(50)]
-    seen = await health.look_at(peers, look)
+    seen = await health.check_all(peers, look)
     assert seen == {peer.name: PeerHealth(last_seen=peer.name) for peer in peers}
-    assert most == health.AT_ONCE
+    assert most == health.CONCURRENCY
 
 
 async def test_trouble_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from support.peer_server import PeerServer
 from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net import SwarmRegistry
 from mail.net.http import PeerHTTP, Target
-from mail.utils.public_urls import AsyncPublicTransport
+from mail.net.public_urls import AsyncPublicTransport
 
 PUBLIC_HOME = "https://alpha.example"
 
@@ -63,7 +63,7 @@ async def test_the_address_that_was_checked_is_called(
     async def found(host: str, port: int) -> str:
         return "127.0.0.1"
 
-    monkeypatch.setattr("mail.utils.public_urls.async_public_address", found)
+    monkeypatch.setattr("mail.net.public_urls.async_public_address", found)
     http = PeerHTTP(allow_private=False)
     port = beta.url.rsplit(":", 1)[1]
     for host in ("one.example", "two.example", "one.example"):
@@ -78,7 +78,7 @@ async def test_hosts_do_not_share_connections(beta: PeerServer, monkeypatch: pyt
     async def found(host: str, port: int) -> str:
         return "127.0.0.1"
 
-    monkeypatch.setattr("mail.utils.public_urls.async_public_address", found)
+    monkeypatch.setattr("mail.net.public_urls.async_public_address", found)
     transport = AsyncPublicTransport(httpx.Limits())
     port = beta.url.rsplit(":", 1)[1]
     async with httpx.AsyncClient(transport=transport) as client:

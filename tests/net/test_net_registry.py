@@ -275,8 +275,8 @@ class TestFile:
         ("text", "problem"),
         [
             ("{", "is not valid JSON"),
-            ("[]", "is no registry"),
-            ('{"endpoints": []}', "is no registry"),
+            ("[]", "is not a registry"),
+            ('{"endpoints": []}', "is not a registry"),
             ('{"endpoints": {"beta": {}}}', "'beta': base_url: Field required"),
             ('{"endpoints": {"beta": {"base_url": "s3cr3t"}}}', "'beta': base_url must be"),
             ('{"endpoints": {"be@ta": {"base_url": "http://x"}}}', "name of a swarm"),
@@ -305,7 +305,7 @@ class TestFile:
             SwarmRegistry("alpha", HOME, tmp_path)
         (tmp_path / "file").touch()
         registry = SwarmRegistry("alpha", HOME)
-        registry._book.file = tmp_path / "file" / "registry.json"
+        registry._directory.file = tmp_path / "file" / "registry.json"
         with pytest.raises(ConfigurationError, match="can't be written"):
             await registry.register_swarm("beta", NOWHERE)
 
@@ -356,8 +356,8 @@ class TestRecords:
                 await registry.register_swarm("beta", NOWHERE)
                 return found
 
-        registry._book.records = Overtaken.__new__(Overtaken)
-        registry._book.records.__dict__.update(records.__dict__)
+        registry._directory.records = Overtaken.__new__(Overtaken)
+        registry._directory.records.__dict__.update(records.__dict__)
         await registry.refresh(max_age=0.0)
         assert registry.get_swarm_endpoint("beta") is not None
 
@@ -374,7 +374,7 @@ class TestRecords:
         registry = SwarmRegistry("alpha", HOME, file, records=records)
         assert registry.get_all_endpoints() == {}
         await registry.start()
-        assert f"took over from {file}: beta" in caplog.text
+        assert f"imported from {file}: beta" in caplog.text
         assert "localhost:3, which holds" in caplog.text
         kept = await records.peer("beta")
         assert kept is not None

@@ -220,7 +220,7 @@ class TestRouteMessage:
             taken.append(message)
             return letter("boss") if message.msg_type == "response" else None
 
-        with pytest.raises(BadRequest, match="nobody takes messages of type 'request'"):
+        with pytest.raises(BadRequest, match="no handler is registered for messages of type 'request'"):
             await router.route_message(letter("weather"))
         router.register_message_handler("request", take)
         assert await router.route_message(letter("weather@alpha")) is taken[0]

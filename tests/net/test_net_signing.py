@@ -78,7 +78,7 @@ async def test_what_is_sent_is_signed(
 
 async def test_without_credentials() -> None:
     http = PeerHTTP(allow_private=True, signer=Signer(Session(None)))
-    with pytest.raises(PeerRefused, match="need credentials of AWS"):
+    with pytest.raises(PeerRefused, match="need AWS credentials"):
         await http.get(Target("http://127.0.0.1:1", "aws_iam", "eu-north-1"), "/")
 
 

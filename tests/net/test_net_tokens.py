@@ -3,6 +3,7 @@
 import pytest
 from support.dynamodb import ENGINES, make_client
 
+from mail.adapters.aws.parameters import Parameters
 from mail.errors import BadRequest
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, reference_for, variable_for, variable_in
 
@@ -49,7 +50,9 @@ async def test_the_environment_is_that_of_the_moment(monkeypatch: pytest.MonkeyP
 async def test_parameters_are_read_when_needed_and_for_a_while() -> None:
     client = make_client("ministack", "ssm")
     now = 0.0
-    tokens = ParameterTokens(client, "/net-test/secrets/", {"SWARM_AUTH_TOKEN_E": "e"}, clock=lambda: now)
+    tokens = ParameterTokens(
+        Parameters(client, "/net-test/secrets/"), {"SWARM_AUTH_TOKEN_E": "e"}, clock=lambda: now
+    )
     name = "/net-test/secrets/SWARM_AUTH_TOKEN_P"
     try:
         assert await tokens.find("SWARM_AUTH_TOKEN_E") == "e"

@@ -9,7 +9,8 @@ from psycopg.sql import SQL, Identifier
 from support.postgres import PASSWORD, drop_database, execute, postgres_server
 
 from mail.adapters.postgres.schema import SCHEMA_VERSION, TABLES, prepare
-from mail.adapters.postgres.urls import hide, read
+from mail.adapters.postgres.urls import read
+from mail.core.protocol.redact import hide_credentials
 from mail.errors import ConfigurationError
 
 NEW = "mail_new"
@@ -128,7 +129,7 @@ def test_an_encoding_that_cannot_hold_all_text() -> None:
     ],
 )
 def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
-    assert hide(url) == shown
+    assert hide_credentials(url) == shown
 
 
 def test_what_the_url_says_goes_before_the_defaults() -> None:

@@ -45,7 +45,7 @@ from mail.stdlib.agentmail.actions import (
     ORCHESTRATOR_ACTIONS,
     WORKER_ACTIONS,
 )
-from mail.stdlib.agentmail.letters import enclosed
+from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm as build_from_json
 from mail.swarms_json.entries import SwarmEntry
 
@@ -170,10 +170,10 @@ async def test_accepting_tells_when() -> None:
         (fill_in("ask_for_help", **{**STUCK, "issue_type": ""}), "one of the words that the tool names"),
         (fill_in("report_done", **{**WORK, "tests": "maybe"}), "Input should be 'PASS'"),
         (fill_in("acknowledge_request", status="spawned"), "session is missing"),
-        (call("answer_help", target="chief", guidance="so"), "'chief' waits for no help of yours;"),
+        (call("answer_help", target="chief", guidance="so"), "'chief' has not asked you for help;"),
         (
             call("answer_help", target="chief", bead_id="b-2", guidance="so"),
-            "'chief' waits for no help of yours with 'b-2';",
+            "'chief' has not asked you for help with 'b-2';",
         ),
         (fill_in("request_worker", resume=True), "bead 'ol-1' has no checkpoint in this task"),
     ],
@@ -398,7 +398,7 @@ async def test_only_whoever_was_asked_answers() -> None:
     async with Rig(swarm) as rig:
         outcome = await rig.ask()
         history = await rig.history("worker", outcome.key)
-    assert "'chief' waits for no help of yours" in tool_results(history)[0]
+    assert "'chief' has not asked you for help" in tool_results(history)[0]
 
 
 async def test_a_worker_may_have_to_report_to_somebody_else() -> None:

@@ -13,14 +13,14 @@ import pytest
 
 import mail.stdlib
 from mail import MAILAction, MAILSwarmTemplate
-from mail.stdlib.deadlines import Timeout
 from mail.stdlib.fs import actions as fs
-from mail.stdlib.fs import root, search, tree
+from mail.stdlib.fs import files
 from mail.stdlib.http import actions as http
 from mail.stdlib.interswarm import actions as interswarm
-from mail.stdlib.mcp import contents
+from mail.stdlib.mcp import connection
 from mail.stdlib.mcp.actions import mcp_list_servers
 from mail.stdlib.mcp.servers import find_server
+from mail.stdlib.outcomes import Timeout
 from mail.stdlib.web import MAX_REDIRECTS
 from mail.swarms_json.build import import_action
 from mail.swarms_json.references import resolver
@@ -83,13 +83,13 @@ def test_the_limits() -> None:
         "up to 1 MiB of text": fs.MAX_WRITE_BYTES == 1024 * 1024,
         "up to 1000 entries": fs.MAX_ENTRIES == 1000,
         "Up to 1000 paths": fs.MAX_ENTRIES == 1000,
-        "Up to 200 lines": search.MAX_MATCHES == 200,
-        "at most 32 parts": root.MAX_DEPTH == 32,
-        "looks at 50,000 entries": tree.MAX_VISITED == 50_000,
-        "files of up to 1 MiB, and reads 64 MiB": (search.MAX_FILE_BYTES, search.MAX_SEARCHED_BYTES)
+        "Up to 200 lines": files.MAX_MATCHES == 200,
+        "at most 32 parts": files.MAX_DEPTH == 32,
+        "looks at 50,000 entries": files.MAX_VISITED == 50_000,
+        "files of up to 1 MiB, and reads 64 MiB": (files.MAX_FILE_BYTES, files.MAX_SEARCHED_BYTES)
         == (2**20, 2**26),
         "knows, up to 200": interswarm.MAX_SWARMS == 200,
-        "At most 64 Ki characters": contents.MAX_SHOWN == 64 * 1024,
+        "At most 64 Ki characters": connection.MAX_SHOWN == 64 * 1024,
         "(up to 300)": "le=300" in repr(Timeout),
     }
     assert [words for words in limits if words not in TEXT] == []

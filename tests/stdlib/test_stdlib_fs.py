@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
-from mail.stdlib.fs import actions, search, tree
+from mail.stdlib.fs import actions, files
 from mail.stdlib.fs.actions import find_files, list_directory, read_file, search_files, write_file
-from mail.stdlib.fs.root import MAX_DEPTH, parts_of
-from mail.stdlib.fs.tree import matches
+from mail.stdlib.fs.files import MAX_DEPTH, matches, parts_of
 from mail.stdlib.outcomes import ActionFailed
 
 SECRET = "the secret outside"
@@ -231,12 +230,12 @@ class TestFinding:
         assert not (await run(find_files, pattern="*"))["is_partial"]
         monkeypatch.setattr(actions, "MAX_ENTRIES", 4)
         assert (await run(find_files, pattern="*"))["is_partial"]
-        monkeypatch.setattr(search, "MAX_MATCHES", 1)
+        monkeypatch.setattr(files, "MAX_MATCHES", 1)
         found = await run(search_files, text="Tea")
         assert (len(found["matches"]), found["is_partial"]) == (1, True)
-        monkeypatch.setattr(search, "MAX_FILE_BYTES", 3)
+        monkeypatch.setattr(files, "MAX_FILE_BYTES", 3)
         assert await run(search_files, text="Tea") == {"matches": [], "is_partial": True}
-        monkeypatch.setattr(tree, "MAX_VISITED", 2)
+        monkeypatch.setattr(files, "MAX_VISITED", 2)
         assert await run(find_files, pattern="*") == {"paths": ["a.txt", "b.md"], "is_partial": True}
 
     async def test_long_lines_and_no_text(self, run: Any, root: Path) -> None:

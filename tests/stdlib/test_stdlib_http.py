@@ -17,10 +17,10 @@ from support.http_server import QuickUvicorn
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.net import public_urls
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
 from mail.stdlib.outcomes import ActionFailed
 from mail.stdlib.web import MAX_REDIRECTS
-from mail.utils import public_urls
 
 METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -230,7 +230,7 @@ class TestRedirects:
 
     @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/", "http://"])
     async def test_to_what_is_no_web_page(self, web: str, told: Any, url: str) -> None:
-        assert "can't be asked" in await told(ActionFailed, http_get, url=f"{web}/to?url={url}")
+        assert "can't be called" in await told(ActionFailed, http_get, url=f"{web}/to?url={url}")
 
 
 class TestPrivateAddresses:
@@ -330,7 +330,7 @@ class TestArguments:
 
     async def test_headers_that_are_none(self, web: str, told: Any) -> None:
         assert "can't be sent" in await told(ToolCallFault, http_get, url=web, headers={"X": "ü"})
-        assert "can't be asked" in await told(ActionFailed, http_get, url=web, headers={"X": "a\r\nY: b"})
+        assert "can't be called" in await told(ActionFailed, http_get, url=web, headers={"X": "a\r\nY: b"})
 
     async def test_two_bodies(self, told: Any) -> None:
         assert "not both" in await told(ToolCallFault, http_post, url="http://a.test/", json={}, body="")
@@ -353,7 +353,7 @@ class TestArguments:
 
 async def test_nobody_there(private_allowed: None, told: Any, unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}/"
-    assert "can't be asked" in await told(ActionFailed, http_get, url=url)
+    assert "can't be called" in await told(ActionFailed, http_get, url=url)
 
 
 def test_one_event_loop_after_another(private_allowed: None, run: Any) -> None:

@@ -20,7 +20,7 @@ from support.http_server import QuickUvicorn, eventually
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.stdlib.mcp import connection, contents
+from mail.stdlib.mcp import connection
 from mail.stdlib.mcp.actions import (
     mcp_call_tool,
     mcp_get_prompt,
@@ -148,7 +148,7 @@ class TestResults:
         assert read["contents"][0]["text"] == "The list of monday."
 
     async def test_long_texts_are_cut(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(contents, "MAX_SHOWN", 20)
+        monkeypatch.setattr(connection, "MAX_SHOWN", 20)
         said = await run(mcp_call_tool, server="toolbox", tool="echo", arguments={"text": "a" * 30})
         assert said["content"][0]["text"] == f"{'a' * 20}… (10 more characters)"
         added = await run(mcp_call_tool, server="toolbox", tool="add", arguments={"a": 2, "b": 3})
@@ -389,7 +389,7 @@ class TestWithoutTheSDK:
         assert ran.stdout.strip() == "[]"
 
     def test_never_litellm(self) -> None:
-        code = "import sys, mail.stdlib.mcp.asking; print('litellm' in sys.modules)"
+        code = "import sys, mail.stdlib.mcp.connection; print('litellm' in sys.modules)"
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == "False"
 

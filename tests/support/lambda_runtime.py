@@ -23,8 +23,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from mail.local_aws.interpreter import Interpreter, built_interpreter, source_interpreter
-from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
+from mail.local_aws.processes import (
+    LOOPBACK,
+    Interpreter,
+    KeptProcess,
+    built_interpreter,
+    free_port,
+    listens,
+    source_interpreter,
+    system_environment,
+)
 from mail.local_aws.template import Template, read_template
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MessageType
-from mail.net.letters import wrap
+from mail.net.router import wrap
 from support.clock import FakeClock
 
 

@@ -127,7 +127,7 @@ class TestPlaces:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[server]\nprot = 1", "server.prot: there is no such key. Did you mean 'port'"),
+        ("[server]\nprot = 1", "server.prot: unknown key. Did you mean 'port'"),
         ("[server.swarm]\nzzz = 1", "server.swarm.zzz: .* known keys are name, source, registry"),
         ("[sever]", "sever: .*Did you mean 'server'"),
         ("[server]\nport = '8000'", "server.port: .*integer"),

@@ -87,7 +87,7 @@ class TestValidation:
             ({"breakpoint_tools": ["lock_up"]}, "breakpoint tool 'lock_up' .*Did you mean 'look_up'"),
             ({"actions": [{"name": "a"}, {"name": "a"}]}, "actions must have different names"),
             ({"actions": [{"name": "send_request"}]}, "names of MAIL tools"),
-            ({"entrypont": "x"}, "entrypont: there is no such key. Did you mean 'entrypoint'"),
+            ({"entrypont": "x"}, "entrypont: unknown key. Did you mean 'entrypoint'"),
             ({"agents": agents(comm_target=[])}, r"agents.1.comm_target: .*Did you mean 'comm_targets'"),
             ({"agents": []}, "agents: .*at least 1"),
             ({"version": 1}, "version: .*string"),

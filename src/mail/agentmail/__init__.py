@@ -1,15 +1,21 @@
-"""Agent Mail: typed messages by which agents coordinate work on beads, read, written and followed.
+"""Agent Mail: typed messages with which agents coordinate work on beads (pieces of work, issues).
 
-A message is known by its subject (`[ol-527.1] PROGRESS`) and says the rest in labelled lines and sections of its body,
-so that it is an ordinary message to whoever doesn't know of this. Pure: no I/O, no clock.
+The subject states the type (`[ol-527.1] PROGRESS`); labelled lines and sections of the body hold the fields. To other
+readers it is an ordinary message. Pure: no I/O, no clock.
 """
 
-from mail.agentmail.acknowledgements import ACK_WITHIN, deadline, filter_overdue
 from mail.agentmail.beads import BeadState, BeadStatus
 from mail.agentmail.builder import build
-from mail.agentmail.envelope import AgentMailMessage, Envelope
-from mail.agentmail.errors import MalformedMessage, UnknownMessage
-from mail.agentmail.filters import filter_by_bead_id, filter_completions, filter_pending, filter_successes
+from mail.agentmail.envelope import AgentMailMessage, Envelope, envelope_of
+from mail.agentmail.filters import (
+    ACK_WITHIN,
+    deadline,
+    filter_by_bead_id,
+    filter_completions,
+    filter_overdue,
+    filter_pending,
+    filter_successes,
+)
 from mail.agentmail.kinds import (
     ACK_REQUIRED,
     CheckpointReason,
@@ -33,8 +39,7 @@ from mail.agentmail.messages import (
     TypedMessage,
     Unknown,
 )
-from mail.agentmail.on_mail import envelope_of
-from mail.agentmail.parser import Parser
+from mail.agentmail.parser import MalformedMessage, Parser, UnknownMessage
 from mail.agentmail.threads import Summary, Thread, Turn, group_threads
 from mail.agentmail.tracker import Tracker
 

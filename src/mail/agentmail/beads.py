@@ -1,7 +1,7 @@
-"""What becomes of beads: their states as a table, and what is known of each.
+"""The lifecycle of beads as a table, and the status of each bead.
 
-A bead is a piece of work. What a worker says of one that has ended, but for another end, comes late and is passed over
-until the bead is accepted or asked for again.
+A bead is a piece of work. After its end, late messages of workers are ignored, except another end, until the bead is
+accepted or requested again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,11 +26,11 @@ from mail.agentmail.notation import Count
 
 
 class BeadState(StrEnum):
-    """Where a bead is."""
+    """The state of a bead."""
 
     NEW = "new"
     REQUESTED = "requested"
-    """A first worker has been asked for."""
+    """A first worker was requested."""
     ACCEPTED = "accepted"
     WORKING = "working"
     STUCK = "stuck"
@@ -40,13 +40,13 @@ class BeadState(StrEnum):
     FAILED = "failed"
     CHECKPOINTED = "checkpointed"
     RESPAWNED = "respawned"
-    """Another worker has been asked for."""
+    """Another worker was requested."""
     CLOSED = "closed"
-    """It was asked for or in work when what its last message was a part of ended."""
+    """It was requested or in progress when the task of its last message ended."""
 
 
 ACTIVE = frozenset({BeadState.ACCEPTED, BeadState.WORKING, BeadState.STUCK})
-"""The states in which somebody works on a bead."""
+"""The states in which a worker works on a bead."""
 
 _WAITING = frozenset({BeadState.REQUESTED, BeadState.RESPAWNED})
 _OPEN = ACTIVE | _WAITING | {BeadState.NEW, BeadState.OFFERED}
@@ -72,17 +72,17 @@ TRANSITIONS: dict[MessageType, dict[BeadState, BeadState]] = {
     MessageType.SPAWN_ACK: {state: state for state in _WAITING},
     MessageType.UNKNOWN: {},
 }
-"""The state after a message, by its type and the state before; a message for which there is none is passed over.
+"""The next state, by message type and present state; a message without an entry is ignored.
 
-A SPAWN_ACK of a worker that could not be spawned leads back to the state before the request. No message leads to
-`CLOSED`: so a bead looks whose last message is closed, until there is another one.
+A SPAWN_ACK of a failed spawn returns to the state before the request. No message leads to `CLOSED`: a bead appears closed
+while its last message is closed.
 """
 
 
 class BeadStatus(BaseModel):
-    """What is known of a bead.
+    """The status of a bead.
 
-    `worker` works on it, or did last. `context_usage` is in percent; `files` are all that were ever named.
+    `worker` is the present or last worker. `context_usage` is in percent; `files` are all files ever named;
     `help_request` is the one that waits for an answer.
     """
 
@@ -104,7 +104,7 @@ class BeadStatus(BaseModel):
 
 
 class _Log:
-    """A bead while its messages are read."""
+    """The status of a bead while its messages are read."""
 
     def __init__(self, bead_id: str) -> None:
         self._known: dict[str, object] = {"bead_id": bead_id}
@@ -116,11 +116,11 @@ class _Log:
 
     @property
     def state(self) -> BeadState:
-        """Where the bead is."""
+        """The present state."""
         return BeadState.CLOSED if self._is_closed and self._state in _UNFINISHED else self._state
 
     def read(self, message: AgentMailMessage) -> None:
-        """Take in a message, unless it comes late."""
+        """Read a message; ignore it if it is late."""
         after = TRANSITIONS[message.type].get(self._state)
         if after is None:
             return
@@ -136,7 +136,7 @@ class _Log:
                 known["help_request"] = request
                 self._note(files)
                 if before in ACTIVE:
-                    return  # whoever passes a question on doesn't take the bead over
+                    return  # forwarding a question doesn't make its sender the worker
             case OfferingReady(files=files, commit_sha=commit) | Done(files=files, commit_sha=commit):
                 self._note(files, commit_sha=commit)
             case Failed(files=files, commit_sha=commit) as failure:
@@ -159,23 +159,23 @@ class _Log:
         self.worker = message.sender
 
     def read_answer(self, answer: AgentMailMessage) -> None:
-        """Its request for help has been answered."""
+        """Note that its request for help was answered."""
         if self._state is BeadState.STUCK:
             self._move(BeadState.WORKING, answer)
 
     def _move(self, after: BeadState, message: AgentMailMessage) -> BeadState:
-        """Go to another state, and return the one before. What is closed closes only what it has begun."""
+        """Change the state, and return the previous one. A closed message closes the bead only if it changed the state."""
         before, self._state = self._state, after
         if not message.closed or after is not before:
             self._is_closed = message.closed
         return before
 
-    def _note(self, files: tuple[str, ...], **told: object) -> None:
+    def _note(self, files: tuple[str, ...], **fields: object) -> None:
         self._files |= dict.fromkeys(files)
-        self._known |= {name: value for name, value in told.items() if value}
+        self._known |= {name: value for name, value in fields.items() if value}
 
     def status(self) -> BeadStatus:
-        """What is known by now."""
+        """Return the present status."""
         known = self._known | {"files": tuple(self._files), "state": self.state, "worker": self.worker}
         if self.state is not BeadState.STUCK:
             known["help_request"] = None
@@ -183,16 +183,16 @@ class _Log:
 
 
 class Beads:
-    """All beads of a run of messages. To read a message takes the same time however many were read before."""
+    """All beads of a sequence of messages. Reading a message takes constant time."""
 
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
         self._of_thread: dict[str, str] = {}
 
     def read(self, message: AgentMailMessage, answered: Sequence[AgentMailMessage] = ()) -> None:
-        """Take in a message, and those that it answers.
+        """Read a message, and the messages that it answers.
 
-        It is about the bead it names, else about that of what it answers, else about the last named in its thread.
+        It is about the bead that it names, else that of the message it answers, else the last one named in its thread.
         """
         for request in answered:
             self.read_answer(request, message)
@@ -209,21 +209,21 @@ class Beads:
         log.read(message)
 
     def read_answer(self, request: AgentMailMessage, answer: AgentMailMessage) -> None:
-        """A request for help has been answered, by a message of whatever type."""
+        """Return a request for help has been answered, by a message of whatever type."""
         if request.type is MessageType.HELP_REQUEST and (log := self._logs.get(request.bead_id)) is not None:
             log.read_answer(answer)
 
     def status(self, bead_id: str) -> BeadStatus:
-        """What is known of a bead; of one that nobody has told of, only its name."""
+        """Return the status of a bead; of an unknown one, only its id."""
         log = self._logs.get(bead_id)
         return log.status() if log else BeadStatus(bead_id=bead_id)
 
     def all(self) -> dict[str, BeadStatus]:
-        """Every bead, in the order in which they were first told of."""
+        """Return the status of every bead, in the order of their first messages."""
         return {bead_id: log.status() for bead_id, log in self._logs.items()}
 
     def workers(self) -> dict[str, tuple[str, ...]]:
-        """Who works on what: the beads of each worker that has any."""
+        """Return the beads of each worker, without workers that have none."""
         found: dict[str, list[str]] = {}
         for bead_id, log in self._logs.items():
             if log.state in ACTIVE:

@@ -1,21 +1,20 @@
-"""The lines of a body: where each label and each header first occurs, found in one pass.
+"""The lines of a body: the first occurrence of each label and header, found in one pass.
 
-A line of free text that begins as a header (`##`) or as one of the labels of its message is written with a backslash
-before it, as Markdown has it, and one is taken away in reading; so nothing of a text is lost or taken for a field. In a
-message whose text is the whole body, headers have no meaning and stay as they are.
+A line of free text that looks like a header (`##`) or a label of its message is escaped with a backslash, as in Markdown,
+and unescaped on reading, so that no text is lost or mistaken for a field. In a message whose text is the whole body,
+headers have no meaning and stay as they are.
 """
 
 import re
 from functools import cache
 
 from mail.agentmail.kinds import MessageType
-from mail.agentmail.layout import Line, Whole
 from mail.agentmail.messages import CLASSES, layout
-from mail.agentmail.notation import BULLET
+from mail.agentmail.notation import BULLET, Line, Whole
 
 
 class Grammar:
-    """What is looked for in bodies of one type."""
+    """The labels and headers in bodies of one message type."""
 
     def __init__(self, kind: MessageType) -> None:
         shape = CLASSES[kind]
@@ -29,22 +28,22 @@ class Grammar:
         self._escaped = re.compile(rf"^\\(?={meaningful})", re.MULTILINE)
 
     def escape(self, text: str) -> str:
-        """The text as it is written into a body."""
+        """Return the text as it is written into a body."""
         return self._special.sub(r"\\", text)
 
     def unescape(self, text: str) -> str:
-        """The inverse of `escape`."""
+        """Return the inverse of `escape`."""
         return self._escaped.sub("", text)
 
 
 @cache
 def grammar_of(kind: MessageType) -> Grammar:
-    """The grammar of a type's bodies."""
+    """Return the grammar of a type's bodies."""
     return Grammar(kind)
 
 
 class Body:
-    """A body that has been looked through once, in time linear in its length."""
+    """A body, scanned in time linear in its length."""
 
     def __init__(self, text: str, kind: MessageType) -> None:
         self.text = text
@@ -53,9 +52,9 @@ class Body:
         self._fields: dict[str, int] = {}
         self._bound_fields: dict[tuple[str, str], int] = {}
         self._sections: dict[str, tuple[int, int]] = {}
-        self._look_through()
+        self._scan()
 
-    def _look_through(self) -> None:
+    def _scan(self) -> None:
         header, start = "", 0
         for number, line in enumerate(self._lines):
             if line.startswith("##"):
@@ -68,24 +67,24 @@ class Body:
         self._sections.setdefault(header, (start, len(self._lines)))
 
     def value(self, label: str, header: str = "") -> str:
-        """What stands behind a label where it first occurs: in the body, or in the sections with this header."""
+        """Return the text after the first occurrence of a label, in the body or in the sections with this header."""
         number = self._find(label, header)
         return "" if number is None else self._rest(number)
 
     def value_or_list(self, label: str) -> str:
-        """What stands behind a label or, if nothing does, the list in the lines below it."""
+        """Return the text after a label or, if it is empty, the list in the lines below it."""
         number = self._find(label, "")
         if number is None:
             return ""
         return self._rest(number) or self._list_below(number)
 
     def section(self, header: str) -> str:
-        """All between the first header of this name and the next header."""
+        """Return all between the first header of this name and the next header."""
         start, end = self._sections.get(header.lower(), (0, 0))
         return self.free_text("\n".join(self._lines[start:end]))
 
     def free_text(self, text: str) -> str:
-        """A piece of the body as its author meant it."""
+        """Return a piece of the body as its author meant it."""
         return self._grammar.unescape(text.strip())
 
     def _find(self, label: str, header: str) -> int | None:

@@ -1,19 +1,17 @@
-"""Writing messages: what `build` makes of a typed message, a strict parser reads back as an equal one.
+"""Writing messages: `build` turns a typed message into an envelope that a strict parser reads back as an equal message.
 
-`build` makes sure of that by reading what it has written. A value that can't be written without loss, such as a title
-of two lines, is refused; free text may say anything.
+`build` verifies this by parsing its output. A value that can't be written without loss, such as a title of two lines, is
+refused; free text may contain anything.
 """
 
 from typing import Any
 
 from mail.agentmail.body import Grammar, grammar_of
 from mail.agentmail.envelope import Envelope
-from mail.agentmail.errors import MalformedMessage
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.layout import Line, Section, Whole
 from mail.agentmail.messages import TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES, TIMESTAMP
-from mail.agentmail.parser import Parser
+from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole
+from mail.agentmail.parser import MalformedMessage, Parser
 from mail.agentmail.subject import write_subject
 
 
@@ -27,9 +25,9 @@ def build(
     thread_id: str = "",
     reply_to: str = "",
 ) -> Envelope:
-    """The envelope of a typed message; its thread is that of its bead, if none is named.
+    """Return the envelope of a typed message; the default thread is that of its bead.
 
-    Raises MalformedMessage, which names every field that a strict message lacks, or that can't be written.
+    Raises MalformedMessage, which names every field that is missing or can't be written.
     """
     _refuse_unwritable(message, timestamp)
     envelope = Envelope(
@@ -67,23 +65,23 @@ def _refuse_unwritable(message: TypedMessage, timestamp: str) -> None:
 
 
 def write_body(message: TypedMessage) -> str:
-    """The body of a typed message; empty fields are left out."""
+    """Return the body of a typed message; empty fields are left out."""
     grammar = grammar_of(message.type)
-    parts: dict[str, list[str]] = {"": []}
+    sections: dict[str, list[str]] = {"": []}
     if message.names_bead and message.bead_id:
-        parts[""].append(f"{message.bead_labels[0]}: {message.bead_id}")
+        sections[""].append(f"{message.bead_labels[0]}: {message.bead_id}")
     for name, place in layout(type(message)).items():
         value = getattr(message, name)
         match place:
             case Whole():
-                parts[""].append(grammar.escape(value))
+                sections[""].append(grammar.escape(value))
             case Section(header=header) if value:
                 text = FILES.write_list(value) if place.notation is FILES else place.notation.write(value)
-                parts.setdefault(header, []).append(grammar.escape(text))
+                sections.setdefault(header, []).append(grammar.escape(text))
             case Line(under=header) if text := _write_line(place, value, grammar):
-                parts.setdefault(header, []).append(text)
-    sections = [f"## {header}\n" + "\n".join(lines) for header, lines in parts.items() if header]
-    return "\n\n".join(["\n".join(parts[""]), *sections] if parts[""] else sections)
+                sections.setdefault(header, []).append(text)
+    texts = [f"## {header}\n" + "\n".join(lines) for header, lines in sections.items() if header]
+    return "\n\n".join(["\n".join(sections[""]), *texts] if sections[""] else texts)
 
 
 def _write_line(place: Line, value: Any, grammar: Grammar) -> str:

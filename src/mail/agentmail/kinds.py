@@ -1,14 +1,14 @@
-"""The vocabulary of Agent Mail: message types, and the words that stand in their fields.
+"""The vocabulary of Agent Mail: message types, and the values of their fields.
 
-In the enumerations of field values the empty text, `UNKNOWN`, is what lenient reading makes of a value that is missing
-or is none of the words; it is false, as the empty text of any other field is.
+`UNKNOWN`, the empty string, is what lenient parsing returns for a missing or invalid value. Like any empty string it is
+false.
 """
 
 from enum import StrEnum
 
 
 class MessageType(StrEnum):
-    """What a message says; the order is that in which a subject is searched for them."""
+    """The type of a message, in order of precedence in subjects."""
 
     BEAD_ACCEPTED = "BEAD_ACCEPTED"
     OFFERING_READY = "OFFERING_READY"
@@ -32,7 +32,7 @@ ACK_REQUIRED = frozenset({MessageType.HELP_REQUEST, MessageType.OFFERING_READY, 
 
 
 class IssueType(StrEnum):
-    """Why a worker asks for help."""
+    """The reason for a help request."""
 
     STUCK = "STUCK"
     SPEC_UNCLEAR = "SPEC_UNCLEAR"
@@ -42,7 +42,7 @@ class IssueType(StrEnum):
 
 
 class FailureType(StrEnum):
-    """Why an implementation failed."""
+    """The reason for a failure."""
 
     TESTS_FAIL = "TESTS_FAIL"
     BUILD_FAIL = "BUILD_FAIL"
@@ -53,7 +53,7 @@ class FailureType(StrEnum):
 
 
 class CheckpointReason(StrEnum):
-    """Why a worker stops with its work half done."""
+    """The reason for a checkpoint."""
 
     CONTEXT_HIGH = "CONTEXT_HIGH"
     MANUAL = "MANUAL"
@@ -62,7 +62,7 @@ class CheckpointReason(StrEnum):
 
 
 class ValidationResult(StrEnum):
-    """What a worker's own check of its work came to."""
+    """The result of a worker's own check."""
 
     PASS = "PASS"  # noqa: S105
     FAIL = "FAIL"
@@ -70,12 +70,12 @@ class ValidationResult(StrEnum):
 
     @property
     def passed(self) -> bool:
-        """Whether the check has passed; one that isn't told of has not."""
+        """Whether the check has passed; a missing result has not."""
         return self is ValidationResult.PASS
 
 
 class SpawnStatus(StrEnum):
-    """What became of a request for a worker."""
+    """The outcome of a spawn request."""
 
     SPAWNED = "spawned"
     FAILED = "failed"

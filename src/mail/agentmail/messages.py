@@ -1,7 +1,7 @@
-"""The typed messages: one class for each type, with the place of each field in the body.
+"""The typed messages: one class per type, with the place of each field in the body.
 
-Values are frozen and can be written to JSON. White space around texts is dropped, and so are empty paths. Any field may
-be empty, as lenient reading leaves it; what a strict message has to have is said by the place of the field.
+Values are frozen and serializable. Surrounding white space and empty paths are dropped. Any field may be empty, as lenient
+parsing leaves it; the place of a field tells whether a strict message needs it.
 """
 
 from functools import cache
@@ -17,18 +17,23 @@ from mail.agentmail.kinds import (
     SpawnStatus,
     ValidationResult,
 )
-from mail.agentmail.layout import PLACES, Line, Place, Section, Whole, never
 from mail.agentmail.notation import (
     COUNT,
     FILES,
     FLAG,
     PERCENT,
+    PLACES,
     TIMESTAMP,
     ChoiceNotation,
     ConstantNotation,
     Count,
     Files,
+    Line,
+    Place,
+    Section,
     Stripped,
+    Whole,
+    never,
 )
 
 _PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL
@@ -38,15 +43,15 @@ _CHECK = ChoiceNotation(
 
 
 class Typed(BaseModel):
-    """What all typed messages share. `bead_id` is found in the body first, then in the subject."""
+    """The base class of typed messages. `bead_id` is read from the body, else from the subject."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     bead_labels: ClassVar[tuple[str, ...]] = ("Bead", "Accepted bead")
-    """The labels of the bead in the body, in the order in which they are looked for; the first is what is written."""
+    """The labels of the bead in the body, in the order of search; the first one is written."""
 
     names_bead: ClassVar[bool] = True
-    """Whether the body names the bead, so that a strict message has to."""
+    """Whether the body of a strict message must name the bead."""
 
     type: MessageType
     bead_id: Stripped = ""
@@ -63,7 +68,7 @@ class BeadAccepted(Typed):
 
 
 class Progress(Typed):
-    """What a worker is at. `context_usage` is in percent of its context window."""
+    """The progress of a worker. `context_usage` is in percent of its context window."""
 
     type: Literal[MessageType.PROGRESS] = MessageType.PROGRESS
     step: Annotated[Stripped, Line("Step")] = ""
@@ -73,7 +78,7 @@ class Progress(Typed):
 
 
 class HelpRequest(Typed):
-    """A worker can't go on alone."""
+    """A worker needs help."""
 
     type: Literal[MessageType.HELP_REQUEST] = MessageType.HELP_REQUEST
     issue_type: Annotated[IssueType, Line("Issue Type", ChoiceNotation(IssueType))] = IssueType.UNKNOWN
@@ -93,7 +98,7 @@ class HelpResponse(Typed):
 
 
 class Completed(Typed):
-    """What both messages of success say."""
+    """The fields that both messages of success share."""
 
     status: Annotated[Stripped, Line("Status", ConstantNotation("DONE"))] = "DONE"
     commit_sha: Annotated[Stripped, Line("Commit", under="Changes", bullet=True)] = ""
@@ -111,7 +116,7 @@ class Completed(Typed):
 
     @property
     def validated(self) -> bool:
-        """Whether tests, lint and build have all passed, by the worker's word."""
+        """Whether tests, lint and build have all passed, according to the worker."""
         return self.tests.passed and self.lint.passed and self.build.passed
 
 
@@ -128,7 +133,7 @@ class Done(Completed):
 
 
 class Failed(Typed):
-    """The work has failed; what there is of it may have been committed."""
+    """The work has failed; partial work may have been committed."""
 
     type: Literal[MessageType.FAILED] = MessageType.FAILED
     status: Annotated[Stripped, Line("Status", ConstantNotation("FAILED"))] = "FAILED"
@@ -143,7 +148,7 @@ class Failed(Typed):
 
 
 class Checkpoint(Typed):
-    """A worker stops half way, and leaves what its successor needs."""
+    """A worker stops half way, and leaves notes for its successor."""
 
     type: Literal[MessageType.CHECKPOINT] = MessageType.CHECKPOINT
     reason: Annotated[CheckpointReason, Line("Reason", ChoiceNotation(CheckpointReason))] = (
@@ -164,7 +169,7 @@ def _has_spawned(message: "SpawnAck") -> bool:
 
 
 class SpawnRequest(Typed):
-    """Somebody wants a worker for a bead; one that resumes does so from the commit `checkpoint`."""
+    """A request for a worker on a bead, which may resume from the commit `checkpoint`."""
 
     bead_labels = ("Issue", "Bead")
 
@@ -175,7 +180,7 @@ class SpawnRequest(Typed):
 
 
 class SpawnAck(Typed):
-    """What became of a request for a worker; `session` names the worker's."""
+    """The answer to a request for a worker; `session` is the worker's session."""
 
     bead_labels = ("Issue", "Bead")
 
@@ -225,7 +230,7 @@ CLASSES: dict[MessageType, type[TypedMessage]] = {
 
 @cache
 def layout(kind: type[Typed]) -> dict[str, Place]:
-    """The place of each field of a typed message but its bead, in the order of writing."""
+    """Return the place of each field of a typed message except its bead, in the order of writing."""
     return {
         name: place
         for name, field in kind.model_fields.items()

@@ -1,12 +1,15 @@
-"""How the value of a field is written, and what of it can be read.
+"""Where and how the fields of a message are written: the one description that both reading and writing follow.
 
-A notation reads any text without raising (`read`), says whether a strict reader takes the text (`accepts`), and writes a
-value so that `read` gives it back. All are linear in the length of the text.
+A field of a typed message is annotated with its place: a `Line` (`Label: value`, perhaps under a header), a `Section`
+(everything between its `## Header` and the next one), or the `Whole` body. A notation reads any text without raising
+(`read`), tells whether a strict reader accepts it (`accepts`), and writes a value so that `read` returns it. All are
+linear in the length of the text.
 """
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from mail.core.protocol.message import Text, Timestamp
 
 MAX_COUNT = 10**18 - 1
-"""The largest number in a message; longer rows of digits are no number."""
+"""The largest number in a message."""
 
 MAX_BEAD_ID = 256
 
@@ -23,25 +26,25 @@ BULLET = re.compile(r"[ \t]*+[-*][ \t]++")
 
 
 class Notation[T](ABC):
-    """How one kind of value is written."""
+    """The notation of one kind of value."""
 
     expected: str
-    """What a strict reader takes, for the text of an error."""
+    """What a strict reader accepts, for error messages."""
 
     @abstractmethod
     def read(self, text: str) -> T:
-        """The value of any text that has no white space around it; an empty one where it can't be read."""
+        """Return the value of a stripped text; an empty value if it can't be read."""
 
     @abstractmethod
     def accepts(self, text: str) -> bool:
-        """Whether `text`, which isn't empty, is valid."""
+        """Return whether a non-empty text is valid."""
 
     def write(self, value: T) -> str:
-        """The text of a value, or the empty text where there is nothing to say."""
+        """Return the text of a value; empty for an empty value."""
         return str(value)
 
     def fits(self, value: T) -> bool:
-        """Whether what is written of the value can be read back."""
+        """Return whether the value can be written without loss."""
         return True
 
 
@@ -73,7 +76,7 @@ class TextNotation(Notation[str]):
 
 
 class BeadNotation(LineNotation):
-    """The name of a bead: no blanks, no brackets, as it stands in subjects too."""
+    """The id of a bead: no blanks and no brackets, as it also appears in subjects."""
 
     expected = f"at most {MAX_BEAD_ID} printable characters without blanks and square brackets"
 
@@ -85,7 +88,7 @@ class BeadNotation(LineNotation):
 
 
 class ConstantNotation(LineNotation):
-    """A field that always says the same in messages of its type."""
+    """A field with a fixed value per message type."""
 
     def __init__(self, word: str) -> None:
         self.expected = word
@@ -98,7 +101,7 @@ class ConstantNotation(LineNotation):
 
 
 class TimestampNotation(LineNotation):
-    """A moment as RFC 3339 has it, kept to the letter."""
+    """A timestamp of RFC 3339, unchanged."""
 
     expected = "a date and time of RFC 3339, such as 2026-01-31T08:00:00Z"
 
@@ -131,7 +134,7 @@ class CountNotation(Notation[int]):
 
 
 class PercentNotation(CountNotation):
-    """A share of the context window; it may be over 100."""
+    """A percentage of the context window; it may exceed 100."""
 
     expected = "whole percents, such as 45%"
     pattern = re.compile(r"(\+?)([0-9]{1,18})%")
@@ -141,7 +144,7 @@ class PercentNotation(CountNotation):
 
 
 class FlagNotation(Notation[bool]):
-    """Yes or no."""
+    """A boolean."""
 
     expected = "true or false"
 
@@ -171,7 +174,7 @@ class ChoiceNotation[E: StrEnum](Notation[E]):
 
 
 class FilesNotation(Notation[tuple[str, ...]]):
-    """Paths: with commas between them, or as a list with one in each line."""
+    """Paths, separated by commas or as a list with one per line."""
 
     expected = "paths without line breaks"
 
@@ -191,7 +194,7 @@ class FilesNotation(Notation[tuple[str, ...]]):
         return ", ".join(value)
 
     def write_list(self, value: tuple[str, ...]) -> str:
-        """One path in each line."""
+        """Return one path in each line."""
         return "\n".join(f"- {path}" for path in value)
 
     def fits(self, value: tuple[str, ...]) -> bool:
@@ -199,14 +202,14 @@ class FilesNotation(Notation[tuple[str, ...]]):
 
 
 def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """The paths that aren't empty, without white space around them."""
+    """Return the paths that aren't empty, without white space around them."""
     return tuple(stripped for path in paths if (stripped := path.strip()))
 
 
 _TIMESTAMP: TypeAdapter[Any] = TypeAdapter(Timestamp)
 
 Stripped = Annotated[Text, AfterValidator(str.strip)]
-"""Text; white space around it is never part of a value."""
+"""Text without surrounding white space."""
 
 Files = Annotated[tuple[Text, ...], AfterValidator(without_blanks)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -219,3 +222,65 @@ COUNT = CountNotation()
 PERCENT = PercentNotation()
 FLAG = FlagNotation()
 FILES = FilesNotation()
+
+
+type Needed = Callable[[Any], bool]
+"""Whether a strict message must have the field, depending on its other fields."""
+
+
+def always(_message: Any) -> bool:
+    """Return True: the field is needed."""
+    return True
+
+
+def never(_message: Any) -> bool:
+    """Return False: the field is optional."""
+    return False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A field in a line of its own: `Label: value`.
+
+    It is written under the header `under`, and read from anywhere unless it is `bound` to its header.
+    """
+
+    label: str
+    notation: Notation[Any] = LINE
+    under: str = ""
+    bullet: bool = False
+    bound: bool = False
+    needed: Needed = always
+
+    @property
+    def place(self) -> str:
+        """Its position, for error messages."""
+        return f"'{self.label}:' under '## {self.under}'" if self.under else f"'{self.label}:'"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A field that fills a section."""
+
+    header: str
+    notation: Notation[Any] = TEXT
+    needed: Needed = always
+
+    @property
+    def place(self) -> str:
+        """Its position, for error messages."""
+        return f"'## {self.header}'"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A field that fills the body."""
+
+    needed: Needed = always
+    notation: Notation[Any] = TEXT
+    place: str = "the body"
+
+
+type Place = Line | Section | Whole
+
+PLACES = (Line, Section, Whole)

@@ -1,4 +1,4 @@
-"""Reading messages: leniently, so that no text raises, or strictly, so that every fault is told at once."""
+"""Parsing messages: leniently, so that no text raises, or strictly, with all errors reported together."""
 
 import json
 from collections.abc import Mapping
@@ -9,28 +9,53 @@ from pydantic import ValidationError
 
 from mail.agentmail.body import Body
 from mail.agentmail.envelope import AgentMailMessage, Envelope, read_envelope
-from mail.agentmail.errors import MalformedMessage
 from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.layout import Line, Place, Section
 from mail.agentmail.messages import CLASSES, TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES
+from mail.agentmail.notation import BEAD, FILES, Line, Place, Section
 from mail.agentmail.subject import bead_of, exact_type_of, type_of
+from mail.errors import BadRequest
+
+
+class MalformedMessage(BadRequest):
+    """The message does not have the form of its type.
+
+    `missing` maps each missing field to its position, `invalid` each invalid one to the problem. Fields are those of the
+    envelope or of the typed message.
+    """
+
+    def __init__(self, kind: MessageType, missing: Mapping[str, str], invalid: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.missing = dict(missing)
+        self.invalid = dict(invalid)
+        faults = [f"{name} is missing ({place})" for name, place in self.missing.items()]
+        faults += [f"{name} is not valid ({why})" for name, why in self.invalid.items()]
+        super().__init__(f"{kind}: {'; '.join(faults)}")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of all missing and invalid fields."""
+        return (*self.missing, *self.invalid)
+
+
+class UnknownMessage(BadRequest):
+    """No message with this id has been read."""
+
 
 type Raw = Envelope | Mapping[str, Any] | str | bytes
-"""An envelope, its JSON, or a message as people write it: `Subject: …`, then perhaps `Body:`, then the body."""
+"""An envelope, its JSON, or plain text: `Subject: …`, an optional `Body:`, then the body."""
 
 _OTHER_NAMES = {"from": "sender", "to": "recipient", "body_md": "body", "created_ts": "timestamp"}
-"""Names that mail servers for agents use for fields of the envelope."""
+"""Other names of the envelope's fields, used by mail servers for agents."""
 
 _TEXTS = {name for name, field in Envelope.model_fields.items() if field.annotation is str} - {"timestamp"}
 
 _SHOWN = 40
-"""How many characters of a wrong value an error quotes."""
+"""Characters of an invalid value that an error quotes."""
 
 
 @dataclass
 class _Faults:
-    """What is wrong with a message, by field."""
+    """The problems of a message, by field."""
 
     missing: dict[str, str] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)
@@ -40,11 +65,11 @@ class _Faults:
 
 
 class Parser:
-    """Reads messages of any type.
+    """Parses messages of any type.
 
-    A lenient parser leaves empty what is missing or wrong. A `strict` one raises MalformedMessage, which names every
-    field at fault. With `exact_subjects` a lenient parser, too, sees a type only where the subject is nothing else but
-    it and a bead: for mail among which there is much talk.
+    A lenient parser leaves missing and invalid fields empty. A `strict` one raises MalformedMessage, which names them all.
+    With `exact_subjects` a lenient parser, too, recognizes a type only if the subject contains nothing but the type and a
+    bead: for mailboxes with much other mail.
     """
 
     def __init__(self, *, strict: bool = False, exact_subjects: bool = False) -> None:
@@ -52,7 +77,7 @@ class Parser:
         self.exact_subjects = exact_subjects
 
     def parse(self, raw: Raw) -> AgentMailMessage:
-        """Read one message."""
+        """Parse one message."""
         faults = _Faults()
         envelope = _open(raw, faults)
         exact = self.strict or self.exact_subjects
@@ -60,13 +85,13 @@ class Parser:
         if kind is MessageType.UNKNOWN and not faults.invalid.get("subject"):
             if envelope.subject:
                 faults.invalid["subject"] = (
-                    f"{_quote(envelope.subject)} is no type with perhaps a bead before it"
+                    f"{_quote(envelope.subject)} must be a type, with an optional bead before it"
                 )
             else:
                 faults.missing["subject"] = "'Subject:'"
         if kind in ACK_REQUIRED and envelope.ack_required is False:
             faults.invalid["ack_required"] = "messages of this type have to be acknowledged"
-        names_bead = not (exact and kind is MessageType.UNKNOWN)  # "[URGENT] lunch" is about no bead
+        names_bead = not (exact and kind is MessageType.UNKNOWN)  # "[URGENT] lunch" names no bead
         parsed = _read(kind, envelope, bead_of(envelope.subject) if names_bead else "", faults)
         if self.strict and faults:
             raise MalformedMessage(kind, faults.missing, faults.invalid)
@@ -129,7 +154,7 @@ def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:
 
 
 def _mend(text: str) -> str:
-    """The text with a form in UTF-8: halves of surrogate pairs that stand alone become U+FFFD."""
+    """Return the text in a form that UTF-8 can encode: lone surrogates become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

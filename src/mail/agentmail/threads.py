@@ -1,4 +1,13 @@
-"""Threads: the messages of one bead in their order, what they come to, and who answered what."""
+"""Threads: the messages about one bead in order, their summary, and which message answers which.
+
+| a message | answers |
+| --- | --- |
+| with `reply_to` | that message |
+| HELP_RESPONSE | the oldest open HELP_REQUEST in its thread: of the bead that it names, if any |
+| SPAWN_ACK | all open SPAWN_REQUESTs for its issue |
+
+A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,18 +15,63 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mail.agentmail.answering import Answering
 from mail.agentmail.beads import Beads, BeadStatus
 from mail.agentmail.envelope import AgentMailMessage
 from mail.agentmail.filters import filter_pending
 from mail.agentmail.kinds import MessageType
 
 
-class Summary(BeadStatus):
-    """What a thread comes to: the state of its bead, and what is open.
+class AnswerMatcher:
+    """Reads messages in order, numbers them from 0, and finds the requests that each answers."""
 
-    The bead is the first that a message of the thread names. `pending` are the ids of messages that still have to be
-    acknowledged; `counts` are of messages by type; `participants` are senders, by their first message.
+    def __init__(self) -> None:
+        self._types: list[MessageType] = []
+        self._help: dict[str, dict[int, str]] = {}
+        self._spawn: dict[str, dict[int, None]] = {}
+        self._open: dict[int, dict[int, str] | dict[int, None]] = {}
+
+    def read(self, message: AgentMailMessage, thread_id: str, target: int | None) -> tuple[int, ...]:
+        """Return the numbers of the requests that the next message answers, and close them; its parent comes first.
+
+        `target` is the number of the message in `reply_to`, if it has been read.
+        """
+        found: list[int] = [] if target is None else [target]
+        if message.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
+            waiting = self._help.get(thread_id, {})
+            of_bead = (number for number, bead_id in waiting.items() if message.bead_id in ("", bead_id))
+            found += [number for number in [next(of_bead, None)] if number is not None]
+        elif message.type is MessageType.SPAWN_ACK:
+            found += reversed(self._spawn.get(message.bead_id, {}))
+        for number in found:
+            self.close(number)
+        self._note(message, thread_id)
+        return tuple(dict.fromkeys(found))
+
+    def close(self, number: int) -> None:
+        """Mark the message with this number as answered."""
+        self._open.pop(number, {}).pop(number, None)
+
+    def _is_help_request(self, number: int | None) -> bool:
+        return number is not None and self._types[number] is MessageType.HELP_REQUEST
+
+    def _note(self, message: AgentMailMessage, thread_id: str) -> None:
+        number = len(self._types)
+        self._types.append(message.type)
+        if message.type is MessageType.HELP_REQUEST:
+            of_thread = self._help.setdefault(thread_id, {})
+            of_thread[number] = message.bead_id
+            self._open[number] = of_thread
+        elif message.type is MessageType.SPAWN_REQUEST:
+            of_issue = self._spawn.setdefault(message.bead_id, {})
+            of_issue[number] = None
+            self._open[number] = of_issue
+
+
+class Summary(BeadStatus):
+    """The summary of a thread: the status of its bead, and the open messages.
+
+    The bead is the first one named in the thread. `pending` are the ids of messages that still have to be acknowledged,
+    `counts` the numbers of messages by type, `participants` the senders in order of their first messages.
     """
 
     thread_id: str
@@ -30,7 +84,7 @@ class Summary(BeadStatus):
 
 
 class Turn(BaseModel):
-    """A message in a conversation: `level` 0, or one deeper than the message with the id `answers`."""
+    """A message in a conversation, one `level` below the message with the id `answers`, or at level 0."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,7 +103,7 @@ class Thread(BaseModel):
 
     @property
     def summary(self) -> Summary:
-        """What the thread comes to."""
+        """The summary of the thread."""
         beads = Beads()
         for message, answered in zip(self.messages, self._answered(), strict=True):
             beads.read(message, [self.messages[number] for number in answered])
@@ -69,7 +123,7 @@ class Thread(BaseModel):
 
     @property
     def conversation(self) -> tuple[Turn, ...]:
-        """The messages in their order, but each answer below what it answers."""
+        """The messages in order, each answer below the message it answers."""
         targets = [next(iter(answered), None) for answered in self._answered()]
         below: dict[int | None, list[int]] = {}
         for number, target in enumerate(targets):
@@ -85,24 +139,23 @@ class Thread(BaseModel):
         return tuple(turns)
 
     def _answered(self) -> list[tuple[int, ...]]:
-        """The numbers of the messages that each one answers."""
-        answering = Answering()
+        """Return the numbers of the messages that each one answers."""
+        matcher = AnswerMatcher()
         by_id: dict[str, int] = {}
         found: list[tuple[int, ...]] = []
         for number, message in enumerate(self.messages):
             target = by_id.get(message.reply_to) if message.reply_to else None
-            found.append(answering.read(message, self.thread_id, target))
+            found.append(matcher.read(message, self.thread_id, target))
             if message.id:
                 by_id.setdefault(message.id, number)
         return found
 
 
 def group_threads(messages: Iterable[AgentMailMessage]) -> dict[str, Thread]:
-    """The threads of the messages by their ids, in the order in which they began.
+    """Group messages into threads by id, in the order in which the threads began.
 
-    Messages are put in the order of their timestamps; one without follows what it came after. One that names neither a
-    thread nor a bead goes with the message that it answers, and if it answers none, with the others of its kind in the
-    thread "".
+    Messages are sorted by timestamp; one without stays behind its predecessor. A message without thread or bead joins the
+    thread of the message it answers, or else the thread "".
     """
     threads: dict[str, list[AgentMailMessage]] = {}
     thread_of: dict[str, str] = {}

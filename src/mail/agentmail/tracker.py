@@ -1,29 +1,26 @@
-"""Following the messages of a task as they come: who works on what, what is open, where each bead is.
+"""Tracking the messages of a task as they arrive: the work of each agent, open requests, the state of each bead.
 
-A message is acknowledged by what answers it (`mail.agentmail.answering`; a MAIL response replies to the request with its
-`request_id`), or by `acknowledge`. An answer also ends the wait of a bead that is stuck; `acknowledge` doesn't.
+A message is acknowledged by an answer (`mail.agentmail.threads`; a MAIL response answers the request with its
+`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from mail.agentmail.acknowledgements import ACK_WITHIN, filter_overdue
-from mail.agentmail.answering import Answering
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage, Envelope
-from mail.agentmail.errors import UnknownMessage
+from mail.agentmail.envelope import AgentMailMessage, Envelope, envelope_of
+from mail.agentmail.filters import ACK_WITHIN, filter_overdue
 from mail.agentmail.messages import Checkpoint
-from mail.agentmail.on_mail import envelope_of
-from mail.agentmail.parser import Parser
-from mail.agentmail.threads import Thread
+from mail.agentmail.parser import Parser, UnknownMessage
+from mail.agentmail.threads import AnswerMatcher, Thread
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
 
 
 class Tracker:
-    """Reads messages one by one, each in the same time however many it has read. It has no clock and does no I/O.
+    """Reads messages in order, each in constant time. It has no clock and does no I/O.
 
-    Unless it is given another `parser`, it takes for typed only messages whose subject is nothing but a type and a
-    bead: agents of a task talk of much that isn't done.
+    The default parser recognizes a type only in subjects that contain nothing but a type and a bead, as agents also
+    exchange ordinary messages.
     """
 
     def __init__(self, *, parser: Parser | None = None, ack_within: timedelta = ACK_WITHIN) -> None:
@@ -35,40 +32,38 @@ class Tracker:
         self._requests: dict[str, int] = {}
         self._early_answers: dict[str, AgentMailMessage] = {}
         self._pending: dict[int, None] = {}
-        self._answering = Answering()
+        self._matcher = AnswerMatcher()
         self._beads = Beads()
 
     def add(self, message: MAILMessage | Envelope, *, closed: bool = False) -> AgentMailMessage | None:
-        """Read the next message. None if it has been read before: one with the same id changes nothing.
+        """Read the next message; return None for a repeated id.
 
-        One that is `closed` waits for nothing: what it is a part of has ended.
-        The thread of a MAIL message is `routing_info["thread_id"]`, else its bead's, else that of the request that it
-        answers, else its task's.
+        A `closed` message expects no answer, because its task has ended. The thread of a MAIL message is
+        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's.
         """
-        letter = message.message if isinstance(message, MAILMessage) else None
+        payload = message.message if isinstance(message, MAILMessage) else None
         envelope = message if isinstance(message, Envelope) else envelope_of(message)
         if envelope.id and envelope.id in self._numbers:
             return None
         read = envelope if isinstance(envelope, AgentMailMessage) else self._parser.parse(envelope)
         target = self._numbers.get(read.reply_to)
-        if isinstance(letter, MAILResponse):
-            target = self._requests.get(letter.request_id)
+        if isinstance(payload, MAILResponse):
+            target = self._requests.get(payload.request_id)
         replied = None if target is None else self._messages[target]
         thread_id = (
-            read.thread or (replied.thread_id if replied else "") or (letter.task_id if letter else "")
+            read.thread or (replied.thread_id if replied else "") or (payload.task_id if payload else "")
         )
-        closed = closed or read.closed
-        read = read.model_copy(update={"thread_id": thread_id, "closed": closed})
-        answered = self._answering.read(read, thread_id, target)
+        read = read.place(thread_id, closed=closed or read.closed)
+        answered = self._matcher.read(read, thread_id, target)
         if answered and not read.reply_to:
-            read = read.model_copy(update={"reply_to": self._messages[answered[0]].id})
+            read = read.answer(self._messages[answered[0]].id)
         number = self._keep(read)
         for each in answered:
             self._acknowledge(each, read.sender)
         self._beads.read(read, [self._messages[each] for each in answered])
         if read.is_pending:
             self._pending[number] = None
-        match letter:
+        match payload:
             case MAILRequest(request_id=request_id):
                 self._requests[request_id] = number
                 if request_id in self._early_answers:
@@ -83,7 +78,7 @@ class Tracker:
             self.add(message)
 
     def acknowledge(self, message_id: str, by: str) -> AgentMailMessage:
-        """Note that a message has been acknowledged; a second time changes nothing. Raises UnknownMessage."""
+        """Mark a message as acknowledged; a second time has no effect. Raises UnknownMessage."""
         if message_id not in self._numbers:
             raise UnknownMessage(f"no message with the id {message_id!r} has been read")
         number = self._numbers[message_id]
@@ -91,31 +86,31 @@ class Tracker:
         return self._messages[number]
 
     def pending(self) -> list[AgentMailMessage]:
-        """The messages that still have to be acknowledged, in the order of reading."""
+        """Return the messages that still have to be acknowledged, in the order read."""
         return [self._messages[number] for number in self._pending]
 
     def overdue(self, now: datetime) -> list[AgentMailMessage]:
-        """The pending messages that were sent longer ago than an acknowledgement may take."""
+        """Return the pending messages past their deadline."""
         return filter_overdue(self.pending(), now, self._ack_within)
 
     def who_works_on_what(self) -> dict[str, tuple[str, ...]]:
-        """The beads of each worker that works on any."""
+        """Return the beads that each worker works on."""
         return self._beads.workers()
 
     def beads(self) -> dict[str, BeadStatus]:
-        """What is known of each bead."""
+        """Return the status of each bead."""
         return self._beads.all()
 
     def last_checkpoint(self, bead_id: str) -> Checkpoint | None:
-        """What the last worker that stopped half way has left to its successor."""
+        """Return the last checkpoint of a bead, left by a worker for its successor."""
         return self._beads.status(bead_id).checkpoint
 
     def threads(self) -> dict[str, Thread]:
-        """All threads, each in the order of reading."""
+        """Return all threads, each in the order read."""
         return {thread_id: self.thread(thread_id) for thread_id in self._threads}
 
     def thread(self, thread_id: str) -> Thread:
-        """One thread, which may be empty."""
+        """Return one thread, which may be empty."""
         found = (self._messages[number] for number in self._threads.get(thread_id, ()))
         return Thread(thread_id=thread_id, messages=tuple(found))
 
@@ -128,7 +123,7 @@ class Tracker:
         return number
 
     def _answer(self, number: int, answer: AgentMailMessage) -> None:
-        self._answering.close(number)
+        self._matcher.close(number)
         self._acknowledge(number, answer.sender)
         self._beads.read_answer(self._messages[number], answer)
 

@@ -7,6 +7,7 @@ from typing import Any, Self, overload
 from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.problems import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form
@@ -15,7 +16,6 @@ from mail.swarms_json.build import ConvertsToAction, argument_model, as_action_f
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
 from mail.utils.parsing import read_python_string
-from mail.utils.problems import describe
 
 
 def idempotency_key() -> str:

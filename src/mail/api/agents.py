@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from mail.api.actions import MAILAction
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
@@ -18,7 +19,6 @@ from mail.swarms_json.check import check_agent
 from mail.swarms_json.entries import AgentEntry, AgentSpec, Factory
 from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
-from mail.utils.problems import describe
 
 EXAMPLES = {
     "supervisor": "mail.examples.supervisor",

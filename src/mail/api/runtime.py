@@ -19,12 +19,12 @@ from mail.core.engine.manual import StepOptions, take_step
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.problems import describe
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
 from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
-from mail.utils.problems import describe
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent

@@ -1,7 +1,7 @@
-"""Authentication helpers for programs built on MAIL, and the one path by which MAIL's own routes check callers.
+"""FastAPI dependencies that authenticate callers, for MAIL's own routes and for programs built on MAIL.
 
-Inside a MAIL server they use its authenticator. Elsewhere they ask the external service that the
-environment names (`AUTH_ENDPOINT`, `TOKEN_INFO_ENDPOINT`).
+Inside a MAIL server they use its authenticator; elsewhere the external service that the environment names
+(`AUTH_ENDPOINT`, `TOKEN_INFO_ENDPOINT`).
 """
 
 import os
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mail.auth.service import AuthService
 
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
-"""The header that goes with every 401."""
+"""The header of every 401 response."""
 
 
 async def identify(request: Request, *roles: CallerRole) -> Caller:
-    """The caller of a request, who must have one of the roles where any are given.
+    """Return the caller of a request, who must have one of the roles if any are given.
 
     Raises Unauthenticated, Forbidden, AuthServiceUnavailable.
     """
@@ -40,19 +40,19 @@ async def identify(request: Request, *roles: CallerRole) -> Caller:
 
 
 async def login(api_key: str) -> str:
-    """Trade an API key for a token of the external service. Raises Unauthenticated, AuthServiceUnavailable."""
+    """Exchange an API key for a token of the external service. Raises Unauthenticated, AuthServiceUnavailable."""
     async with _service_of_environment() as service:
         return await service.login(api_key)
 
 
 async def get_token_info(token: str) -> dict[str, Any]:
-    """The `{role, id, api_key}` of a token. Raises Unauthenticated, AuthServiceUnavailable."""
+    """Return the `{role, id, api_key}` of a token. Raises Unauthenticated, AuthServiceUnavailable."""
     async with _service_of_environment() as service:
         return (await service.token_info(token)).model_dump()
 
 
 async def extract_token_info(request: Request) -> dict[str, Any]:
-    """FastAPI dependency: the `{role, id, api_key}` of the caller. Raises HTTPException."""
+    """Return the `{role, id, api_key}` of the caller: a FastAPI dependency. Raises HTTPException."""
     caller = await _admit(request)
     return {
         "role": caller.role,
@@ -62,37 +62,37 @@ async def extract_token_info(request: Request) -> dict[str, Any]:
 
 
 async def caller_is_admin(request: Request) -> bool:
-    """FastAPI dependency: True for an admin. Raises HTTPException otherwise."""
+    """Return True for an admin: a FastAPI dependency. Raises HTTPException otherwise."""
     return bool(await _admit(request, "admin"))
 
 
 async def caller_is_user(request: Request) -> bool:
-    """FastAPI dependency: True for a user. Raises HTTPException otherwise."""
+    """Return True for a user: a FastAPI dependency. Raises HTTPException otherwise."""
     return bool(await _admit(request, "user"))
 
 
 async def caller_is_agent(request: Request) -> bool:
-    """FastAPI dependency: True for another swarm. Raises HTTPException otherwise."""
+    """Return True for another swarm: a FastAPI dependency. Raises HTTPException otherwise."""
     return bool(await _admit(request, "agent"))
 
 
 async def caller_is_admin_or_user(request: Request) -> bool:
-    """FastAPI dependency: True for an admin or a user. Raises HTTPException otherwise."""
+    """Return True for an admin or a user: a FastAPI dependency. Raises HTTPException otherwise."""
     return bool(await _admit(request, "admin", "user"))
 
 
 def generate_user_id(token_info: Mapping[str, Any]) -> str:
-    """An id for a person that no other role shares: `<role>_<id>`."""
+    """Return the id of a user or admin, unique across roles: `<role>_<id>`."""
     return f"{token_info['role']}_{token_info['id']}"
 
 
 def generate_agent_id(token_info: Mapping[str, Any]) -> str:
-    """An id for another swarm: `swarm_<id>`."""
+    """Return the id of another swarm: `swarm_<id>`."""
     return f"swarm_{token_info['id']}"
 
 
 async def _admit(request: Request, *roles: CallerRole) -> Caller:
-    """`identify` for applications that know nothing of MAIL's errors."""
+    """Return the caller of a request, with MAIL's errors translated into HTTPException; see `identify`."""
     try:
         return await identify(request, *roles)
     except MAILError as error:

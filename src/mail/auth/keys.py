@@ -1,4 +1,4 @@
-"""Who is calling: what a bearer key proves, whoever checks it."""
+"""API keys: reading them from requests, and the callers that they authenticate."""
 
 import re
 import time
@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from mail.core.protocol.address import Principal, Role
+from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.core.task.ports import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
@@ -20,9 +21,9 @@ _PRINCIPAL_ROLE: dict[CallerRole, Role] = {"admin": "admin", "user": "user", "ag
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The bearer of a key: a person (`admin`, `user`) or another swarm (`agent`).
+    """The authenticated caller: a user, an admin, or another swarm (`agent`).
 
-    Raises BadRequest for an id that could not be told apart inside `role:id@swarm`.
+    Raises BadRequest for an id that would be ambiguous in `role:id@swarm`.
     """
 
     role: CallerRole
@@ -36,27 +37,23 @@ class Caller:
             )
 
     def principal(self, swarm: str) -> Principal:
-        """The caller as an owner of tasks on a swarm: its instance."""
+        """Return the caller as an owner of tasks on a swarm."""
         return Principal(role=_PRINCIPAL_ROLE[self.role], id=self.id, swarm=swarm)
 
 
-BEARER_HEADER = "X-MAIL-Authorization"
-"""Where the key is when `Authorization` holds something else, such as the signature that a function URL wants."""
-
-
 class Authenticator(Protocol):
-    """Knows whose key a key is."""
+    """Authenticates API keys."""
 
     async def authenticate(self, bearer: str) -> Caller:
-        """The bearer of this key.
+        """Return the caller with this key.
 
-        Raises Unauthenticated for a key that is not valid, AuthServiceUnavailable when nobody can tell.
+        Raises Unauthenticated for an invalid key, AuthServiceUnavailable if it can't be checked now.
         """
         ...
 
 
 def read_bearer(authorization: str | None) -> str:
-    """The key inside an `Authorization` header. Raises Unauthenticated where there is none."""
+    """Return the key in an `Authorization` header. Raises Unauthenticated if there is none."""
     found = _BEARER.fullmatch(authorization or "")
     if found is None:
         raise Unauthenticated
@@ -64,9 +61,9 @@ def read_bearer(authorization: str | None) -> str:
 
 
 def find_bearer(headers: Mapping[str, str]) -> str:
-    """The key in a request's headers, which are found whatever the case of their names.
+    """Return the key in the headers of a request, a case-insensitive mapping.
 
-    It is in `Authorization` or, where that is no bearer, in `BEARER_HEADER`. Raises Unauthenticated where there is none.
+    Reads `Authorization` or, if that isn't a bearer, `BEARER_HEADER`. Raises Unauthenticated if there is no key.
     """
     authorization = headers.get("Authorization")
     if BEARER_HEADER in headers and _BEARER.fullmatch(authorization or "") is None:
@@ -75,14 +72,14 @@ def find_bearer(headers: Mapping[str, str]) -> str:
 
 
 def digest(bearer: str) -> str:
-    """What is kept of a key: its SHA-256, in hex."""
+    """Return the SHA-256 of a key in hex, which is stored instead of the key."""
     return sha256(bearer.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class CachedAuthenticator:
-    """Remembers, for some seconds, whose key a key was; refusals and failures are never remembered.
+    """Caches the callers of valid keys for some seconds; refusals and failures are not cached.
 
-    Holds at most `size` callers, by the digests of their keys. `clock` counts seconds.
+    Caches at most `size` callers, by the digests of their keys. `clock` counts seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The external authentication service (SPEC, section 10): a key buys a token, the token tells whose key it is."""
+"""The external authentication service (SPEC, section 10): exchanges keys for tokens, and tokens for callers."""
 
 from typing import Annotated, get_args
 
@@ -16,13 +16,13 @@ HeaderText = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 
 
 class Login(BaseModel):
-    """What the service answers to a key."""
+    """The service's response to a key."""
 
     token: HeaderText
 
 
 class TokenInfo(BaseModel):
-    """What the service answers to a token; `api_key` is the key that bought it."""
+    """The service's response to a token; `api_key` is the key it was issued for."""
 
     role: str
     id: str | int
@@ -30,7 +30,7 @@ class TokenInfo(BaseModel):
 
 
 class AuthService:
-    """`Authenticator` that asks the service. The client is shared; whoever made it closes it."""
+    """An `Authenticator` over the external service. The HTTP client is shared; its owner closes it."""
 
     def __init__(self, client: httpx.AsyncClient, auth_endpoint: str, token_info_endpoint: str) -> None:
         self._client = client
@@ -41,16 +41,14 @@ class AuthService:
         return read_caller(await self.token_info(await self.login(bearer)))
 
     async def login(self, api_key: str) -> str:
-        """Trade a key for a token. Raises Unauthenticated, AuthServiceUnavailable."""
-        return (await self._ask(Login, "POST", self._auth_endpoint, api_key)).token
+        """Exchange a key for a token. Raises Unauthenticated, AuthServiceUnavailable."""
+        return (await self._request(Login, "POST", self._auth_endpoint, api_key)).token
 
     async def token_info(self, token: str) -> TokenInfo:
-        """Whose token it is. Raises Unauthenticated, AuthServiceUnavailable."""
-        return await self._ask(TokenInfo, "GET", self._token_info_endpoint, token)
+        """Return the owner of a token. Raises Unauthenticated, AuthServiceUnavailable."""
+        return await self._request(TokenInfo, "GET", self._token_info_endpoint, token)
 
-    async def _ask[Answer: BaseModel](
-        self, answer: type[Answer], method: str, url: str, bearer: str
-    ) -> Answer:
+    async def _request[Body: BaseModel](self, body: type[Body], method: str, url: str, bearer: str) -> Body:
         headers = {"Authorization": f"Bearer {bearer}"}
         try:
             response = await self._client.request(method, url, headers=headers, timeout=TIMEOUT_SECONDS)
@@ -61,17 +59,17 @@ class AuthService:
         if not response.is_success:
             raise AuthServiceUnavailable
         try:
-            return answer.model_validate_json(response.content)
+            return body.model_validate_json(response.content)
         except ValidationError as error:
             raise AuthServiceUnavailable(
-                "the authentication service gave an answer that is none; tell this server's operator"
+                "the authentication service sent an invalid response; tell this server's operator"
             ) from error
 
 
 def read_caller(info: TokenInfo) -> Caller:
-    """The caller that a token stands for.
+    """Return the caller of a token.
 
-    Raises Forbidden for a role that MAIL doesn't have, AuthServiceUnavailable for an id that it can't take.
+    Raises Forbidden for an unknown role, AuthServiceUnavailable for an invalid id.
     """
     role = next((role for role in get_args(CallerRole) if role == info.role), None)
     if role is None:
@@ -79,4 +77,6 @@ def read_caller(info: TokenInfo) -> Caller:
     try:
         return Caller(role, str(info.id))
     except BadRequest as error:
-        raise AuthServiceUnavailable(f"the authentication service named no usable caller: {error}") from error
+        raise AuthServiceUnavailable(
+            f"the authentication service named an invalid caller: {error}"
+        ) from error

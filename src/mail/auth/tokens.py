@@ -1,4 +1,4 @@
-"""Built-in tokens, for servers without an authentication service: random text, kept only as its digest."""
+"""Built-in tokens, for servers without an authentication service. Only their digests are stored."""
 
 import secrets
 
@@ -11,12 +11,12 @@ TOKEN_BYTES = 32
 
 
 def new_token(role: CallerRole) -> str:
-    """Fresh text of a token. The prefix lets people and secret scanners tell what it is."""
+    """Return a new token. Its prefix identifies it to readers and secret scanners."""
     return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
 async def issue_token(records: ServerRecords, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
-    """Let whoever has the returned text call as `caller`. It can't be read again later."""
+    """Issue a token for a caller. Only its digest is stored, so it can't be shown again."""
     text = new_token(caller.role)
     created = clock.now().isoformat()
     await records.add_token(TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created))
@@ -24,7 +24,7 @@ async def issue_token(records: ServerRecords, caller: Caller, clock: Clock = SYS
 
 
 class TokenAuthenticator:
-    """`Authenticator` over the tokens that this server has issued itself."""
+    """An `Authenticator` over the tokens that this server has issued."""
 
     def __init__(self, records: ServerRecords) -> None:
         self._records = records

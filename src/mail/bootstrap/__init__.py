@@ -8,13 +8,14 @@
 Everything else is handed what it needs. No system imports what only another one uses.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
-from mail.config import ServerConfig, StorageConfig
+from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import IN_MEMORY
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import ServerRecords, Store
@@ -29,7 +30,9 @@ __all__ = [
     "interswarm_router",
     "issues_tokens",
     "local",
+    "log_formatter",
     "open_records",
+    "read_parameters",
     "read_swarm",
 ]
 
@@ -110,6 +113,27 @@ def interswarm_router(registry: "SwarmRegistry") -> "InterswarmRouter":
     from mail.net import InterswarmRouter
 
     return InterswarmRouter(registry, registry.local_swarm_name)
+
+
+def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
+    """Return the formatter of the configured log format; None for the default format."""
+    if config.log_format != "json":
+        return None
+    from mail.adapters.telemetry.json_log import JSONFormatter
+
+    return JSONFormatter()
+
+
+def read_parameters(path: str) -> dict[str, str]:
+    """Read all SSM parameters under a path, decrypted, by name."""
+    from mail.adapters.aws.client import Aws
+    from mail.adapters.aws.parameters import Parameters
+
+    ssm = Aws().client("ssm")
+    try:
+        return Parameters(ssm, path).read_all()
+    finally:
+        ssm.close()
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mail.adapters.aws.client import Aws
+from mail.adapters.aws.parameters import Parameters
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.protocol.clock import Clock
@@ -11,10 +12,10 @@ from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
-from mail.net.files import read_file
+from mail.net.directory import read_file
 from mail.net.http import PeerHTTP
+from mail.net.registration import check_url, host_of, is_loopback
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
-from mail.net.urls import check_url, host_of, is_loopback
 
 
 def local_router(
@@ -43,7 +44,7 @@ def aws_router(
     """That of a function's process. Where the services of AWS are played by an engine on this machine, so are peers."""
     tokens: Tokens = EnvironmentTokens(environ)
     if config.secrets_path:
-        tokens = ParameterTokens(account.client("ssm"), config.secrets_path, environ)
+        tokens = ParameterTokens(Parameters(account.client("ssm"), config.secrets_path), environ)
     endpoint = environ.get("AWS_ENDPOINT_URL", "")
     return _router(
         swarm,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from mail.adapters.aws.client import Aws
+from mail.adapters.aws.parameters import Parameters
 from mail.config import ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.protocol.clock import Clock
@@ -24,7 +25,7 @@ def aws_webhooks(
     """That of a function's process."""
     secrets: Tokens = EnvironmentTokens(environ)
     if config.secrets_path:
-        secrets = ParameterTokens(account.client("ssm"), config.secrets_path, environ)
+        secrets = ParameterTokens(Parameters(account.client("ssm"), config.secrets_path), environ)
     return _webhooks(records, config.server, clock, secrets)
 
 

@@ -21,7 +21,6 @@ from mail.cli import (
     demo,
     local_aws,
     register,
-    server,
     swarms,
     tasks,
     threads,
@@ -34,6 +33,7 @@ from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output, printable
 from mail.cli.session import Session, UsageError, exit_code
 from mail.errors import ConfigurationError, MAILError
+from mail.server.command import server
 
 BROKEN_PIPE = 128 + 13
 """The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""
@@ -124,7 +124,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("server")(server.server)
+app.command("server")(server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
 app.command("local-aws")(local_aws.local_aws)

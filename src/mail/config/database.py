@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote
 
-from mail.adapters.postgres.urls import hide
+from mail.core.protocol.redact import hide_credentials
 
 IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""
@@ -39,4 +39,4 @@ def read_database(setting: str) -> str:
 
 def hide_password(database: str) -> str:
     """The database as it may be shown: of a URL of PostgreSQL, without user, password and options."""
-    return hide(database) if database.startswith(POSTGRES) else database
+    return hide_credentials(database) if database.startswith(POSTGRES) else database

@@ -24,9 +24,9 @@ from mail.config.tables import (
     TelemetryConfig,
     WebhooksConfig,
 )
+from mail.core.protocol.problems import describe
 from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
-from mail.utils.problems import describe
 
 DATABASE_VARIABLE = "DATABASE_URL"
 

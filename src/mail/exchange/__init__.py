@@ -1,28 +1,25 @@
-"""Mailboxes for groups: whoever is registered sends to one or to all, and reads in its own time.
+"""Mailboxes for groups: registered entities send to one or to all, and read when they like.
 
     Mail, Exchange, OUTBOX          in memory
     DurableExchange, open_exchange  in a database that several processes share
-    ExchangeBridge                  agents of a swarm take part
-    exchange_actions                agents send by themselves
+    ExchangeBridge                  lets agents of a swarm answer mail
+    exchange_actions                lets agents send mail by themselves
 
-`elements` and `flows` have what mailboxes are made of, `mailboxes` the rules that they keep to.
+`elements` and `flows` are the data structures, `mailboxes` the rules of a mailbox.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mail.exchange.elements import Element
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.exchange import Exchange
 from mail.exchange.flows import Flow, Pile, Progression
-from mail.exchange.mail import Mail
-from mail.exchange.mailboxes import OUTBOX
+from mail.exchange.mailboxes import OUTBOX, AlreadyRegistered, Mail, NotRegistered
 
 if TYPE_CHECKING:
     from mail.exchange.actions import exchange_actions
     from mail.exchange.bridge import ExchangeBridge
-    from mail.exchange.durable import DurableExchange
-    from mail.exchange.opening import open_exchange
+    from mail.exchange.durable import DurableExchange, open_exchange
 
 __all__ = [
     "OUTBOX",
@@ -44,9 +41,9 @@ _HOMES = {
     "DurableExchange": "mail.exchange.durable",
     "ExchangeBridge": "mail.exchange.bridge",
     "exchange_actions": "mail.exchange.actions",
-    "open_exchange": "mail.exchange.opening",
+    "open_exchange": "mail.exchange.durable",
 }
-"""The names that bring databases or the engine with them: loaded when they are first used."""
+"""Names whose modules import databases or the engine, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

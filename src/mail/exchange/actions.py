@@ -1,4 +1,4 @@
-"""Actions by which an agent writes to an exchange by itself, and looks who is there."""
+"""Actions with which an agent sends mail to an exchange and lists its members."""
 
 import json
 from collections.abc import Mapping
@@ -8,20 +8,17 @@ from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
 from mail.errors import BadRequest
-from mail.exchange.chains import present_chain
-from mail.exchange.either import AnyExchange, owners_of, settled
+from mail.exchange.bridge import AnyExchange, owners_of, present_chain, settled
 
 EVERYONE = "all"
 
 
-class Letter(BaseModel):
-    """What an agent writes."""
+class GroupMail(BaseModel):
+    """The arguments of `send_group_mail`."""
 
-    to: str = Field(
-        description="The name or id of who is to read it, or 'all' for everyone else in the group"
-    )
+    to: str = Field(description="The name or id of the recipient, or 'all' for everyone else in the group")
     content: str = Field(description="The text", min_length=1)
-    channel: str | None = Field(default=None, description="The channel that it belongs to, if there is one")
+    channel: str | None = Field(default=None, description="The channel, if there is one")
 
 
 class Nothing(BaseModel):
@@ -35,45 +32,43 @@ def exchange_actions(
     people: Mapping[str, UUID] | None = None,
     prefix: str = "",
 ) -> list[MAILAction]:
-    """The actions `send_group_mail` and `list_group` for one agent. Who it is is theirs: no agent writes as another.
+    """Return the actions `send_group_mail` and `list_group` of one agent. They are bound to its id, so no agent can write as another.
 
     Args:
-        owner_id: the entity that the agent is.
-        people: names of entities, by which the agent may call them.
-        prefix: begins the actions' names, which must differ where several agents of a swarm have them.
+        owner_id: the agent's entity.
+        people: names for entities, for the agent to use.
+        prefix: a prefix of the actions' names, which must be unique in a swarm.
 
-    What an agent writes while it works on mail that an `ExchangeBridge` has brought counts as an answer to it: past the
-    bridge's `max_replies` nothing is sent.
+    Mail that an agent sends while it works on mail from an `ExchangeBridge` counts as a reply to it: after the bridge's
+    `max_replies` nothing is sent.
 
-    Raises BadRequest for somebody called `all`.
+    Raises BadRequest for an entity named `all`.
     """
     names = dict(people or {})
     if EVERYONE in names:
-        raise BadRequest(
-            f"nobody can be called {EVERYONE!r}: what agents write to {EVERYONE!r} is for everyone"
-        )
+        raise BadRequest(f"no entity may be named {EVERYONE!r}: mail to {EVERYONE!r} is for everyone")
 
-    async def send(letter: Letter) -> str:
-        recipient = None if letter.to == EVERYONE else _find(letter.to, names)
+    async def send(mail: GroupMail) -> str:
+        recipient = None if mail.to == EVERYONE else _find(mail.to, names)
         chain = present_chain()
         if chain is not None and chain.is_at_its_end:
-            # no error, which agents try to avoid the next time: there is nothing that they could do
-            return f"not sent to {letter.to}: {chain.replies} answers in a row have led to it, and no more may follow"
+            # not an error, because the agent could do nothing to avoid it
+            return f"not sent to {mail.to}: {chain.replies} replies in a row have led to it, and no more are allowed"
         metadata = None if chain is None else chain.metadata
-        await settled(exchange.send(owner_id, recipient, letter.content, letter.channel, metadata=metadata))
-        return f"sent to {letter.to}"
+        await settled(exchange.send(owner_id, recipient, mail.content, mail.channel, metadata=metadata))
+        return f"sent to {mail.to}"
 
     async def look(_: Nothing) -> str:
         known = {id_: name for name, id_ in names.items()}
-        others = [id_ for id_ in await owners_of(exchange) if id_ != owner_id]
-        return json.dumps([{"name": known.get(id_, str(id_)), "id": str(id_)} for id_ in others])
+        members = [id_ for id_ in await owners_of(exchange) if id_ != owner_id]
+        return json.dumps([{"name": known.get(id_, str(id_)), "id": str(id_)} for id_ in members])
 
     return [
         MAILAction.from_pydantic_model(
-            Letter,
+            GroupMail,
             send,
             f"{prefix}send_group_mail",
-            "Write to someone in the group, or to everyone. It is no answer to whoever has written to you.",
+            "Send mail to someone in the group, or to everyone. It does not answer the mail that you are working on.",
         ),
         MAILAction.from_pydantic_model(
             Nothing, look, f"{prefix}list_group", "List who is in the group besides you.", idempotent=True
@@ -87,5 +82,5 @@ def _find(text: str, names: Mapping[str, UUID]) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        known = ", ".join(sorted(names)) or "nobody has a name here; list_group tells ids"
-        raise BadRequest(f"nobody here is called {text!r}. There are: {known}") from error
+        known = ", ".join(sorted(names)) or "no names; list_group returns ids"
+        raise BadRequest(f"no member is named {text!r}; members: {known}") from error

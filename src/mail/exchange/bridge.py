@@ -1,19 +1,21 @@
-"""`ExchangeBridge`: agents of a swarm take part in an exchange.
+"""`ExchangeBridge`: lets agents of a swarm take part in an exchange.
 
-A mail that reaches an agent becomes a message in a task of the swarm: the one of this agent, this sender and this
-channel. The task's answer goes back as a mail, or one that says why there is none. Only then is the mail taken from the
-inbox; so nothing is lost where the process dies. What was submitted before is found again in its task, by its id, and not
-submitted twice. Between sending an answer and taking the mail there is a moment at which a death makes the answer come a
-second time.
+A mail to an agent becomes a message in a task of the swarm, one task per agent, sender and channel. The task's response, or
+the reason for its failure, is sent back as a mail. Only then is the mail removed from the inbox, so that nothing is lost if
+the process dies; a mail that was submitted before is found in its task by its id and not submitted twice. If the process
+dies between sending a reply and removing the mail, the reply is sent a second time.
 """
 
 import asyncio
+import inspect
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
+from weakref import WeakValueDictionary
 
 from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
@@ -23,15 +25,75 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, PayloadTooLarge
-from mail.exchange.chains import Chain, remember, replies_to
-from mail.exchange.either import AnyExchange, settled
-from mail.exchange.errors import AlreadyRegistered
-from mail.exchange.mail import Mail
+from mail.exchange.durable import DurableExchange
+from mail.exchange.exchange import Exchange
+from mail.exchange.mailboxes import AlreadyRegistered, Mail
 from mail.exchange.repeating import Repeater
 
+AnyExchange = Exchange | DurableExchange
+
+
+async def settled[T](result: T | Awaitable[T]) -> T:
+    """Return the result of a method that is a coroutine on a `DurableExchange` only."""
+    return await result if inspect.isawaitable(result) else result
+
+
+async def owners_of(exchange: AnyExchange) -> list[UUID]:
+    """Return the registered entities."""
+    return exchange.owner_ids if isinstance(exchange, Exchange) else await exchange.owner_ids()
+
+
+REPLIES = "replies"
+"""The metadata key that counts the consecutive mails of agents that led to a mail, itself included."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Chain:
+    """The chain of replies that an agent's work continues; its limit keeps agents from replying to each other forever.
+
+    Attributes:
+        replies: consecutive replies that led to the present mail.
+        most: the limit of consecutive replies.
+    """
+
+    replies: int
+    most: int
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """Whether no more mail is sent."""
+        return self.replies >= self.most
+
+    @property
+    def metadata(self) -> dict[str, int]:
+        """The metadata of the agent's next mail."""
+        return {REPLIES: self.replies + 1}
+
+
+_BY_TASK: WeakValueDictionary[str, Chain] = WeakValueDictionary()
+"""The chains of the tasks in which this process's bridges have mail; the bridges own them."""
+
+
+def remember(task_id: str, chain: Chain) -> None:
+    """Make the chain available to the actions of a task, as long as the caller keeps a reference to it."""
+    _BY_TASK[task_id] = chain
+
+
+def present_chain() -> Chain | None:
+    """Return the chain of the running action; None if its task has no mail of a bridge in this process."""
+    return _BY_TASK.get(CURRENT_TASK.get())
+
+
+def replies_to(mail: Mail) -> int:
+    """Return the number of replies that led to a mail; an invalid value, which any sender can write, counts as 0."""
+    found = mail.metadata.get(REPLIES, 0)
+    return max(0, found) if isinstance(found, int) else 0
+
+
 AGENTS = UUID("5d6f0c1e-7d1c-5a54-9a2e-3a5b7a1f6c11")
-"""The namespace of the ids that agents have by default."""
+"""The namespace of the default ids of agents."""
 
 MAX_REPLIES = 8
 
@@ -39,13 +101,13 @@ IN_REPLY_TO = "in_reply_to"
 FAILED = "failed"
 
 REASON = 500
-"""How many characters a mail may have that says why there is no answer."""
+"""Characters of a mail that explains a failure."""
 
 logger = logging.getLogger(__name__)
 
 
 class Conversation(NamedTuple):
-    """What an agent and somebody else write to each other about something: one task of the swarm."""
+    """The mail between an agent and another entity on one channel: one task of the swarm."""
 
     agent: str
     sender: UUID
@@ -55,20 +117,20 @@ class Conversation(NamedTuple):
 class ExchangeBridge:
     """Carries mail between an exchange and agents of a swarm.
 
-    Use one bridge at a time for an agent: two don't see what the other is about to submit.
+    Use only one bridge at a time for an agent: two bridges could submit the same mail.
 
     Args:
-        agents: those that take part, with the ids that they have as entities; or their names only, then the ids follow
-            from those of the swarm and the agent. The default is all that users may write to.
-        people: names of entities, by which agents are told who writes; others are told of by their ids.
-        timeout: seconds that an agent may take for an answer, before the mail is tried again.
-        max_replies: how many answers may follow one upon another, so that two agents don't thank each other forever;
-            what they send by `exchange_actions` counts.
+        agents: the agents that take part: a mapping of names to entity ids, or names only, with ids derived from the names
+            of swarm and agent. The default is all entrypoints.
+        people: names for entities, shown to agents as senders; others appear by their ids.
+        timeout: seconds to wait for an agent's response before the mail is retried.
+        max_replies: the limit of consecutive replies, so that agents don't thank each other forever; mail sent with
+            `exchange_actions` counts.
 
-    Answers have `in_reply_to`, the id of the mail, in their metadata, `replies`, how many answers led to it, and
-    `failed` where they only say why there is none. An empty answer is not sent.
+    The metadata of a reply holds `in_reply_to`, the id of the mail; `replies`, the number of consecutive replies; and
+    `failed` if it only explains a failure. An empty reply is not sent.
 
-    Raises BadRequest for agents that users can't write to.
+    Raises BadRequest for agents that are not entrypoints.
     """
 
     def __init__(
@@ -92,19 +154,19 @@ class ExchangeBridge:
         )
         for name in self.agent_ids:
             if name not in entrypoints:
-                hint = did_you_mean(name, entrypoints) or f"; there are: {', '.join(entrypoints)}"
-                raise BadRequest(f"{name!r} is no agent that users may write to{hint}")
+                hint = did_you_mean(name, entrypoints) or f"; known are: {', '.join(entrypoints)}"
+                raise BadRequest(f"{name!r} is not an agent that users may write to{hint}")
         self._names = {id_: name for name, id_ in {**self.agent_ids, **(people or {})}.items()}
         self._timeout = timeout
         self._max_replies = max_replies
-        self._at_work: dict[Conversation, asyncio.Task[int]] = {}
-        self._beginning = asyncio.Lock()
-        self._settled: set[Conversation] = set()
+        self._running: dict[Conversation, asyncio.Task[int]] = {}
+        self._starting = asyncio.Lock()
+        self._finished: set[Conversation] = set()
         self._chains: dict[Conversation, Chain] = {}
         self._repeater = Repeater()
 
     async def register(self) -> None:
-        """Register the agents that aren't yet."""
+        """Register the agents that are not registered yet."""
         for owner_id in self.agent_ids.values():
             try:
                 await settled(self.exchange.register(owner_id))
@@ -112,13 +174,13 @@ class ExchangeBridge:
                 continue
 
     async def step(self) -> int:
-        """Sync, let the agents answer all that has reached them, and sync; returns how many mails were worked on.
+        """Sync, let the agents answer their mail, and sync again; return the number of mails answered.
 
-        Raises TimeoutError for an agent that was too slow, or what else has kept it from answering; its mail stays in
-        the inbox, and others' answers are delivered.
+        Raises TimeoutError for a slow agent, or the error that kept an agent from answering. Its mail stays in the inbox;
+        the replies of the other agents are delivered.
         """
         await self.exchange.sync()
-        ended = await asyncio.gather(*await self._begin(), return_exceptions=True)
+        ended = await asyncio.gather(*await self._start_work(), return_exceptions=True)
         await self.exchange.sync()
         answered = 0
         for result in ended:
@@ -128,49 +190,49 @@ class ExchangeBridge:
         return answered
 
     async def run(self, interval: float = 1.0) -> None:
-        """Sync every `interval` seconds, and let agents answer what has come, until `stop`.
+        """Sync every `interval` seconds, and let agents answer their mail, until `stop`.
 
-        Nobody waits for slow agents, but at the end. What fails is logged, and tried again.
+        Slow agents delay only the end of `run`. Failures are logged and retried.
         """
 
         async def sync() -> None:
             await self.exchange.sync()
-            await self._begin(logged=True)
+            await self._start_work(logged=True)
 
         await self.register()
         try:
             await self._repeater.run(sync, interval)
         finally:
-            await asyncio.gather(*self._at_work.values(), return_exceptions=True)
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
             await self.exchange.sync()
 
     def stop(self) -> None:
-        """Let `run` end, once the agents have answered what they are at."""
+        """End `run` after the agents have answered the mail that they work on."""
         self._repeater.stop()
 
     def task_id(self, agent: str, sender: UUID, channel: str | None = None) -> str:
-        """The task in which an agent and a sender write to each other on a channel."""
+        """Return the id of the task for the mail between an agent and a sender on a channel."""
         return str(uuid5(self.agent_ids[agent], f"{sender} {json.dumps(channel)}"))
 
     # --------------------------------------------------------------------------------------- conversations
 
-    async def _begin(self, *, logged: bool = False) -> list[asyncio.Task[int]]:
-        """Begin to work on the mail that nobody works on."""
+    async def _start_work(self, *, logged: bool = False) -> list[asyncio.Task[int]]:
+        """Begin to work on new mail."""
         begun: list[asyncio.Task[int]] = []
-        async with self._beginning:
-            # what was at work before the inboxes are read may have ended when they are, and its mail was read too early
-            busy = set(self._at_work)
+        async with self._starting:
+            # read first: a conversation that ends while the inboxes are read has mail in them that is already answered
+            busy = set(self._running)
             for conversation, mails in (await self._waiting()).items():
                 if conversation not in busy:
                     work = asyncio.create_task(self._work(conversation, mails, logged))
-                    self._at_work[conversation] = work
-                    # not by `_work` itself, which never runs where it is cancelled at once
+                    self._running[conversation] = work
+                    # not in `_work`, which never runs if it is cancelled immediately
                     work.add_done_callback(partial(self._end, conversation))
                     begun.append(work)
         return begun
 
     def _end(self, conversation: Conversation, _: asyncio.Task[int]) -> None:
-        del self._at_work[conversation]
+        del self._running[conversation]
 
     async def _waiting(self) -> dict[Conversation, list[Mail]]:
         found: dict[Conversation, list[Mail]] = {}
@@ -180,18 +242,18 @@ class ExchangeBridge:
         return found
 
     async def _work(self, conversation: Conversation, mails: list[Mail], logged: bool) -> int:
-        """Answer the mails of a conversation, one after the other; what is not done at an error stays in the inbox."""
+        """Answer the mails of a conversation in order; after an error the rest stays in the inbox."""
         try:
             for mail in mails:
                 try:
                     await self._answer(conversation, mail)
-                except (BadRequest, PayloadTooLarge) as error:  # it would be the same the next time
+                except (BadRequest, PayloadTooLarge) as error:  # a retry would fail in the same way
                     logger.warning("%s can't answer %r: %s", conversation.agent, mail, error)
-                    await self._give_up(conversation, mail, error)
+                    await self._reject(conversation, mail, error)
         except Exception:
             if not logged:
                 raise
-            logger.exception("%s could not answer %r; it is tried again", conversation.agent, mail)
+            logger.exception("%s could not answer %r; it is retried", conversation.agent, mail)
             return mails.index(mail)
         return len(mails)
 
@@ -201,20 +263,20 @@ class ExchangeBridge:
         submitted = await self._submit(conversation, mail)
         answer = await self.swarm.runtime.wait(submitted, self._timeout)
         await self._reply(conversation, mail, answer.message.body, answer.sender.address_type == "system")
-        self._settled.add(conversation)
+        self._finished.add(conversation)
 
-    async def _give_up(
+    async def _reject(
         self, conversation: Conversation, mail: Mail, error: BadRequest | PayloadTooLarge
     ) -> None:
-        """Tell the sender that there will be no answer, and why."""
+        """Reply to the sender with the reason why there is no answer."""
         reason = f"{conversation.agent} can't answer: {error}"[:REASON]
         try:
             await self._reply(conversation, mail, reason.encode(errors="replace").decode(), is_failed=True)
-        except (BadRequest, PayloadTooLarge):  # not even that
+        except (BadRequest, PayloadTooLarge):  # the explanation can't be sent either
             await settled(self.exchange.remove_mail(self.agent_ids[conversation.agent], mail))
 
     async def _reply(self, conversation: Conversation, mail: Mail, text: str, is_failed: bool) -> None:
-        """Send an answer, if there is one, and take the mail."""
+        """Send a reply, if there is one, and remove the mail from the inbox."""
         owner_id, chain = self.agent_ids[conversation.agent], self._chains[conversation]
         if text.strip() and not chain.is_at_its_end:
             metadata: dict[str, Any] = {IN_REPLY_TO: str(mail.id), **chain.metadata}
@@ -224,17 +286,17 @@ class ExchangeBridge:
         await settled(self.exchange.remove_mail(owner_id, mail))
 
     async def _submit(self, conversation: Conversation, mail: Mail) -> Submitted:
-        """Put the mail into its task, unless it is there from before.
+        """Submit the mail to its task, unless it was submitted before.
 
-        That is looked up for the first mail of a conversation, and wherever the one before it did not come to its end.
+        That is looked up for the first mail of a conversation, and after an unfinished one.
         """
         runtime, task_id = self.swarm.runtime, self.task_id(*conversation)
         message = self._message(conversation, mail, task_id)
-        if conversation not in self._settled:
+        if conversation not in self._finished:
             found = await runtime.find(task_id, message.id)
             if found is not None:
                 return found
-        self._settled.discard(conversation)
+        self._finished.discard(conversation)
         return await runtime.submit(message)
 
     def _message(self, conversation: Conversation, mail: Mail, task_id: str) -> MAILMessage:
@@ -248,31 +310,33 @@ class ExchangeBridge:
             body=_body(mail.content),
             clock=SYSTEM_CLOCK,
         )
-        return message.model_copy(update={"id": str(mail.id)})
+        return MAILMessage(
+            id=str(mail.id), timestamp=message.timestamp, msg_type=message.msg_type, message=message.message
+        )
 
 
 def agent_id(swarm: str, agent: str) -> UUID:
-    """The id that an agent has as an entity unless it is given another: always the same."""
+    """Return the default entity id of an agent, which never changes."""
     return uuid5(AGENTS, json.dumps([swarm, agent]))
 
 
 def _body(content: Any) -> str:
-    """The content as an agent reads it: text as it is, all else as JSON. Raises BadRequest where it can't be."""
+    """Return the content as text for an agent: strings unchanged, other values as JSON. Raises BadRequest if it can't."""
     if isinstance(content, str) and content.strip():
         text = content
     else:
         try:
             text = json.dumps(content, ensure_ascii=False, default=str)
         except Exception as error:
-            # whatever a foreign __str__ raises
+            # a foreign __str__ may raise anything
             raise BadRequest(f"an agent can't read this content: {error}") from error
     _require_characters(text)
     return text
 
 
 def _require_characters(text: str) -> None:
-    """Raise BadRequest for text that no database and no model takes."""
+    """Raise BadRequest for lone surrogates, which databases and models reject."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadRequest(f"this text has half a character in it: {error}") from error
+        raise BadRequest(f"the text contains half a character: {error}") from error

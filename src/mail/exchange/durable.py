@@ -1,25 +1,93 @@
 """`DurableExchange`: mailboxes in a database, shared by several processes."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 from uuid import UUID
 
 from mail.errors import BadRequest
 from mail.exchange.elements import as_id
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Progression
-from mail.exchange.mail import Mail
-from mail.exchange.mailboxes import OUTBOX, Mailbox, deliver, new_mailbox
-from mail.exchange.ports import Contents, MailboxStore
+from mail.exchange.mailboxes import (
+    OUTBOX,
+    AlreadyRegistered,
+    Mail,
+    Mailbox,
+    NotRegistered,
+    deliver,
+    new_mailbox,
+)
 from mail.exchange.repeating import Repeater
+
+Contents = tuple[list[str], list[str]]
+"""The mail of a mailbox as JSON texts: the outbox, and the inbox grouped by sender."""
+
+
+class MailboxStore(Protocol):
+    """The database of one exchange, which several processes may use concurrently. Ids are text, mails JSON texts.
+
+    Each change is atomic, even if the process dies. Each mail reaches each recipient exactly one time, and the mails of one
+    sender arrive in order. An unregistered mailbox never comes back, and neither does its mail.
+
+    All methods raise StoreUnavailable if the database can't be reached or is too busy; the change may have happened
+    nevertheless.
+    """
+
+    async def register(self, owner: str) -> bool:
+        """Create a mailbox; return False if the entity has one."""
+        ...
+
+    async def unregister(self, owner: str) -> Contents | None:
+        """Delete a mailbox; return its mail that no other call has taken, None if there is no mailbox."""
+        ...
+
+    async def contents(self, owner: str) -> Contents | None:
+        """Return the mail in a mailbox; None if there is no mailbox."""
+        ...
+
+    async def has(self, owner: str) -> bool:
+        """Return whether an entity has a mailbox."""
+        ...
+
+    async def owners(self) -> list[str]:
+        """Return the entities with a mailbox."""
+        ...
+
+    async def send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
+        """Put a mail into the sender's outbox; return False without a mailbox. Raises PayloadTooLarge."""
+        ...
+
+    async def collect(self, owner: str | None) -> int | None:
+        """Move the mail in the outbox of an entity, or of all, to the recipients' inboxes.
+
+        Returns the number of mails newly delivered; None if the entity has no mailbox. Mail without a registered
+        recipient is dropped.
+        """
+        ...
+
+    async def receive(self, owner: str, sender: str | None) -> list[str]:
+        """Return the mail in an inbox, of one sender or of all, grouped by sender."""
+        ...
+
+    async def pop(self, owner: str, sender: str) -> str | None:
+        """Remove and return the oldest mail of a sender. No two callers get the same mail."""
+        ...
+
+    async def remove(self, owner: str, sender: str, mail_id: str) -> bool:
+        """Remove a mail from an inbox; return whether it was there."""
+        ...
+
+    async def close(self) -> None:
+        """Close the database."""
+        ...
 
 
 class DurableExchange:
-    """An exchange whose mailboxes are in a database: see `Exchange` for what its methods do, and `open_exchange`.
+    """An exchange in a database, opened by `open_exchange`, with the methods of `Exchange` as coroutines.
 
-    They are coroutines here, `owner_ids` too. What `register`, `get` and `unregister` return is a copy; changes to it
-    change nothing. Content has to be JSON. All methods raise StoreUnavailable where the database can't be reached.
+    `owner_ids` is a coroutine, too. `register`, `get` and `unregister` return copies of mailboxes. Content must be JSON. All
+    methods raise StoreUnavailable if the database can't be reached.
     """
 
     def __init__(self, store: MailboxStore) -> None:
@@ -29,26 +97,26 @@ class DurableExchange:
     # ------------------------------------------------------------------------------------- who takes part
 
     async def owner_ids(self) -> list[UUID]:
-        """Who is registered."""
+        """Return the registered entities."""
         return [UUID(owner) for owner in await self._store.owners()]
 
     async def register(self, owner_id: UUID) -> Flow[Mail, Progression]:
-        """Give an entity a mailbox. Raises AlreadyRegistered, a ValueError."""
+        """Create a mailbox for an entity. Raises AlreadyRegistered, a ValueError."""
         owner_id = as_id(owner_id)
         if not await self._store.register(str(owner_id)):
             raise AlreadyRegistered(f"{owner_id} is already registered")
         return new_mailbox(owner_id)
 
     async def unregister(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """Take an entity's mailbox away; returns it as it was, or None where there was none."""
+        """Delete an entity's mailbox, and return its last state; None if there was none."""
         return _mailbox(owner_id, await self._store.unregister(_text(owner_id)))
 
     async def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """The mailbox of an entity, as it is now."""
+        """Return a copy of an entity's mailbox; None if there is none."""
         return _mailbox(owner_id, await self._store.contents(_text(owner_id)))
 
     async def has(self, owner_id: UUID) -> bool:
-        """Whether an entity is registered."""
+        """Return whether an entity is registered."""
         return await self._store.has(_text(owner_id))
 
     # ----------------------------------------------------------------------------------- to send and to read
@@ -62,10 +130,10 @@ class DurableExchange:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> Mail:
-        """Put a mail into the sender's outbox; when this returns, it is stored.
+        """Store a mail in the sender's outbox.
 
-        Raises NotRegistered for the sender, BadRequest for content that isn't JSON, and PayloadTooLarge; all but the
-        last are ValueErrors. Then nothing is stored.
+        Raises NotRegistered for the sender, BadRequest for content that isn't JSON (both are ValueErrors), and
+        PayloadTooLarge.
         """
         mail = Mail.of(sender, recipient, content, channel, metadata)
         to = None if mail.recipient is None else str(mail.recipient)
@@ -74,46 +142,46 @@ class DurableExchange:
         return mail
 
     async def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays in the inbox."""
         by = None if sender is None else _text(sender)
         return _read(await self._store.receive(_text(owner_id), by))
 
     async def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
-        """Take the oldest mail from a sender; None where there is none.
+        """Remove and return the oldest mail of a sender; None if there is none.
 
-        Of several processes that take, one gets it. It is gone even where that one dies, or the call is cancelled,
-        before anything is done with it; where that must not be, `receive` it first, and `remove_mail` it at the end.
+        Only one of several processes gets it. It is gone even if that process dies, or the call is cancelled, before it is
+        handled; to avoid this, `receive` it, handle it, then `remove_mail` it.
         """
         mail = await self._store.pop(_text(owner_id), _text(sender))
         return None if mail is None else Mail.from_json(mail)
 
     async def remove_mail(self, owner_id: UUID, mail: Mail) -> bool:
-        """Take a mail that was received, wherever in the inbox it is; returns whether it was still there."""
+        """Remove a received mail from the inbox; return whether it was still there."""
         return await self._store.remove(_text(owner_id), str(mail.sender), str(mail.id))
 
     # ------------------------------------------------------------------------------------- to move the mail
 
     async def sync(self) -> int:
-        """Collect what everyone has sent; returns how many mails have reached somebody."""
+        """Deliver all sent mail; return the number of mails delivered."""
         return await self.collect_all()
 
     async def collect(self, owner_id: UUID) -> int:
-        """Move an entity's mail to its recipients. Raises NotRegistered, a ValueError."""
+        """Deliver the mail that an entity has sent. Raises NotRegistered, a ValueError."""
         routed = await self._store.collect(_text(owner_id))
         if routed is None:
             raise NotRegistered(f"{owner_id} is not registered")
         return routed
 
     async def collect_all(self) -> int:
-        """Move all mail to its recipients."""
+        """Deliver all sent mail; return the number of mails delivered."""
         return await self._store.collect(None) or 0
 
     async def run(self, interval: float = 1.0) -> None:
-        """Sync every `interval` seconds, until `stop`; an outage of the database is logged, and waited out."""
+        """Sync every `interval` seconds until `stop`; database outages are logged and retried."""
         await self._repeater.run(self.sync, interval)
 
     def stop(self) -> None:
-        """Let `run` end, in whichever thread. Where it doesn't run yet, it ends at once when it does."""
+        """End `run`, in any thread. If it is not running, its next call ends immediately."""
         self._repeater.stop()
 
 
@@ -122,16 +190,19 @@ def _text(owner: UUID) -> str:
 
 
 def _write(mail: Mail) -> str:
-    """The mail as JSON text that is sure to be read again as it was. Raises BadRequest."""
+    """Return the mail as JSON text that reads back as an equal mail. Raises BadRequest."""
     try:
         json.dumps([mail.content, mail.metadata], allow_nan=False)
         text = mail.to_json()
         read = Mail.from_json(text)
     except (BadRequest, RecursionError, TypeError, ValueError) as error:
-        raise BadRequest(f"a durable exchange keeps JSON only, and this is none: {error}") from error
-    if (read.content, read.metadata) != (mail.content, mail.metadata):  # a tuple, or a key that is no text
+        raise BadRequest(f"a durable exchange stores only JSON: {error}") from error
+    if (read.content, read.metadata) != (
+        mail.content,
+        mail.metadata,
+    ):  # a tuple, or a key that is not a string
         raise BadRequest(
-            "a durable exchange keeps JSON only: lists, dictionaries with text as keys, text, numbers, booleans, None"
+            "a durable exchange stores only JSON: lists, dictionaries with string keys, strings, numbers, booleans, None"
         )
     return text
 
@@ -150,3 +221,22 @@ def _mailbox(owner_id: UUID, contents: Contents | None) -> Mailbox | None:
     for mail in _read(inbox):
         deliver(box, mail)
     return box
+
+
+@asynccontextmanager
+async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
+    """Open an exchange in a database, which several processes may share.
+
+    Args:
+        url: `sqlite:///path.db`, or `dynamodb://table`, with `?region=…&endpoint_url=…` if they differ from the environment.
+            `exchange=name` selects one of several exchanges in a database.
+
+    Raises ConfigurationError for an invalid URL or an unusable database.
+    """
+    from mail.bootstrap.exchanges import open_mailboxes
+
+    store = await open_mailboxes(url)
+    try:
+        yield DurableExchange(store)
+    finally:
+        await store.close()

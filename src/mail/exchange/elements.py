@@ -1,4 +1,4 @@
-"""What everything in an exchange is: a thing with an identity, which can be written as JSON and read again."""
+"""The base class of everything in an exchange: an identity, and conversion to and from JSON."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
@@ -13,25 +13,25 @@ _ID = TypeAdapter(UUID)
 
 
 def as_id(value: UUID | str) -> UUID:
-    """An id, which may be given as text. Raises BadRequest for what is none."""
+    """Return an id, which may be given as text. Raises BadRequest for an invalid one."""
     if isinstance(value, UUID):
         return value
     try:
         return _ID.validate_python(value)
     except ValidationError as error:
-        raise BadRequest(f"an id is a UUID, and {value!r:.100} is none") from error
+        raise BadRequest(f"an id must be a UUID, not {value!r:.100}") from error
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+def _in_utc(time: datetime) -> datetime:
+    return time.astimezone(UTC)
 
 
 class Element(BaseModel):
-    """Something with an identity: two elements are equal, and hash alike, if they have the same id.
+    """An object with an identity: elements with the same id are equal.
 
     Attributes:
         created_at: when it was made, in UTC.
-        metadata: anything that goes with it.
+        metadata: arbitrary further data.
     """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
@@ -43,9 +43,9 @@ class Element(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The element as JSON values. Raises BadRequest for what can't be made into one.
+        """Return the element as JSON values. Raises BadRequest for values without a JSON form.
 
-        What can is one of them from then on: tuples and sets are lists; bytes, times, UUIDs, and all keys are text.
+        Tuples and sets become lists; bytes, times, UUIDs and all keys become strings.
         """
         try:
             return self.model_dump(mode="json")
@@ -53,17 +53,17 @@ class Element(BaseModel):
             raise _unwritable(self, error) from error
 
     def to_json(self) -> str:
-        """The element as JSON text; see `to_dict`."""
+        """Return the element as JSON text; see `to_dict`."""
         try:
             text = self.model_dump_json()
-            from_json(text)  # some numbers and depths are written that nobody could read again
+            from_json(text)  # pydantic writes some numbers and depths that it can't read
         except (ValueError, RecursionError) as error:
             raise _unwritable(self, error) from error
         return text
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`. Raises BadRequest that says what is wrong."""
+        """Read an element written by `to_dict`. Raises BadRequest with the problems."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -71,7 +71,7 @@ class Element(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The inverse of `to_json`. Raises BadRequest that says what is wrong."""
+        """Read an element written by `to_json`. Raises BadRequest with the problems."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -89,11 +89,11 @@ def _unwritable(element: Element, error: Exception) -> BadRequest:
 
 
 def unreadable(cls: type[Element], error: ValidationError) -> BadRequest:
-    """What pydantic has found wrong, as an error of ours."""
+    """Return pydantic's problems as a BadRequest."""
     lines = {
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}".removeprefix(
             ": "
         )
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     }
-    return BadRequest(f"this is no {cls.__name__}:\n" + "\n".join(sorted(lines)))
+    return BadRequest(f"this is not a valid {cls.__name__}:\n" + "\n".join(sorted(lines)))

@@ -12,13 +12,14 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from mail.errors import BadRequest
 from mail.exchange.elements import Element, as_id
-from mail.exchange.errors import AlreadyRegistered, NotRegistered
 from mail.exchange.flows import Flow, Pile, Progression
-from mail.exchange.mail import Mail
 from mail.exchange.mailboxes import (
     INBOX,
     OUTBOX,
+    AlreadyRegistered,
+    Mail,
     Mailbox,
+    NotRegistered,
     check_mailbox,
     deliver,
     inbox_of,
@@ -28,20 +29,19 @@ from mail.exchange.mailboxes import (
 from mail.exchange.repeating import Repeater
 
 BATCH = 64
-"""How many deliveries are made before others get their turn, but that a broadcast is delivered as a whole."""
+"""Deliveries before the event loop gets control; a broadcast is always delivered as a whole."""
 
 logger = logging.getLogger(__name__)
 
 
 class Exchange(Element):
-    """Moves mail from the outboxes of entities to the inboxes of others.
+    """Moves mail from outboxes to inboxes, in memory.
 
-    Several threads and event loops may use one exchange. A lock is held while a batch of mail is moved, so each mail
-    is either where it was or where it goes, and that of one sender stays in its order. Ids may be given as text;
-    all methods raise BadRequest, a ValueError, for what is no id.
+    Thread-safe, and usable from several event loops. A lock makes each move atomic, and mails of one sender stay in order.
+    Ids may be given as text; all methods raise BadRequest, a ValueError, for an invalid id.
 
     Attributes:
-        flows: the mailboxes; use `register` and `unregister` to change which there are.
+        flows: the mailboxes; use `register` and `unregister` to add and remove them.
     """
 
     flows: Pile[Flow[Mail, Progression]] = Field(default_factory=Pile[Flow[Mail, Progression]])
@@ -59,7 +59,7 @@ class Exchange(Element):
         for box in self.flows:
             owner = check_mailbox(box)
             if owner in self._boxes:
-                raise ValueError(f"there are two mailboxes of {owner}")
+                raise ValueError(f"{owner} has two mailboxes")
             self._boxes[owner] = box
         return self
 
@@ -83,9 +83,9 @@ class Exchange(Element):
             return box
 
     def unregister(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """Take an entity's mailbox away, with the mail in it; what it has sent and others have got stays with them.
+        """Delete an entity's mailbox with the mail in it; mail that it has sent and that was delivered stays.
 
-        Returns the mailbox, or None where there was none.
+        Returns the mailbox, or None if there was none.
         """
         with self._lock:
             box = self._boxes.pop(as_id(owner_id), None)
@@ -94,16 +94,16 @@ class Exchange(Element):
             return box
 
     def get(self, owner_id: UUID) -> Flow[Mail, Progression] | None:
-        """The mailbox of an entity."""
+        """Return the mailbox of an entity."""
         return self._boxes.get(as_id(owner_id))
 
     def has(self, owner_id: UUID) -> bool:
-        """Whether an entity is registered."""
+        """Return whether an entity is registered."""
         return as_id(owner_id) in self._boxes
 
     def __contains__(self, owner_id: object) -> bool:
         try:
-            return self.has(owner_id)  # type: ignore[arg-type]  # which is what is asked
+            return self.has(owner_id)  # type: ignore[arg-type]  # any object may be passed
         except BadRequest:
             return False
 
@@ -121,11 +121,11 @@ class Exchange(Element):
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> Mail:
-        """Put a mail into the sender's outbox; it goes on its way when it is collected.
+        """Put a mail into the sender's outbox, from which `collect` delivers it.
 
         Args:
-            recipient: None for all others. Nobody need be registered yet who is when the mail is collected.
-            metadata: what goes with the content.
+            recipient: None for a broadcast. Recipients need not be registered before the mail is collected.
+            metadata: further data beside the content.
 
         Raises NotRegistered, a ValueError, for the sender.
         """
@@ -135,7 +135,7 @@ class Exchange(Element):
         return mail
 
     def receive(self, owner_id: UUID, sender: UUID | None = None) -> list[Mail]:
-        """The mail that waits for an entity, of one sender or of all, grouped by sender; it stays where it is."""
+        """Return the mail that waits for an entity, of one sender or of all, grouped by sender; it stays in the inbox."""
         owner_id, by = as_id(owner_id), None if sender is None else as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
@@ -147,14 +147,14 @@ class Exchange(Element):
             return [mail for name in inboxes for mail in box.list_items(name)]
 
     def pop_mail(self, owner_id: UUID, sender: UUID) -> Mail | None:
-        """Take the oldest mail from a sender; None where there is none."""
+        """Remove and return the oldest mail of a sender; None if there is none."""
         owner_id, sender = as_id(owner_id), as_id(sender)
         with self._lock:
             box = self._boxes.get(owner_id)
             return None if box is None else take(box, sender)
 
     def remove_mail(self, owner_id: UUID, mail: Mail) -> bool:
-        """Take a mail that was received, wherever in the inbox it is; returns whether it was still there."""
+        """Remove a received mail from the inbox; return whether it was still there."""
         owner_id = as_id(owner_id)
         with self._lock:
             box = self._boxes.get(owner_id)
@@ -163,20 +163,20 @@ class Exchange(Element):
     # ------------------------------------------------------------------------------------- to move the mail
 
     async def sync(self) -> int:
-        """Collect what everyone has sent; returns how many mails have reached somebody."""
+        """Deliver all sent mail; return the number of mails delivered."""
         return await self.collect_all()
 
     async def collect(self, owner_id: UUID) -> int:
         """Move an entity's mail from its outbox to the recipients' inboxes.
 
-        Returns how many mails have reached somebody; a broadcast is one. Mail for nobody who is registered is dropped.
+        Returns the number of mails delivered; a broadcast counts as one. Mail without a registered recipient is dropped.
 
         Raises NotRegistered, a ValueError.
         """
         return await self._collect(as_id(owner_id), _Pace())
 
     async def collect_all(self) -> int:
-        """`collect` of all who are registered, but for those that leave meanwhile."""
+        """Collect the mail of all registered entities."""
         routed, pace = 0, _Pace()
         for owner_id in self.owner_ids:
             await pace.worked(1)
@@ -191,7 +191,7 @@ class Exchange(Element):
         await self._repeater.run(self.sync, interval)
 
     def stop(self) -> None:
-        """Let `run` end, in whichever thread. Where it doesn't run yet, it ends at once when it does."""
+        """End `run`, in any thread. If it is not running, its next call ends immediately."""
         self._repeater.stop()
 
     # --------------------------------------------------------------------------------------------- inside
@@ -207,7 +207,7 @@ class Exchange(Element):
             order = self._box(owner_id).get_progression(OUTBOX)
             left = 0 if order is None else len(order)
         routed = 0
-        while left > 0:  # what is sent meanwhile is left to the next time
+        while left > 0:  # mail sent in the meantime waits for the next call
             moved, arrived, work = self._move(owner_id, left)
             left = left - moved if moved else 0
             routed += arrived
@@ -215,9 +215,9 @@ class Exchange(Element):
         return routed
 
     def _move(self, owner_id: UUID, most: int) -> tuple[int, int, int]:
-        """Move some mail of an outbox, `most` of it.
+        """Move at most `most` mails out of an outbox.
 
-        Returns how many mails have left, how many have reached somebody, and how much work that was.
+        Returns the numbers of mails moved, of mails delivered, and of deliveries.
         """
         moved = arrived = work = 0
         with self._lock:
@@ -235,24 +235,24 @@ class Exchange(Element):
         return moved, arrived, work
 
     def _deliveries(self, owner_id: UUID, mail: Mail) -> list[tuple[Mailbox, Mail]]:
-        """Where a mail goes, and what is put there."""
+        """Return the target mailboxes of a mail, each with the mail or its copy."""
         if mail.sender != owner_id:
             logger.warning("%r was dropped: it was in the outbox of %s", mail, owner_id)
             return []
         if mail.recipient is None:
-            # not to whoever has it: the sender, and those that got it before the exchange was written as JSON
+            # skips boxes that have it: the sender's, and those filled before the exchange was saved as JSON
             return [(box, _copy(mail)) for box in list(self._boxes.values()) if mail.id not in box.items]
         to = self._boxes.get(mail.recipient)
         is_new = to is not None and (mail.recipient == owner_id or mail.id not in to.items)
         return [(to, mail)] if to is not None and is_new else []
 
     def to_dict(self) -> dict[str, Any]:
-        """The exchange with all mailboxes, as of one moment, as JSON values. Raises BadRequest."""
+        """Return the exchange with all mailboxes, in a consistent state, as JSON values. Raises BadRequest."""
         with self._lock:
             return super().to_dict()
 
     def to_json(self) -> str:
-        """The exchange with all mailboxes, as of one moment, as JSON text. Raises BadRequest."""
+        """Return the exchange with all mailboxes, in a consistent state, as JSON text. Raises BadRequest."""
         with self._lock:
             return super().to_json()
 
@@ -263,13 +263,13 @@ class Exchange(Element):
 
 
 class _Pace:
-    """Lets others have the event loop every now and then."""
+    """Yields to the event loop after every batch of work."""
 
     def __init__(self) -> None:
         self._work = 0
 
     async def worked(self, work: int) -> None:
-        """So many deliveries were made."""
+        """Count deliveries, and yield to the event loop when a batch is full."""
         self._work += work
         if self._work >= BATCH:
             self._work = 0
@@ -283,12 +283,20 @@ def _first(box: Mailbox, most: int) -> list[Mail]:
 
 
 def _copy(mail: Mail) -> Mail:
-    """A mail of the same id with a content of its own, where that can be copied."""
-    return mail.model_copy(update={"content": _copied(mail.content), "metadata": _copied(mail.metadata)})
+    """Return a copy of a mail with the same id, and a deep copy of its content if possible."""
+    return Mail(
+        id=mail.id,
+        created_at=mail.created_at,
+        metadata=_copied(mail.metadata),
+        sender=mail.sender,
+        recipient=mail.recipient,
+        content=_copied(mail.content),
+        channel=mail.channel,
+    )
 
 
 def _copied[T](value: T) -> T:
     try:
         return deepcopy(value)
-    except Exception:  # noqa: BLE001 - whatever a foreign __deepcopy__ raises, the mail has to arrive
+    except Exception:  # noqa: BLE001 - a foreign __deepcopy__ may raise anything, and the mail must arrive
         return value

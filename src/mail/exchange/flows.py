@@ -1,6 +1,6 @@
-"""Collections of elements: a pile finds them by id, a progression is an order of ids, a flow is a pile with orders.
+"""Collections of elements: a pile finds them by id, a progression orders ids, a flow combines both.
 
-To add, find, and take from the front or by id costs the same however many there are.
+Adding, finding, and removing from the front or by id take constant time.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from mail.exchange.elements import Element
 
 
 def _numbered(given: Any) -> Any:
-    """A list as a dictionary, whose keys don't matter."""
+    """Return a list as a dictionary with arbitrary keys."""
     return given if isinstance(given, dict) or not isinstance(given, Iterable) else dict(enumerate(given))
 
 
@@ -27,7 +27,7 @@ def _by_id[T: Element](given: dict[Any, T]) -> dict[UUID, T]:
 
 
 class Pile[T: Element](Element):
-    """Elements, each once, found by their ids and kept in the order in which they came. In JSON they are a list."""
+    """Unique elements, found by id and kept in insertion order. In JSON they are a list."""
 
     elements: Annotated[
         dict[Any, T],
@@ -37,17 +37,17 @@ class Pile[T: Element](Element):
     ] = Field(default_factory=dict)
 
     def add(self, element: T) -> None:
-        """Put an element on the pile. Raises BadRequest for one whose id is there."""
+        """Add an element. Raises BadRequest for a duplicate id."""
         if element.id in self.elements:
             raise BadRequest(f"{element.id} is on the pile already")
         self.elements[element.id] = element
 
     def get(self, id: UUID) -> T | None:  # noqa: A002 - what it is
-        """The element with this id."""
+        """Return the element with this id."""
         return self.elements.get(id)
 
     def pop(self, id: UUID) -> T | None:  # noqa: A002
-        """Take the element with this id."""
+        """Remove and return the element with this id."""
         return self.elements.pop(id, None)
 
     def __getitem__(self, id: UUID) -> T:  # noqa: A002
@@ -59,8 +59,8 @@ class Pile[T: Element](Element):
     def __len__(self) -> int:
         return len(self.elements)
 
-    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # pydantic's own goes through the fields
-        return iter(list(self.elements.values()))  # a copy, so that others may add and take meanwhile
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # pydantic's own iterates over the fields
+        return iter(list(self.elements.values()))  # a copy, so that the pile may change during iteration
 
 
 def _in_order(given: Any) -> Any:
@@ -73,7 +73,7 @@ def _in_order(given: Any) -> Any:
 
 
 class Progression(Element):
-    """An order of ids, each of them in it once, with a name. In JSON it is a list."""
+    """A named order of unique ids. In JSON it is a list."""
 
     name: str | None = None
     order: Annotated[
@@ -83,17 +83,17 @@ class Progression(Element):
     ] = Field(default_factory=OrderedDict)
 
     def append(self, id: UUID) -> None:  # noqa: A002
-        """Put an id at the end. Raises BadRequest for one that is in it."""
+        """Append an id. Raises BadRequest for a duplicate."""
         if id in self.order:
             raise BadRequest(f"{id} is in {self.name!r} already")
         self.order[id] = None
 
     def popleft(self) -> UUID | None:
-        """Take the id at the front."""
+        """Remove and return the first id."""
         return self.order.popitem(last=False)[0] if self.order else None
 
     def remove(self, id: UUID) -> bool:  # noqa: A002
-        """Take an id out, wherever it is; returns whether it was there."""
+        """Remove an id; return whether it was there."""
         if id not in self.order:
             return False
         del self.order[id]
@@ -110,7 +110,7 @@ class Progression(Element):
 
 
 class Flow[T: Element, P: Progression](Element):
-    """Items, and named progressions through them. An item may be in several, or in none."""
+    """Items, and named progressions of them. An item may be in several progressions, or in none."""
 
     name: str | None = None
     items: Pile[T] = Field(default_factory=Pile[T])
@@ -125,34 +125,32 @@ class Flow[T: Element, P: Progression](Element):
         for progression in self.progressions:
             for id_ in progression:
                 if id_ not in self.items:
-                    raise ValueError(
-                        f"{progression.name!r} has {id_} in its order, but there is no such item"
-                    )
+                    raise ValueError(f"{progression.name!r} has {id_} in its order, which is not an item")
         return self
 
     def add_progression(self, progression: P) -> None:
-        """Add a progression. Raises BadRequest for a name that is taken, or an id that no item has."""
+        """Add a progression. Raises BadRequest for a duplicate name, or an id without an item."""
         if progression.name in self._named:
             raise BadRequest(f"there is a progression {progression.name!r} already")
         for id_ in progression:
             if id_ not in self.items:
-                raise BadRequest(f"{progression.name!r} has {id_} in its order, but there is no such item")
+                raise BadRequest(f"{progression.name!r} has {id_} in its order, which is not an item")
         self.progressions.add(progression)
         self._named[progression.name] = progression
 
     def drop_progression(self, name: str | None) -> P | None:
-        """Take a progression away; its items stay."""
+        """Remove a progression; its items stay."""
         progression = self._named.pop(name, None)
         return None if progression is None else self.progressions.pop(progression.id)
 
     def get_progression(self, name: str | None) -> P | None:
-        """The progression of this name."""
+        """Return the progression of this name."""
         return self._named.get(name)
 
     def add_item(self, item: T, progression: str | None = None) -> None:
         """Add an item, at the end of a progression if one is named.
 
-        Raises BadRequest for an item that is there, or a progression that isn't.
+        Raises BadRequest for a duplicate item or an unknown progression.
         """
         order = self._named.get(progression)
         if progression is not None and order is None:
@@ -162,17 +160,17 @@ class Flow[T: Element, P: Progression](Element):
             order.append(item.id)
 
     def list_items(self, progression: str) -> list[T]:
-        """The items of a progression in their order; nothing where there is none of this name."""
+        """Return the items of a progression in their order; empty for an unknown one."""
         order = self._named.get(progression)
         return [] if order is None else [self.items[id_] for id_ in order]
 
     def take_first(self, progression: str) -> T | None:
-        """Take the first item of a progression from it and from the pile."""
+        """Remove the first item of a progression from it and from the pile."""
         order = self._named.get(progression)
         id_ = None if order is None else order.popleft()
         return None if id_ is None else self.items.pop(id_)
 
     def take(self, progression: str, id: UUID) -> T | None:  # noqa: A002
-        """Take an item of a progression, wherever in it it is, from it and from the pile."""
+        """Remove an item of a progression from it and from the pile."""
         order = self._named.get(progression)
         return self.items.pop(id) if order is not None and order.remove(id) else None

@@ -1,15 +1,84 @@
-"""A mailbox: a flow with an outbox, and an inbox for each sender whose mail waits.
+"""Mail and mailboxes. A mailbox is a flow with an outbox, and an inbox for each sender with waiting mail.
 
-It is named after its owner, and has no other progressions. Each mail in it is in one of them.
+Its name is its owner's id. It has no other progressions, and each mail is in exactly one of them.
 """
 
+from collections.abc import Mapping
+from typing import Any, Self
 from uuid import UUID
 
+from pydantic import ConfigDict, ValidationError
+
+from mail.errors import BadRequest
+from mail.exchange.elements import Element, unreadable
 from mail.exchange.flows import Flow, Progression
-from mail.exchange.mail import Mail
+
+
+class AlreadyRegistered(BadRequest):
+    """The entity is already registered."""
+
+
+class NotRegistered(BadRequest):
+    """The entity is not registered."""
+
+
+class Mail(Element):
+    """A message from one entity to another, or to all.
+
+    Attributes:
+        recipient: None for a broadcast.
+        content: any value.
+        channel: the name of the conversation, if there is one.
+    """
+
+    model_config = ConfigDict(validate_assignment=True)
+
+    sender: UUID
+    recipient: UUID | None = None
+    content: Any = None
+    channel: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sender: UUID,
+        recipient: UUID | None,
+        content: Any,
+        channel: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> Self:
+        """Build a mail for an outbox. Raises BadRequest for invalid ids."""
+        try:
+            return cls(
+                sender=sender,
+                recipient=recipient,
+                content=content,
+                channel=channel,
+                metadata=dict(metadata or {}),
+            )
+        except ValidationError as error:
+            raise unreadable(cls, error) from error
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether it is for all entities but its sender."""
+        return self.recipient is None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is for one entity."""
+        return self.recipient is not None
+
+    def __repr__(self) -> str:
+        recipient = "broadcast" if self.recipient is None else str(self.recipient)[:8]
+        channel = "" if self.channel is None else f", channel={self.channel!r}"
+        return f"Mail({str(self.sender)[:8]} -> {recipient}{channel})"
+
+    __str__ = __repr__
+
 
 OUTBOX = "outbox"
-"""The name of the progression of mail that waits to be collected."""
+"""The progression of sent mail that is not collected yet."""
 
 INBOX = "inbox_"
 
@@ -17,19 +86,19 @@ Mailbox = Flow[Mail, Progression]
 
 
 def inbox_of(sender: UUID) -> str:
-    """The name of the progression of what has come from a sender."""
+    """Return the name of the progression of mail from a sender."""
     return f"{INBOX}{sender}"
 
 
 def new_mailbox(owner: UUID) -> Mailbox:
-    """An empty mailbox."""
+    """Return an empty mailbox."""
     box = Mailbox(name=str(owner))
     box.add_progression(Progression(name=OUTBOX))
     return box
 
 
 def deliver(box: Mailbox, mail: Mail) -> None:
-    """Put a mail at the end of its sender's inbox."""
+    """Append a mail to its sender's inbox."""
     name = inbox_of(mail.sender)
     if box.get_progression(name) is None:
         box.add_progression(Progression(name=name))
@@ -37,7 +106,7 @@ def deliver(box: Mailbox, mail: Mail) -> None:
 
 
 def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None:
-    """Take a mail of a sender out of the inbox, the oldest unless another is named; None where it isn't there."""
+    """Remove and return a mail of a sender, the oldest unless an id is given; None if it isn't there."""
     name = inbox_of(sender)
     mail = box.take_first(name) if mail_id is None else box.take(name, mail_id)
     inbox = box.get_progression(name)
@@ -47,7 +116,7 @@ def take(box: Mailbox, sender: UUID, mail_id: UUID | None = None) -> Mail | None
 
 
 def check_mailbox(box: Mailbox) -> UUID:
-    """The owner of a mailbox from outside. Raises ValueError for one that is none."""
+    """Check a mailbox from untrusted data, and return its owner. Raises ValueError for an invalid one."""
     owner = _read_id(box.name)
     if owner is None or box.name != str(owner):
         raise ValueError(f"mailbox {box.name!r} is not named after its owner, by the owner's id")

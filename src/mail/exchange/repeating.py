@@ -1,4 +1,4 @@
-"""Doing something again and again, until told to stop."""
+"""Running an action at an interval until stopped."""
 
 import asyncio
 import logging
@@ -11,50 +11,50 @@ logger = logging.getLogger(__name__)
 
 
 class Repeater:
-    """Runs something at an interval. It may run in several threads at once; `stop` stops all of them.
+    """Runs an action at an interval, perhaps in several threads; `stop` stops all of them.
 
-    A `stop` while nothing runs, but for what is told already, holds for the next run: it ends before it has begun.
+    A `stop` while nothing runs stops the next run before it begins.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_stopped = False
-        self._untold: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._running: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
     async def run(self, action: Callable[[], Awaitable[object]], interval: float) -> None:
-        """Do the action, wait for `interval` seconds, and so on. Raises BadRequest for an interval below zero.
+        """Run the action every `interval` seconds. Raises BadRequest for a negative interval.
 
-        Where a store can't be reached it is tried again at the next interval.
+        If a store can't be reached, the action is retried at the next interval.
         """
         if not interval >= 0:
-            raise BadRequest(f"an interval is a number of seconds from 0 on, not {interval!r}")
+            raise BadRequest(f"the interval must be 0 or more seconds, not {interval!r}")
         stopped = asyncio.Event()
         with self._lock:
             if self._is_stopped:
                 self._is_stopped = False
                 return
-            self._untold[stopped] = asyncio.get_running_loop()
+            self._running[stopped] = asyncio.get_running_loop()
         try:
             while not stopped.is_set():
                 try:
                     await action()
                 except StoreUnavailable:
-                    logger.exception("an exchange could not be synchronized; it is tried again")
+                    logger.exception("an exchange could not be synchronized; it is retried")
                 await _wait(stopped, interval)
         finally:
             with self._lock:
-                self._untold.pop(stopped, None)
+                self._running.pop(stopped, None)
 
     def stop(self) -> None:
-        """Let all runs end as soon as what they do is done."""
+        """End all runs after their present action."""
         with self._lock:
-            told = [_tell(stopped, loop) for stopped, loop in self._untold.items()]
-            self._untold.clear()
-            self._is_stopped = not any(told)
+            reached = [_signal(stopped, loop) for stopped, loop in self._running.items()]
+            self._running.clear()
+            self._is_stopped = not any(reached)
 
 
-def _tell(stopped: asyncio.Event, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the run can still hear it: its loop may have been closed without letting it end."""
+def _signal(stopped: asyncio.Event, loop: asyncio.AbstractEventLoop) -> bool:
+    """Signal a run to stop; return False if its loop was closed before it ended."""
     try:
         loop.call_soon_threadsafe(stopped.set)
     except RuntimeError:

@@ -1,1 +1,1 @@
-"""The deployed shape on one machine, without Docker and without an account: what `mail local-aws` starts."""
+"""The deployment of `template.yaml` on one machine, without Docker or an AWS account: `mail local-aws`."""

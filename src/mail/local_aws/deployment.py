@@ -1,4 +1,4 @@
-"""Deploys a template to the local account, and reads back what AWS would run: functions, and what invokes them."""
+"""Deployment of a template to the local account, and its result: functions, and what invokes them."""
 
 import asyncio
 import io
@@ -10,7 +10,7 @@ from typing import Any
 
 from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import ConfigurationError, MAILError
-from mail.local_aws.account import LocalAccount
+from mail.local_aws.ministack import LocalAccount
 from mail.local_aws.stack import Cors, EventSource, FunctionSpec, FunctionUrl, Route, Schedule, Stack
 from mail.local_aws.template import Document, Template
 
@@ -27,7 +27,7 @@ _INTEGRATED = re.compile(r"\$\{(\w+)\.(?:Arn|Alias)\}")
 
 
 class Deployment:
-    """Brings a template into the account. The account's own Lambda runs none of it: that is ours to do."""
+    """Deploys a template. The account's own Lambda runs nothing: `mail.local_aws.functions` does."""
 
     def __init__(self, account: LocalAccount, template: Template) -> None:
         self._account = account
@@ -35,7 +35,7 @@ class Deployment:
         self._clients: dict[str, AwsClient] = {}
 
     async def deploy(self, parameters: Mapping[str, str]) -> Stack:
-        """Create the stack. Raises MAILError where it can't be created."""
+        """Create the stack. Raises MAILError if that fails."""
         try:
             await self._upload(self._template.deployable(f"s3://{_ARTIFACTS}/{_STUB}"))
             return await self._describe(await self._create(parameters))
@@ -98,9 +98,9 @@ class Deployment:
         functions = await self._functions(physical)
         return Stack(
             functions=functions,
-            event_sources=await self._take_over_event_sources(functions),
+            event_sources=await self._claim_event_sources(functions),
             routes=tuple(route for api in apis for route in _read_routes(api)),
-            schedules=await self._take_over_schedules(functions),
+            schedules=await self._claim_schedules(functions),
             outputs=outputs,
             api_cors=next((_read_cors(cors) for api in apis if (cors := api.get(_CORS))), None),
             urls=await self._urls(functions),
@@ -141,9 +141,7 @@ class Deployment:
             found[function.name] = FunctionUrl(url["AuthType"] == "AWS_IAM", cors)
         return found
 
-    async def _take_over_event_sources(
-        self, functions: Mapping[str, FunctionSpec]
-    ) -> tuple[EventSource, ...]:
+    async def _claim_event_sources(self, functions: Mapping[str, FunctionSpec]) -> tuple[EventSource, ...]:
         by_arn = {function.arn: function.name for function in functions.values()}
         sources = []
         for item in (await self._call("lambda", "list_event_source_mappings"))["EventSourceMappings"]:
@@ -162,7 +160,7 @@ class Deployment:
             )
         return tuple(sources)
 
-    async def _take_over_schedules(self, functions: Mapping[str, FunctionSpec]) -> tuple[Schedule, ...]:
+    async def _claim_schedules(self, functions: Mapping[str, FunctionSpec]) -> tuple[Schedule, ...]:
         by_arn = {function.arn: function.name for function in functions.values()}
         schedules = []
         for item in (await self._call("scheduler", "list_schedules"))["Schedules"]:
@@ -185,19 +183,19 @@ class Deployment:
 
 
 def _unqualified(arn: str) -> str:
-    """The ARN of a function, less its alias or version."""
+    """Return the ARN of a function without alias or version."""
     return ":".join(arn.split(":")[:7])
 
 
 def _read_rate(expression: str) -> float:
     rate = _RATE.fullmatch(expression)
     if rate is None:
-        raise ConfigurationError(f"the schedule {expression!r} can't be kept here; rate(…) can")
+        raise ConfigurationError(f"the schedule {expression!r} is not supported here; use rate(…)")
     return float(rate[1]) * _UNIT_SECONDS[rate[2]]
 
 
 def _http_apis(processed: Document) -> list[Document]:
-    """The HTTP APIs in an expanded template, each as the OpenAPI document that SAM makes of it."""
+    """Return the HTTP APIs of an expanded template as OpenAPI documents."""
     return [
         resource["Properties"]["Body"]
         for resource in processed["Resources"].values()
@@ -216,7 +214,7 @@ def _read_routes(api: Document) -> Iterator[Route]:
 
 
 def _read_cors(given: Mapping[str, Any]) -> Cors:
-    """What the HTTP API, or a function URL, which begins its names with a capital, allows."""
+    """Return the CORS settings of an HTTP API, or of a function URL, whose keys are capitalized."""
     values = {name[0].lower() + name[1:]: value for name, value in given.items()}
     lists = {
         name: tuple(v.split(",") if isinstance(v, str) else v)

@@ -1,27 +1,28 @@
-"""Queues that invoke functions: what Lambda's event source mappings do for SQS.
+"""Queues and schedules that invoke functions, like Lambda's event source mappings and EventBridge.
 
-A batch is what the queue gives at once; while it is handled, the queue keeps back what else there is of its groups.
-What a function handled is deleted; what it reports as failed, or leaves when it dies, comes back when its visibility
-ends.
+A batch is what one receive call returns; while it is handled, the queue withholds the other messages of its groups. Handled
+messages are deleted; failed ones, and those of a function that dies, become visible again after their timeout.
 https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import StoreUnavailable
 from mail.local_aws.faults import Faults, Repeat
 from mail.local_aws.functions import Invocation, LambdaFunction, Outcome
 from mail.local_aws.ministack import REGION
-from mail.local_aws.stack import EventSource
+from mail.local_aws.stack import EventSource, Schedule
 
 WAIT_SECONDS = 2
 
 _EXPIRED = "ReceiptHandleIsInvalid"
-"""It took so long to handle the message that the queue gave it to somebody else."""
+"""The message was handled too slowly and delivered again."""
 
 Message = dict[str, Any]
 
@@ -29,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """Feeds a function from a queue, with at most `concurrency` invocations at once.
+    """Feeds a function from a queue, with at most `concurrency` concurrent invocations.
 
-    `watch` is told of every invocation.
+    `watch` is called after every invocation.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class Poller:
         self._deliveries: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Poll until cancelled; what is under way is cancelled, too."""
+        """Poll until cancelled; running deliveries are cancelled, too."""
         try:
             while True:
                 await self._free.acquire()
                 batch = await self._receive()
                 if batch:
-                    self._spawn(self._take_care(batch))
+                    self._spawn(self._handle(batch))
                 else:
                     self._free.release()
         finally:
@@ -88,7 +89,7 @@ class Poller:
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
-    async def _take_care(self, batch: Sequence[Message]) -> None:
+    async def _handle(self, batch: Sequence[Message]) -> None:
         try:
             await asyncio.sleep(self._faults.lateness())
             await self._deliver(batch)
@@ -96,9 +97,9 @@ class Poller:
             self._free.release()
 
     async def _deliver(self, batch: Sequence[Message]) -> None:
-        """Hand on a batch, as often as faults want it, and delete what was handled at least once."""
+        """Deliver a batch, repeatedly if a fault says so, and delete the messages that were handled."""
         repeat = self._faults.repeat()
-        if repeat is Repeat.MEANWHILE:
+        if repeat is Repeat.CONCURRENTLY:
             handled = set().union(*await asyncio.gather(self._invoke(batch), self._invoke(batch)))
         else:
             handled = await self._invoke(batch)
@@ -115,7 +116,7 @@ class Poller:
         await self._invoke(batch)
 
     async def _invoke(self, batch: Sequence[Message]) -> set[str]:
-        """Have a batch handled; returns the ids of the messages that were."""
+        """Invoke the function with a batch; return the ids of the handled messages."""
         event = {"Records": [self._record(message) for message in batch]}
         done = await self._function.invoke(event, kill_after=self._faults.death())
         self._faults.note(done.ended - done.begun, killed=done.outcome is Outcome.KILLED)
@@ -138,7 +139,7 @@ class Poller:
                 ReceiptHandle=message["ReceiptHandle"],
             )
         except (Refused, StoreUnavailable):
-            logger.warning("a handled message could not be deleted, and comes again")
+            logger.warning("a handled message could not be deleted, and will be delivered again")
 
     def _record(self, message: Message) -> Message:
         return {
@@ -155,6 +156,26 @@ class Poller:
 
 
 def _failures(result: Any) -> set[str]:
-    """The ids that a partial batch response reports as failed."""
+    """Return the ids that a partial batch response reports as failed."""
     failures = result.get("batchItemFailures", []) if isinstance(result, Mapping) else []
     return {failure["itemIdentifier"] for failure in failures}
+
+
+async def run_schedule(schedule: Schedule, function: LambdaFunction) -> None:
+    """Invoke a function at an interval, one invocation at a time."""
+    while True:
+        await asyncio.sleep(schedule.seconds)
+        event = {
+            "version": "0",
+            "id": str(uuid4()),
+            "detail-type": "Scheduled Event",
+            "source": "aws.scheduler",
+            "account": "000000000000",
+            "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "region": REGION,
+            "resources": [schedule.name],
+            "detail": "{}",
+        }
+        done = await function.invoke(event)
+        if not done.succeeded:
+            logger.warning("%s: %s: %s", done.function, done.outcome, done.payload.decode(errors="replace"))

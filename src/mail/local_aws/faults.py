@@ -1,4 +1,4 @@
-"""What may go wrong on AWS any time, made to go wrong often: deliveries doubled and delayed, processes killed."""
+"""Fault injection: duplicate and late deliveries, and killed processes, as they may happen on AWS."""
 
 import random
 from collections import deque
@@ -7,23 +7,23 @@ from enum import Enum, auto
 
 
 class Repeat(Enum):
-    """When a message comes a second time: while it is handled, right after, or later, behind others of its group."""
+    """When a message is delivered again: while it is handled, right after, or later, behind its group."""
 
     NEVER = auto()
-    MEANWHILE = auto()
+    CONCURRENTLY = auto()
     AFTERWARDS = auto()
     LATER = auto()
 
 
 @dataclass
 class Faults:
-    """How often which fault is injected, by default none.
+    """The rates of injected faults, by default 0.
 
     Attributes:
-        kill: share of the invocations by queues that are killed, each at a random moment.
+        kill: share of the queues' invocations that are killed, at a random time.
         duplicate: share of the messages that are delivered twice.
-        delay: seconds that a delivery may be late; each is, by a random part of them.
-        seed: the same seed makes the same choices, as far as timing lets it.
+        delay: the maximum delay of a delivery in seconds; each delay is random.
+        seed: seeds the random choices, which are reproducible apart from timing.
     """
 
     kill: float = 0.0
@@ -34,22 +34,22 @@ class Faults:
     _durations: deque[float] = field(default_factory=lambda: deque([0.05], maxlen=200))
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)  # noqa: S311 - to be repeated, not to be secret
+        self._chance = random.Random(self.seed)  # noqa: S311 - reproducible, not secret
 
     def repeat(self) -> Repeat:
-        """Whether, and when, a message is delivered again."""
+        """Choose whether, and when, a message is delivered again."""
         if self._chance.random() >= self.duplicate:
             return Repeat.NEVER
-        return self._chance.choice([Repeat.MEANWHILE, Repeat.AFTERWARDS, Repeat.LATER])
+        return self._chance.choice([Repeat.CONCURRENTLY, Repeat.AFTERWARDS, Repeat.LATER])
 
     def lateness(self) -> float:
-        """By how many seconds a delivery is late."""
+        """Return the random delay of a delivery, in seconds."""
         return self._chance.uniform(0.0, self.delay)
 
     def death(self) -> float | None:
-        """After how many seconds an invocation is killed, if it is.
+        """Return the seconds after which an invocation is killed; None if it isn't.
 
-        Some will have ended by then. What was missed is made up for, so that the share of the killed ones is kept.
+        Some invocations end earlier. Later ones make up for that, so that the share of kills stays correct.
         """
         self._owed += self.kill
         if self._chance.random() >= self._owed:
@@ -57,7 +57,7 @@ class Faults:
         return self._chance.random() * self._chance.choice(self._durations)
 
     def note(self, seconds: float, *, killed: bool) -> None:
-        """Learn how long an invocation took that was not killed, or that one was."""
+        """Record the duration of an invocation, or that it was killed."""
         if killed:
             self._owed -= 1.0
         else:

@@ -1,16 +1,16 @@
-"""Starts execution environments: forks them off a process that has imported what all functions need.
+"""Starts execution environments by forking a process that has imported the packages of all functions.
 
-That makes a cold start, which imports a second's worth of packages, a matter of milliseconds, much like a snapshot on
-AWS does; the handler's own module and the runtime client are imported after the fork. It runs by its path, in the
-functions' own interpreter and with their import path, so it may import nothing of ours.
+So a cold start takes milliseconds instead of a second, much like a snapshot on AWS; the handler's module and the runtime
+client are imported after the fork. This script runs in the functions' interpreter with their import path, so it must not
+import MAIL.
 
-Reads orders from its standard input, a JSON object per line, and answers likewise on its standard output:
+It reads commands from standard input, one JSON object per line, and writes events to standard output:
 
     {"start": "7", "handler": "handlers.turn.handler", "folder": …, "environment": {…}, "log": …}
     {"kill": "7"}
     → {"ended": "7", "status": -9}
 
-It ends with its standard input, and takes all of them along.
+When standard input ends, it kills its children and exits.
 """
 
 import gc
@@ -28,7 +28,7 @@ CHILDREN: dict[int, str] = {}
 
 
 def main(preload: list[str]) -> None:
-    """Import the modules as far as they are there, then do as ordered."""
+    """Import the available modules, then process commands."""
     for name in preload:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -41,7 +41,7 @@ def main(preload: list[str]) -> None:
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
     selector.register(reading, selectors.EVENT_READ)
-    orders = b""
+    commands = b""
     while True:
         for key, _ in selector.select():
             if key.fd == reading:
@@ -51,26 +51,26 @@ def main(preload: list[str]) -> None:
             received = os.read(0, 1 << 16)
             if not received:
                 end()
-            *lines, orders = (orders + received).split(b"\n")
+            *lines, commands = (commands + received).split(b"\n")
             for line in lines:
-                obey(json.loads(line))
+                execute(json.loads(line))
 
 
-def obey(order: dict[str, Any]) -> None:
-    """Start a process, or kill one."""
-    if "start" in order:
+def execute(command: dict[str, Any]) -> None:
+    """Start or kill a process."""
+    if "start" in command:
         pid = os.fork()
         if pid == 0:
-            become(order)
-        CHILDREN[pid] = order["start"]
+            become(command)
+        CHILDREN[pid] = command["start"]
         return
     for pid, name in CHILDREN.items():
-        if name == order["kill"]:
+        if name == command["kill"]:
             os.kill(pid, signal.SIGKILL)
 
 
 def reap() -> None:
-    """Tell of the processes that have ended."""
+    """Report the processes that have ended."""
     while CHILDREN:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -80,36 +80,36 @@ def reap() -> None:
 
 
 def end() -> NoReturn:
-    """Kill all that still run."""
+    """Kill all children and exit."""
     for pid in CHILDREN:
         os.kill(pid, signal.SIGKILL)
     os._exit(0)
 
 
-def become(order: dict[str, Any]) -> NoReturn:
-    """Be an execution environment: run the Lambda runtime client on the handler until the process is killed."""
+def become(command: dict[str, Any]) -> NoReturn:
+    """Run the Lambda runtime client on the handler, as an execution environment, until the process is killed."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for old, new in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(old, new)
         os.closerange(3, 256)
         os.environ.clear()
-        os.environ.update(order["environment"])
+        os.environ.update(command["environment"])
         time.tzset()
-        os.chdir(order["folder"])
-        sys.path.insert(0, order["folder"])
-        sys.argv = ["awslambdaric", order["handler"]]
+        os.chdir(command["folder"])
+        sys.path.insert(0, command["folder"])
+        sys.argv = ["awslambdaric", command["handler"]]
         from awslambdaric.__main__ import main as run  # type: ignore[import-untyped]
 
         run(sys.argv)
         code = 0
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
-    except BaseException:  # noqa: BLE001 - the process ends here, and nothing must run that belongs to its parent
+    except BaseException:  # noqa: BLE001 - the process exits here, without running its parent's cleanup
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()

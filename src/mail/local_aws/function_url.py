@@ -1,7 +1,7 @@
-"""A function URL that streams: a web application in a process of its own, and what stands between it and its callers.
+"""A streaming function URL: a web application in a process of its own, behind a proxy like the Lambda Web Adapter.
 
-The Lambda Web Adapter, which does this on AWS, hands each request on with headers that say what invocation it is, and
-Lambda ends it with its time. Here one process answers all requests, where Lambda would start one for each.
+The adapter adds the invocation's context to each request as headers, and Lambda ends the response at the function's
+timeout. Here one process serves all requests, where Lambda would start one for each.
 """
 
 import json
@@ -16,8 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mail.errors import MAILError
-from mail.local_aws.interpreter import Interpreter
-from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens
+from mail.local_aws.processes import LOOPBACK, Interpreter, KeptProcess, free_port, listens
 from mail.local_aws.stack import WRAPPER_VARIABLE, FunctionSpec
 
 START_SECONDS = 60.0
@@ -25,7 +24,7 @@ _HOP_BY_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade
 
 
 class WebFunction:
-    """The application's process."""
+    """A web application's process, and the ASGI proxy in front of it."""
 
     def __init__(self, spec: FunctionSpec, interpreter: Interpreter) -> None:
         self.spec = spec
@@ -35,7 +34,7 @@ class WebFunction:
         self._port = free_port()
 
     def start(self, environment: Mapping[str, str], log: Path) -> None:
-        """Start it; returns once it accepts connections. Raises MAILError when it doesn't."""
+        """Start the process, and wait until it accepts connections. Raises MAILError if it doesn't."""
         python = self._interpreter.python
         own = {
             "PORT": str(self._port),
@@ -49,11 +48,11 @@ class WebFunction:
         try:
             self._process.wait_until(lambda: listens(self._port), seconds=START_SECONDS, name=self.spec.name)
         except MAILError as error:
-            said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-            raise MAILError(f"{error.detail}; it said:\n{said}") from error
+            output_so_far = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise MAILError(f"{error.detail}; its log:\n{output_so_far}") from error
 
     def _command(self) -> list[str]:
-        """The start-up script of the function, where the layer that holds it was built, or else what it does."""
+        """Return the start-up script of the function from its built layer, or else the equivalent command."""
         script = self.spec.environment[WRAPPER_VARIABLE].removeprefix("/opt/")
         built = next((layer / script for layer in self.spec.layers if (layer / script).is_file()), None)
         if built is not None:
@@ -62,13 +61,13 @@ class WebFunction:
         return [str(self._interpreter.python), "-m", "uvicorn", *flags, self.spec.handler]
 
     async def stop(self) -> None:
-        """End it."""
+        """End the process."""
         await self._client.aclose()
         if self._process is not None:
             self._process.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on, and stream the answer until the function's time is up."""
+        """Forward a request, and stream the response until the function's timeout."""
         request = Request(scope, receive)
         headers = [(name, value) for name, value in request.headers.items() if name not in _HOP_BY_HOP]
         deadline = time.time() + self.spec.timeout
@@ -99,11 +98,11 @@ class WebFunction:
 
 
 async def _until(deadline: float, answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The body, as it comes; cut off at the deadline."""
+    """Yield the body; cut it off at the deadline."""
     try:
-        async for part in answer.aiter_raw():
+        async for chunk in answer.aiter_raw():
             if time.time() > deadline:
                 return
-            yield part
+            yield chunk
     finally:
         await answer.aclose()

@@ -1,13 +1,15 @@
-"""Functions as Lambda runs them: in execution environments that handle one event at a time and are kept for the next.
+"""Lambda functions: execution environments that handle one event at a time and are reused for the next.
 
-An invocation that takes longer than the function may is ended by killing its environment, as is, on purpose, one that
-is told to die.
+An environment runs Amazon's runtime client, which gets events and sends responses over the Runtime API
+(https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html). An invocation that exceeds the function's timeout, or that
+fault injection ends, is killed with its environment.
 """
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,14 +18,140 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import h11
+
 from mail.http.routes import module_names
 from mail.local_aws import forkserver
-from mail.local_aws.processes import system_environment
-from mail.local_aws.runtime_api import Reply, Request, RuntimeApi
+from mail.local_aws.processes import LOOPBACK, system_environment
 from mail.local_aws.stack import FunctionSpec
 
+_BASE = "/2018-06-01/runtime"
+_NEXT = f"{_BASE}/invocation/next"
+_INIT_ERROR = f"{_BASE}/init/error"
+_ANSWER = re.compile(rf"{_BASE}/invocation/([^/]+)/(response|error)")
+
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An event for a handler; `deadline` is in seconds since the epoch."""
+
+    id: str
+    payload: bytes
+    deadline: float
+    function_arn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response of the runtime, or an error. `request_id` is None for a failed initialization."""
+
+    request_id: str | None
+    payload: bytes
+    failed: bool
+
+
+class RuntimeApi:
+    """The Runtime API of one environment, on a port of its own.
+
+    `on_ready` is called each time the runtime requests an event.
+    """
+
+    def __init__(self, on_ready: Callable[[], None], on_reply: Callable[[Reply], None]) -> None:
+        self._on_ready = on_ready
+        self._on_reply = on_reply
+        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> str:
+        """Listen, and return the value of AWS_LAMBDA_RUNTIME_API."""
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
+        return f"{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        assert self._server is not None
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def send_event(self, request: Request) -> None:
+        """Send an event to a runtime that has requested one."""
+        self._requests.put_nowait(request)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            # only `stop` cancels; asyncio's callback would report it as an error
+            with suppress(ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
+                await _serve(reader, writer, self._answer)
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if path == _NEXT:
+            self._on_ready()
+            request = await self._requests.get()
+            headers = {
+                "Lambda-Runtime-Aws-Request-Id": request.id,
+                "Lambda-Runtime-Deadline-Ms": str(int(request.deadline * 1000)),
+                "Lambda-Runtime-Invoked-Function-Arn": request.function_arn,
+                "Content-Type": "application/json",
+            }
+            return 200, headers, request.payload
+        if path == _INIT_ERROR:
+            self._on_reply(Reply(None, body, failed=True))
+            return 202, {}, b""
+        answer = _ANSWER.fullmatch(path)
+        if answer is None or method != "POST":
+            return 404, {}, b""
+        self._on_reply(Reply(answer[1], body, failed=answer[2] == "error"))
+        return 202, {}, b""
+
+
+_Answer = Callable[[str, str, bytes], Awaitable[tuple[int, dict[str, str], bytes]]]
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: _Answer) -> None:
+    """Serve HTTP/1.1 on one connection until the client closes it."""
+    connection = h11.Connection(h11.SERVER)
+    target = method = ""
+    body = bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            if connection.they_are_waiting_for_100_continue:
+                proceed = h11.InformationalResponse(status_code=100, headers=[])
+                writer.write(connection.send(proceed) or b"")
+            connection.receive_data(await reader.read(_READ_BYTES))
+        elif isinstance(event, h11.Request):
+            method, target, body = event.method.decode(), event.target.decode(), bytearray()
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            status, headers, content = await answer(method, target, bytes(body))
+            fields = [*headers.items(), ("Content-Length", str(len(content)))]
+            events = (
+                h11.Response(status_code=status, headers=fields),
+                h11.Data(data=content),
+                h11.EndOfMessage(),
+            )
+            for out in events:
+                writer.write(connection.send(out) or b"")
+            await writer.drain()
+            connection.start_next_cycle()
+        else:
+            return
+
+
 INIT_SECONDS = 30.0
-"""How long a cold start may take. Lambda gives it ten; a laptop may have other things to do."""
+"""Timeout of a cold start. Lambda allows ten seconds; a busy laptop needs more."""
 
 PRELOADED = (
     "asyncio",
@@ -42,11 +170,11 @@ PRELOADED = (
     "mail.swarms_json",
     "simplejson",
 )
-"""What a fork server imports before it forks; of our functions' modules, those that read no environment."""
+"""Modules that a fork server imports before it forks; of MAIL's, only those that don't read the environment."""
 
 
 class Outcome(StrEnum):
-    """How an invocation ended. KILLED: on purpose; CRASHED: its process ended by itself."""
+    """The outcome of an invocation. KILLED: by fault injection; CRASHED: its process ended by itself."""
 
     ANSWERED = "answered"
     RAISED = "raised"
@@ -57,7 +185,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What became of an event. `begun` and `ended` are of one monotonic clock."""
+    """A finished invocation. `begun` and `ended` are times of a monotonic clock."""
 
     function: str
     outcome: Outcome
@@ -72,12 +200,12 @@ class Invocation:
 
     @property
     def result(self) -> Any:
-        """What the handler returned."""
+        """The handler's return value."""
         return json.loads(self.payload) if self.payload else None
 
 
 class ForkServer:
-    """The process that execution environments are forked off."""
+    """The process that forks execution environments; see `forkserver`."""
 
     def __init__(self, python: Path, path: Sequence[Path]) -> None:
         self._command = [str(python), str(Path(forkserver.__file__)), *PRELOADED]
@@ -87,7 +215,7 @@ class ForkServer:
         self._ended: dict[str, asyncio.Future[int]] = {}
 
     async def start(self) -> None:
-        """Start it; it serves as soon as it has imported all."""
+        """Start the process; it accepts commands after its imports."""
         environment = {**system_environment(), "PYTHONPATH": ":".join(map(str, self._path))}
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -99,7 +227,7 @@ class ForkServer:
         self._listening = asyncio.create_task(self._listen())
 
     async def stop(self) -> None:
-        """End it and all that it has started."""
+        """End the process and its children."""
         if self._process is None or self._process.stdin is None:
             return
         self._process.stdin.close()
@@ -110,9 +238,9 @@ class ForkServer:
     def fork(
         self, name: str, spec: FunctionSpec, environment: Mapping[str, str], log: Path
     ) -> "asyncio.Future[int]":
-        """Start an environment; returns what becomes its exit status."""
+        """Start an environment; return a future of its exit status."""
         self._ended[name] = asyncio.get_running_loop().create_future()
-        self._order(
+        self._send(
             start=name,
             handler=spec.handler,
             folder=str(spec.code),
@@ -122,14 +250,14 @@ class ForkServer:
         return self._ended[name]
 
     def kill(self, name: str) -> None:
-        """`kill -9` an environment, if it is still there."""
-        self._order(kill=name)
+        """Kill an environment if it is still running."""
+        self._send(kill=name)
 
-    def _order(self, **order: Any) -> None:
+    def _send(self, **command: Any) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         with suppress(ConnectionError):
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
 
     async def _listen(self) -> None:
         assert self._process is not None
@@ -157,26 +285,26 @@ class Environment:
         self._ended: asyncio.Future[int] | None = None
 
     async def start(self, environment: Mapping[str, str], log: Path) -> None:
-        """Fork it; its initialisation counts towards the first invocation's time only past INIT_SECONDS."""
+        """Fork the environment; its initialization has a timeout of its own, INIT_SECONDS."""
         address = await self._api.start()
         own = {"AWS_LAMBDA_RUNTIME_API": address, "AWS_LAMBDA_LOG_STREAM_NAME": f"[$LATEST]{uuid4().hex}"}
         self._ended = self._server.fork(self._name, self._spec, {**environment, **own}, log)
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another event."""
+        """Whether it can handle another event."""
         return self._ended is not None and not self._ended.done() and not self._reply.done()
 
     async def invoke(self, payload: bytes, kill_after: float | None) -> tuple[Outcome, bytes]:
-        """Hand it one event, and wait for what comes of it."""
+        """Send an event, and wait for the outcome."""
         assert self._ended is not None
         if not await self._first(self._ready, INIT_SECONDS):
-            if self._reply.done():  # it has told why
+            if self._reply.done():  # with the reason
                 return Outcome.RAISED, self._reply.result().payload
             return await self._end(Outcome.CRASHED)
         limit = float(self._spec.timeout)
         request = Request(str(uuid4()), payload, time.time() + limit, self._spec.arn)
-        self._api.hand_over(request)
+        self._api.send_event(request)
         dies = kill_after is not None and kill_after < limit
         if not await self._first(self._reply, kill_after if kill_after is not None and dies else limit):
             if self._ended.done():
@@ -186,7 +314,7 @@ class Environment:
         return (Outcome.RAISED if reply.failed else Outcome.ANSWERED), reply.payload
 
     async def stop(self) -> None:
-        """Kill it."""
+        """Kill the environment."""
         if self._ended is not None and not self._ended.done():
             self._server.kill(self._name)
             await self._ended
@@ -194,14 +322,14 @@ class Environment:
 
     async def _end(self, outcome: Outcome) -> tuple[Outcome, bytes]:
         await self.stop()
-        told = {
+        error = {
             "errorType": "Sandbox." + outcome.name.title(),
             "errorMessage": f"{self._spec.name} {outcome}",
         }
-        return outcome, json.dumps(told).encode()
+        return outcome, json.dumps(error).encode()
 
     async def _first(self, wanted: "asyncio.Future[Any]", seconds: float) -> bool:
-        """Whether it came, before the process ended, it failed to initialise, or the time was up."""
+        """Wait for a future; return False if the process ends, fails to initialize or times out first."""
         assert self._ended is not None
         await asyncio.wait(
             {wanted, self._ended, self._reply}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -218,7 +346,7 @@ class Environment:
 
 
 class LambdaFunction:
-    """A function, and its environments: as many as there are events at once."""
+    """A function and its environments, one per concurrent event."""
 
     def __init__(
         self, spec: FunctionSpec, server: ForkServer, environment: Mapping[str, str], log: Path
@@ -232,7 +360,7 @@ class LambdaFunction:
         self._idle: list[Environment] = []
 
     async def invoke(self, event: Any, *, kill_after: float | None = None) -> Invocation:
-        """Have an event handled; `kill_after` so many seconds, its process dies."""
+        """Invoke the function; kill its process after `kill_after` seconds, if given."""
         environment = self._take() or await self._start()
         begun = time.monotonic()
         reusable = False
@@ -248,7 +376,7 @@ class LambdaFunction:
         return Invocation(self.spec.name, outcome, payload, begun, time.monotonic())
 
     async def stop(self) -> None:
-        """End all environments."""
+        """Kill all environments."""
         await asyncio.gather(*(environment.stop() for environment in self._all))
 
     def _take(self) -> Environment | None:

@@ -1,29 +1,34 @@
-"""The HTTP API in front of the functions: requests become events of payload format 2.0, and answers responses.
+"""The HTTP API in front of the functions: converts requests to events of payload format 2.0, and results to responses.
 
 https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 """
 
 import asyncio
+import contextlib
 import json
 import re
+import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
+import uvicorn
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.local_aws.functions import LambdaFunction
-from mail.local_aws.stack import Route
+from mail.local_aws.stack import Cors, Route
 
 INTEGRATION_SECONDS = 30.0
 PAYLOAD_BYTES = 6 << 20
-"""What an invocation's event or answer may hold."""
+"""The size limit of an event and of a result."""
 
 SIGNATURE = "AWS4-HMAC-SHA256 "
 
@@ -32,7 +37,7 @@ _NOT_PASSED_ON = {"connection", "content-length", "keep-alive", "transfer-encodi
 
 
 class HttpApi:
-    """An ASGI application that invokes the function of the route that fits best."""
+    """An ASGI application that invokes the function of the best matching route."""
 
     def __init__(self, routes: Sequence[Route], functions: Mapping[str, LambdaFunction]) -> None:
         self._routes = [(route, _pattern(route.path)) for route in sorted(routes, key=_rank)]
@@ -71,13 +76,13 @@ class HttpApi:
 
 
 class OnlySigned:
-    """An application behind a function URL with `AuthType: AWS_IAM`. Nobody here can tell whose a signature is."""
+    """A function URL with `AuthType: AWS_IAM`: requires a signature, but can't verify it."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is signed."""
+        """Forward signed requests, and refuse the rest."""
         authorization = Request(scope).headers.get("authorization", "")
         refusal = Response('{"Message":"Forbidden"}', status_code=403, media_type="application/json")
         application = self._application if authorization.startswith(SIGNATURE) else refusal
@@ -85,7 +90,7 @@ class OnlySigned:
 
 
 def _rank(route: Route) -> tuple[bool, bool, bool, bool]:
-    """What API Gateway looks at first: routes without a variable part, the greedy ones last, then $default."""
+    """Return the rank of a route in API Gateway: routes without variables first, then greedy ones, then $default."""
     return route.path == "$default", "+}" in route.path, "{" in route.path, route.method == "ANY"
 
 
@@ -97,11 +102,11 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The event of a request."""
+    """Return the event of a request."""
     headers: dict[str, list[str]] = {}
     for name, value in request.headers.items():
         headers.setdefault(name, []).append(value)
-    cookies = [part.strip() for line in headers.pop("cookie", []) for part in line.split(";")]
+    cookies = [cookie.strip() for line in headers.pop("cookie", []) for cookie in line.split(";")]
     query: dict[str, list[str]] = {}
     for name, value in parse_qsl(request.url.query, keep_blank_values=True):
         query.setdefault(name, []).append(value)
@@ -128,7 +133,7 @@ def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[
 
 
 def _decode(body: bytes, content_type: str) -> str | None:
-    """A body as the text it is; None for other things, which travel in Base64."""
+    """Return a body as text; None for binary bodies, which are sent in Base64."""
     if body and not _TEXT.match(content_type):
         return None
     try:
@@ -160,7 +165,7 @@ def _context(request: Request, key: str, client: str) -> dict[str, Any]:
 
 
 def make_response(result: Any) -> Response:
-    """The response that a function's answer stands for; one without a status code is a body of JSON."""
+    """Return the HTTP response of a function's result; without a status code, the result is a JSON body."""
     if not isinstance(result, dict) or "statusCode" not in result:
         return JSONResponse(result)
     text = result.get("body") or ""
@@ -179,3 +184,37 @@ def make_response(result: Any) -> Response:
 
 def _message(status: int, text: str) -> Response:
     return Response(json.dumps({"message": text}), status_code=status, media_type="application/json")
+
+
+def with_cors(application: ASGIApp, cors: Cors | None) -> ASGIApp:
+    """Return the application with CORS middleware, if configured."""
+    if cors is None:
+        return application
+    return CORSMiddleware(
+        application,
+        allow_origins=cors.origins,
+        allow_methods=cors.methods,
+        allow_headers=cors.headers,
+        expose_headers=cors.exposed,
+        max_age=cors.max_age,
+    )
+
+
+@asynccontextmanager
+async def serving(application: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve an ASGI application on this event loop."""
+    config = uvicorn.Config(
+        application, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    running = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if running.done():
+                running.result()
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await running

@@ -1,7 +1,7 @@
-"""ministack, the engine for what AWS stores and queues: tables, queues, buckets, parameters, stacks.
+"""ministack, an emulator of DynamoDB, SQS, S3, SSM and CloudFormation, and the account behind it.
 
-It lives in a virtual environment of its own, as its pins collide with ours: `python3 scripts/dev.py tools ministack`
-makes one in a checkout. Everything is kept in memory.
+It needs a virtual environment of its own, as its dependencies conflict with MAIL's: `python3 scripts/dev.py tools
+ministack` creates one in a checkout. All data is in memory.
 """
 
 import os
@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from mail.adapters.aws.client import Aws
 from mail.errors import ConfigurationError
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
 
@@ -18,7 +19,7 @@ COMMAND_VARIABLE = "MAIL_MINISTACK"
 """Names the `ministack` command to use."""
 
 IN_CHECKOUT = Path(__file__).resolve().parents[3] / ".tools" / "ministack" / "bin" / "ministack"
-"""Where `scripts/dev.py` puts it, when this file is part of a checkout."""
+"""The command installed by `scripts/dev.py`, if this file is part of a checkout."""
 
 START_SECONDS = 60.0
 
@@ -33,7 +34,7 @@ anywhere else, in a virtual environment of its own:
 
 
 def find_ministack() -> str | None:
-    """The command to start: the one that MAIL_MINISTACK names, that of the checkout, or the one on PATH."""
+    """Return the command to start: from MAIL_MINISTACK, the checkout, or PATH."""
     named = os.environ.get(COMMAND_VARIABLE)
     if named:
         return shutil.which(Path(named).expanduser())
@@ -41,7 +42,7 @@ def find_ministack() -> str | None:
 
 
 def credentials(endpoint: str) -> dict[str, str]:
-    """The environment in which boto3 talks to a local endpoint, and to nothing else."""
+    """Return environment variables that make boto3 use a local endpoint, and nothing else."""
     return {
         "AWS_ACCESS_KEY_ID": "000000000000",
         "AWS_SECRET_ACCESS_KEY": "local",
@@ -57,10 +58,10 @@ def credentials(endpoint: str) -> dict[str, str]:
 class Ministack(KeptProcess):
     """A running ministack on a free port of the loopback interface.
 
-    Raises ConfigurationError when it isn't installed, MAILError when it doesn't start.
+    Raises ConfigurationError if it isn't installed, MAILError if it doesn't start.
 
     Attributes:
-        endpoint: what AWS_ENDPOINT_URL has to be.
+        endpoint: the value for AWS_ENDPOINT_URL.
     """
 
     def __init__(self, *, output: IO[bytes] | int = subprocess.DEVNULL) -> None:
@@ -88,6 +89,35 @@ class Ministack(KeptProcess):
         self.wait_until(lambda: listens(port), seconds=START_SECONDS, name="ministack")
 
     def stop(self) -> None:
-        """End it; what it held is gone."""
+        """End it, and discard its data."""
         super().stop()
         self._folder.cleanup()
+
+
+READ_SECONDS = 30.0
+"""Read timeout: the emulator is one process and may be busy with the requests of all functions."""
+
+
+class LocalAccount(Aws):
+    """The account behind an endpoint, independent of this process's AWS environment."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self.endpoint = endpoint
+
+    def make(self, service: str, connections: int) -> Any:
+        """Make a client of botocore."""
+        import botocore.session  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+
+        settings = credentials(self.endpoint)
+        return botocore.session.Session().create_client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=settings["AWS_REGION"],
+            aws_access_key_id=settings["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=settings["AWS_SECRET_ACCESS_KEY"],
+            config=Config(
+                read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}, max_pool_connections=connections
+            ),
+        )

@@ -1,5 +1,6 @@
-"""Child processes that never outlive this one, however it ends."""
+"""Child processes that never outlive this one, and the Python interpreters of functions."""
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -7,15 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from mail.errors import MAILError
+from mail.errors import ConfigurationError, MAILError
 
 LOOPBACK = "127.0.0.1"
 
 TERMINATION_SECONDS = 3
-"""How long a process may take to end when it is told to, before it is killed."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 _KEEPER = f"""
 import os, signal, subprocess, sys, threading
@@ -32,13 +34,13 @@ threading.Thread(target=end_with_the_parent, daemon=True).start()
 code = child.wait()
 os._exit(code if code >= 0 else 128 - code)
 """
-"""Runs a command until it ends, or until the standard input does: a parent that is killed closes it, too."""
+"""Runs a command until it ends or standard input is closed, which also happens when the parent is killed."""
 
 
 class KeptProcess:
-    """A command that runs until it ends, `stop` is called, or this process is gone. A context manager.
+    """A command that runs until it ends, `stop` is called, or this process ends. A context manager.
 
-    Ctrl+C in the terminal doesn't reach it: whoever owns it decides when it stops.
+    Ctrl+C in the terminal doesn't reach it; its owner stops it.
     """
 
     def __init__(
@@ -71,18 +73,18 @@ class KeptProcess:
         return self._keeper.poll()
 
     def stop(self) -> None:
-        """Tell it to end, and wait until it has."""
+        """Terminate the process, and wait for its end."""
         assert self._keeper.stdin is not None
         with suppress(BrokenPipeError):
             self._keeper.stdin.close()
         self._keeper.wait()
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float, name: str) -> None:
-        """Wait for the process to be of use. Raises MAILError when it ends or stays silent instead."""
+        """Wait until the process is ready. Raises MAILError if it ends or times out."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.ended is not None:
-                raise MAILError(f"{name} ended at once, with exit code {self.ended}")
+                raise MAILError(f"{name} ended immediately, with exit code {self.ended}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise MAILError(f"{name} did not answer within {seconds:.0f} s")
@@ -90,19 +92,70 @@ class KeptProcess:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Whether something accepts connections on a port of the loopback interface."""
+    """Return whether a port of the loopback interface accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 def system_environment() -> dict[str, str]:
-    """What any program needs of this process's environment, and nothing that configures AWS, Python or MAIL."""
+    """Return the environment variables that any program needs, without those for AWS, Python or MAIL."""
     needed = ("PATH", "HOME", "TMPDIR", "TEMP", "LANG", "SYSTEMROOT", "LD_LIBRARY_PATH")
     return {name: value for name in needed if (value := os.environ.get(name))}
+
+
+_RUNTIME_PACKAGES = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
+"""The packages of Lambda's own Python: the runtime client and its dependencies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python and its import path."""
+
+    python: Path
+    path: tuple[Path, ...]
+
+
+def source_interpreter() -> Interpreter:
+    """Return this Python and its packages, for code that wasn't built."""
+    return Interpreter(Path(sys.executable), ())
+
+
+def built_interpreter(layers: Sequence[Path], runtime: str, folder: Path) -> Interpreter:
+    """Make an interpreter in `folder` that finds only the layers' packages and Lambda's own, as on AWS.
+
+    Raises ConfigurationError if the layers are built for another version of Python.
+    """
+    ours = "python{}.{}".format(*sys.version_info)
+    if runtime != ours:
+        raise ConfigurationError(
+            f"the layers are built for {runtime}, and this is {ours}; run mail with {runtime}"
+        )
+    if not folder.exists():
+        subprocess.run(  # noqa: S603 - the command is our own
+            [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True
+        )
+        packages = folder / "lib" / ours / "site-packages"
+        for name in _RUNTIME_PACKAGES:
+            found = Path(_origin(name))
+            found = found.parent if found.name == "__init__.py" else found
+            (packages / found.name).symlink_to(found)
+    return Interpreter(folder / "bin" / "python", tuple(layer / "python" for layer in reversed(layers)))
+
+
+def require_runtime_client() -> None:
+    """Raise ConfigurationError if Amazon's runtime client isn't installed."""
+    _origin("awslambdaric")
+
+
+def _origin(name: str) -> str:
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ConfigurationError(f"{name} is missing: pip install awslambdaric")
+    return found.origin

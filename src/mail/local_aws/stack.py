@@ -1,11 +1,11 @@
-"""What a template makes AWS run, once it is deployed: functions, and what invokes them."""
+"""A deployed stack as plain data: its functions, and what invokes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 WRAPPER_VARIABLE = "AWS_LAMBDA_EXEC_WRAPPER"
-"""Names the script that Lambda runs in place of the function's runtime; a layer holds it."""
+"""Names the script of a layer that Lambda runs instead of the function's runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,9 @@ class FunctionSpec:
     Attributes:
         name: its logical id in the template.
         deployed_name: its name in the account.
-        code: the folder with its code, which is the current folder where it runs.
-        layers: the folders of its layers, as far as they were built.
-        timeout: seconds that an invocation may take.
+        code: the folder with its code, its working directory.
+        layers: the folders of its built layers.
+        timeout: seconds per invocation.
     """
 
     name: str
@@ -33,7 +33,7 @@ class FunctionSpec:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is a web application behind the Web Adapter, and no handler of events."""
+        """Whether it is a web application behind the Web Adapter, not a handler of events."""
         return WRAPPER_VARIABLE in self.environment
 
 
@@ -60,7 +60,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A function that is invoked every so many seconds."""
+    """A function that is invoked at an interval of `seconds`."""
 
     function: str
     name: str
@@ -69,7 +69,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """Which web pages may call, and how; `max_age` is in seconds."""
+    """CORS settings; `max_age` is in seconds."""
 
     origins: tuple[str, ...]
     methods: tuple[str, ...]
@@ -80,7 +80,7 @@ class Cors:
 
 @dataclass(frozen=True, slots=True)
 class FunctionUrl:
-    """The URL of a function; `is_signed` says whether its callers have to sign their requests (`AuthType: AWS_IAM`)."""
+    """The URL of a function; `is_signed` if requests must be signed (`AuthType: AWS_IAM`)."""
 
     is_signed: bool
     cors: Cors | None
@@ -88,7 +88,7 @@ class FunctionUrl:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What was deployed. `urls` are those of functions, by function; `api_cors` is that of the HTTP API."""
+    """A deployed stack. `urls` are function URLs by function; `api_cors` belongs to the HTTP API."""
 
     functions: Mapping[str, FunctionSpec]
     event_sources: tuple[EventSource, ...]

@@ -1,13 +1,12 @@
-"""The whole deployed shape: an engine for what AWS keeps and queues, and around it what runs and invokes functions.
+"""The whole deployment: ministack for storage and queues, and around it what runs and invokes functions.
 
               ┌ HTTP API (http_api) ────┐
-    callers ──┤                         ├─► functions (functions, runtime_api, forkserver) ─► ministack: DynamoDB,
+    callers ──┤                         ├─► functions (functions, forkserver) ─► ministack: DynamoDB,
               └ function URL ───────────┘          ▲                                          SQS, S3, SSM
                 (function_url)                     └── queues (event_sources), schedules ◄────┘
 
-ministack's own Lambda is not used: it handles the messages of a FIFO queue strictly one at a time, whatever group they
-are of, which makes every task wait for all others of its tier, and runs functions among its own packages; nor does
-it know the routes of an HTTP API or streams.
+ministack's own Lambda is not used: it handles the messages of a FIFO queue one at a time even across groups, which makes
+tasks wait for each other, runs functions with its own packages, and supports neither HTTP API routes nor streams.
 """
 
 import asyncio
@@ -24,26 +23,24 @@ from typing import Any, Self
 from starlette.types import ASGIApp
 
 from mail.errors import MAILError
-from mail.local_aws.account import LocalAccount
 from mail.local_aws.deployment import Deployment
-from mail.local_aws.event_sources import Poller
+from mail.local_aws.event_sources import Poller, run_schedule
 from mail.local_aws.faults import Faults
 from mail.local_aws.function_url import WebFunction
 from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
-from mail.local_aws.http_api import HttpApi, OnlySigned
-from mail.local_aws.interpreter import (
+from mail.local_aws.http_api import HttpApi, OnlySigned, serving, with_cors
+from mail.local_aws.ministack import LocalAccount, Ministack, credentials
+from mail.local_aws.processes import (
+    LOOPBACK,
     Interpreter,
     built_interpreter,
     require_runtime_client,
     source_interpreter,
+    system_environment,
 )
-from mail.local_aws.ministack import Ministack, credentials
-from mail.local_aws.processes import LOOPBACK, system_environment
-from mail.local_aws.schedules import keep_schedule
-from mail.local_aws.serving import serving, with_cors
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
 from mail.local_aws.template import Template
-from mail.server.app import base_url, listen
+from mail.server.uvicorn import base_url, listen
 
 SQS_CONNECTIONS = 64
 ROLES = ("admin", "user", "agent")
@@ -53,11 +50,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Tempo:
-    """Times that are other than the template says, so that what happens after minutes can be seen in seconds.
+    """Overrides of the template's times, to shorten tests from minutes to seconds.
 
     Attributes:
-        timeouts: seconds that an invocation may take, by function.
-        visibility: seconds after which a queue delivers an unhandled message again.
+        timeouts: seconds per invocation, by function.
+        visibility: seconds after which a queue redelivers an unhandled message.
         schedule: seconds between the invocations of every schedule.
     """
 
@@ -67,17 +64,17 @@ class Tempo:
 
 
 class LocalAws:
-    """The deployed shape of a template. An async context manager; everything it has started ends with it.
+    """A running deployment of a template: an async context manager.
 
-    `environment` is added to that of all functions, `concurrency` bounds the invocations by one queue at once, and
-    `watch` is told of every one of them. Raises ConfigurationError for what has to be installed or corrected.
+    `environment` is added to that of all functions, `concurrency` limits the concurrent invocations per queue, and `watch`
+    is called after each of them. Raises ConfigurationError for missing programs and invalid arguments.
 
     Attributes:
         url: the base URL of the HTTP API.
-        stream_url: that of the function that streams.
-        urls: those of other functions that have one, by function.
-        tokens: a token for each role, where the functions check built-in ones.
-        endpoint: what AWS_ENDPOINT_URL has to be to look into tables and queues.
+        stream_url: the base URL of the streaming function.
+        urls: the URLs of other functions, by function.
+        tokens: a token per role, if the functions use built-in tokens.
+        endpoint: the value of AWS_ENDPOINT_URL for access to tables and queues.
     """
 
     def __init__(
@@ -122,7 +119,7 @@ class LocalAws:
 
     @property
     def log_folder(self) -> Path:
-        """Where each function's log is, as `<function>.log`."""
+        """The folder of the functions' logs, `<function>.log`."""
         return self._folder if self._logs is None else self._logs
 
     async def _start(self) -> None:
@@ -139,7 +136,7 @@ class LocalAws:
         self.endpoint = engine.endpoint
         self.account = LocalAccount(engine.endpoint)
         deployed = await Deployment(self.account, template).deploy(self._parameters)
-        self.stack = _hurried(deployed, self._tempo)
+        self.stack = _retimed(deployed, self._tempo)
         await self._start_functions()
         self.tokens = await self._issue_tokens()
 
@@ -165,10 +162,10 @@ class LocalAws:
             await self._serve_url(name, functions)
         await self._start_pollers(functions)
         for schedule in self.stack.schedules:
-            self._keep(keep_schedule(schedule, functions[schedule.function]))
+            self._spawn(run_schedule(schedule, functions[schedule.function]))
 
     async def _serve_url(self, name: str, functions: Mapping[str, LambdaFunction]) -> None:
-        """Let a function that handles events have its URL, which brings it the same events as the HTTP API."""
+        """Serve the URL of a function, with the same events as the HTTP API."""
         url, socket = self.stack.urls[name], listen(LOOPBACK, 0)
         application: ASGIApp = HttpApi([Route("ANY", "$default", name)], functions)
         if url.is_signed:
@@ -210,10 +207,10 @@ class LocalAws:
                 faults=self.faults,
                 watch=self._watch,
             )
-            self._keep(poller.run())
+            self._spawn(poller.run())
 
-    def _keep(self, work: Any) -> None:
-        """Let something run until everything ends."""
+    def _spawn(self, work: Any) -> None:
+        """Run a coroutine until the deployment ends."""
         task = asyncio.create_task(work)
 
         async def end() -> None:
@@ -233,7 +230,7 @@ class LocalAws:
         return self._interpreters[spec.layers]
 
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
-        """What Lambda would put into a function's environment, and the template; never the wrapper, which is ours."""
+        """Return the environment of a function: Lambda's variables and the template's, without the wrapper script."""
         own = {name: str(value) for name, value in spec.environment.items() if name != WRAPPER_VARIABLE}
         remote = self.stack.outputs.get("StreamUrl", "").rstrip("/")
         if remote:
@@ -266,7 +263,7 @@ class LocalAws:
         return dict(zip(ROLES, tokens, strict=True))
 
     async def _issue_token(self, table: str, role: str) -> str:
-        """Run `mail token create`, as an operator would, in an environment that knows the local account."""
+        """Run `mail token create`, like an operator, in the environment of the local account."""
         command = [sys.executable, "-m", "mail.cli", "token", "create", "--role", role, "--id", role]
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -284,8 +281,8 @@ class LocalAws:
         return output.decode().strip()
 
 
-def _hurried(stack: Stack, tempo: Tempo) -> Stack:
-    """The stack with the times that are given instead."""
+def _retimed(stack: Stack, tempo: Tempo) -> Stack:
+    """Return the stack with overridden times."""
     functions = {
         name: replace(spec, timeout=tempo.timeouts.get(name, spec.timeout))
         for name, spec in stack.functions.items()

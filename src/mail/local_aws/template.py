@@ -1,4 +1,4 @@
-"""`template.yaml` as CloudFormation reads it: with its short forms (`!Ref`, `!GetAtt`) spelled out."""
+"""Reading `template.yaml`, with short forms (`!Ref`, `!GetAtt`) expanded as in CloudFormation."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,20 @@ Document = dict[str, Any]
 
 _FUNCTION = "AWS::Serverless::Function"
 _LAYER = "AWS::Serverless::LayerVersion"
-_WATCHERS = ("AWS::CloudWatch::", "AWS::SNS::")
+_MONITORING = ("AWS::CloudWatch::", "AWS::SNS::")
 
 
 def read_template(path: Path) -> Document:
-    """Read a template. Raises ConfigurationError where it can't be."""
+    """Read a template. Raises ConfigurationError if that fails."""
     try:
         import yaml
     except ImportError:
         raise ConfigurationError("to read template.yaml, install PyYAML: pip install pyyaml") from None
 
     class Loader(yaml.SafeLoader):
-        """Knows the tags of CloudFormation; a class of its own, so that no other YAML gets them."""
+        """A loader with the tags of CloudFormation; a new class, as tags are registered per class."""
 
-    def spell_out(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Document:
+    def expand(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Document:
         value: Any
         if isinstance(node, yaml.ScalarNode):
             value = loader.construct_scalar(node)
@@ -40,28 +40,28 @@ def read_template(path: Path) -> Document:
             value = value.split(".", 1)
         return {f"Fn::{suffix}": value}
 
-    yaml.add_multi_constructor("!", spell_out, Loader)
+    yaml.add_multi_constructor("!", expand, Loader)
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 - a safe loader, with tags
     except OSError as error:
         raise ConfigurationError(f"{path} can't be read: {error.strerror}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is no YAML: {error}") from error
+        raise ConfigurationError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(document, dict) or "Resources" not in document:
-        raise ConfigurationError(f"{path} is no template: it has no Resources")
+        raise ConfigurationError(f"{path} is not a template: it has no Resources")
     return document
 
 
 class Template:
-    """A template, and the folder that its paths are relative to."""
+    """A template, and the folder of its relative paths."""
 
     def __init__(self, path: Path) -> None:
-        """Read it. Raises ConfigurationError where it can't be."""
+        """Read the template. Raises ConfigurationError if that fails."""
         self._document = read_template(path)
         self._folder = path.parent.resolve()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raises ConfigurationError where one of these is no parameter of the template."""
+        """Raise ConfigurationError for unknown parameters."""
         known = self._document.get("Parameters", {})
         unknown = set(parameters) - set(known)
         if unknown:
@@ -69,7 +69,7 @@ class Template:
             raise ConfigurationError(f"the template has no parameter {min(unknown)}; it has {names}")
 
     def codes(self) -> dict[str, Path]:
-        """From each function's logical id to the folder of its code."""
+        """Return the folder of each function's code, by logical id."""
         default = self._of_all_functions("CodeUri", ".")
         return {
             name: self._folder / str(properties.get("CodeUri", default))
@@ -77,7 +77,7 @@ class Template:
         }
 
     def layers(self) -> dict[str, list[Path]]:
-        """From each function's logical id to the folders of those of its layers that the template defines."""
+        """Return the folders of each function's layers that the template defines, by logical id."""
         common = self._of_all_functions("Layers", [])
         resources = self._document["Resources"]
         return {
@@ -90,14 +90,14 @@ class Template:
         }
 
     def deployable(self, code: str) -> Document:
-        """What of it a local engine can deploy: with one object in S3 as all code, and without what only watches."""
+        """Return the template for a local account: with one S3 object as all code, and without alarms and topics."""
         left = deepcopy(self._document)
         resources = left["Resources"]
-        watchers = {name for name, resource in resources.items() if resource["Type"].startswith(_WATCHERS)}
-        for name in watchers:
+        monitors = {name for name, resource in resources.items() if resource["Type"].startswith(_MONITORING)}
+        for name in monitors:
             del resources[name]
         outputs = left.get("Outputs", {})
-        for name in [name for name, output in outputs.items() if _mentions(output, watchers)]:
+        for name in [name for name, output in outputs.items() if _mentions(output, monitors)]:
             del outputs[name]
         for resource in resources.values():
             if resource["Type"] == _FUNCTION:
@@ -108,7 +108,7 @@ class Template:
         return left
 
     def _functions(self) -> dict[str, Document]:
-        """The properties of each function."""
+        """Return the properties of each function."""
         return {
             name: resource["Properties"]
             for name, resource in self._document["Resources"].items()
@@ -120,6 +120,6 @@ class Template:
 
 
 def _mentions(value: Any, names: Iterable[str]) -> bool:
-    """Whether some part of a template refers to one of these resources."""
+    """Return whether a value refers to one of these resources."""
     text = json.dumps(value)
     return any(f'"{name}"' in text or f"${{{name}}}" in text or f"${{{name}." in text for name in names)

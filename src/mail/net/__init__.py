@@ -1,9 +1,9 @@
-"""Other swarms over HTTP: which ones there are, and how mail reaches them.
+"""HTTP to other servers: the registry of swarms, delivery of their mail, and webhooks.
 
-registry.py     SwarmRegistry: who they are, where, how they are, and with which token they are called
-router.py       InterswarmRouter: hands mail over to them
-webhooks.py     HTTPWebhooks: sends events to the URLs that callers name
-connection.py   the requests that the first two make, and what answers them
+registry    SwarmRegistry: the known swarms, their health and tokens; `directory` stores the entries
+router      InterswarmRouter: delivers messages to other swarms
+webhooks    HTTPWebhooks: sends events to the URLs of callers
+http        the requests to other swarms, which `signing` signs for Lambda function URLs
 """
 
 from mail.net.registry import SwarmRegistry

@@ -1,20 +1,28 @@
-"""The entries of a registry: at hand in this process, and kept in a server's records, a file, or nowhere."""
+"""The entries of a registry, cached in this process and stored in the server's database, in a file, or nowhere.
+
+The file is JSON; it may be written by hand, with only a name and a `base_url` per entry. It never holds a token.
+
+    {"local_swarm_name": …, "local_base_url": …, "endpoints": {"<name>": {"base_url": …, "auth_token_ref": …, …}}}
+"""
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.ports import ServerRecords
-from mail.errors import ConfigurationError
-from mail.net.files import read_file, write_file
-from mail.net.secrets import reference_for, variable_in
-from mail.net.urls import is_name
+from mail.errors import BadRequest, ConfigurationError
+from mail.net.registration import Access, amend, check_name, check_url, is_name
+from mail.net.secrets import reference_for, reference_to, variable_for, variable_in
 
 REFRESH_SECONDS = 5.0
-"""How old what this process knows of the server's records may be."""
+"""Seconds for which entries read from the database are cached."""
 
 UNSEEN = PeerHealth()
 
@@ -22,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class PeerDirectory:
-    """Entries by name. Those that have expired are not shown.
+    """Entries by name, without expired ones.
 
     Args:
-        header: what the file says besides its entries.
+        header: the fields of the file beside its entries.
         now: the time, in seconds since the epoch.
         monotonic: counts seconds.
 
     Attributes:
-        given: the tokens that only this process knows, by the names of swarms whose entries refer to a variable.
+        given: tokens that only this process knows, by swarm; the stored entries refer to variables.
     """
 
     def __init__(
@@ -54,25 +62,25 @@ class PeerDirectory:
         self._changes = 0
 
     def all(self) -> list[PeerRecord]:
-        """All entries, by name."""
+        """Return all entries, sorted by name."""
         return [record for _, record in sorted(self._peers.items()) if self._is_live(record)]
 
     def get(self, name: str) -> PeerRecord | None:
-        """The entry of a swarm, as far as this process has read it."""
+        """Return the cached entry of a swarm."""
         record = self._peers.get(name)
         return record if record is not None and self._is_live(record) else None
 
     def health(self, name: str) -> PeerHealth:
-        """How a swarm was when somebody looked last."""
+        """Return the result of the last health check of a swarm."""
         return self._health.get(name, UNSEEN)
 
     async def find(self, name: str) -> PeerRecord | None:
-        """The entry of a swarm, also if another process has made it just now."""
+        """Return the entry of a swarm, even if another process has only just added it."""
         await self.refresh()
         return self.get(name) or await self.current(name)
 
     async def current(self, name: str) -> PeerRecord | None:
-        """The entry of a swarm as it is kept at this moment."""
+        """Return the stored entry of a swarm, bypassing the cache."""
         if self.records is not None and is_name(name):
             record = await self.records.peer(name)
             if record is not None:
@@ -80,18 +88,18 @@ class PeerDirectory:
         return self.get(name)
 
     async def refresh(self, *, max_age: float = REFRESH_SECONDS) -> None:
-        """Read the server's records, where there are any and what was read is older than `max_age` seconds."""
+        """Read all entries from the database, if there is one and the cache is older than `max_age` seconds."""
         if self.records is None or (self._read is not None and self._clock() < self._read + max_age):
             return
         before, now = self._changes, self._clock()
         peers, healths = await asyncio.gather(self.records.peers(), self.records.peers_health())
-        if self._changes == before:  # else it may be older than what was done here meanwhile
+        if self._changes == before:  # otherwise it may be older than a change made here in the meantime
             self._peers = {record.name: record for record in peers}
             self._health = healths
             self._read = now
 
     async def keep(self, record: PeerRecord, *, token: str | None = None) -> None:
-        """Keep an entry in the place of the one of its name; this process remembers the token besides."""
+        """Store an entry, replacing the one of the same name; this process also remembers the token."""
         self._changes += 1
         if self.records is not None:
             await self.records.set_peer(record)
@@ -103,25 +111,25 @@ class PeerDirectory:
         self.save_copy()
 
     async def forget(self, name: str) -> bool:
-        """Delete an entry; returns whether it was there."""
+        """Delete an entry; return whether it existed."""
         self._changes += 1
         known = name in self._peers
         if self.records is not None:
             known = await self.records.delete_peer(name)
             self._changes += 1
-        for kept in (self._peers, self._health, self.given):
-            kept.pop(name, None)
+        for cached in (self._peers, self._health, self.given):
+            cached.pop(name, None)
         if known:
             self.save_copy()
         return known
 
     async def forget_expired(self) -> None:
-        """Delete the entries that have expired."""
+        """Delete the expired entries."""
         for name in [name for name, record in self._peers.items() if not self._is_live(record)]:
             await self.forget(name)
 
     async def note_health(self, name: str, seen: PeerHealth) -> None:
-        """Remember how a swarm is."""
+        """Store the result of a health check."""
         if name in self._peers:
             self._health[name] = seen
             if self.records is not None:
@@ -130,11 +138,11 @@ class PeerDirectory:
     # ------------------------------------------------------------------------------------------------- the file
 
     def load(self) -> list[str]:
-        """Read the file, in the place of what is there; returns the swarms whose tokens are written out in it."""
+        """Read the file, replacing entries of the same names; return the swarms whose tokens are in plain text."""
         return [record.name for record in self._read_file() if self._take(record)]
 
     async def take_over(self) -> list[str]:
-        """Keep the file's entries that the server's records lack; returns their names. Raises ConfigurationError."""
+        """Store the file's entries that the database lacks; return their names. Raises ConfigurationError."""
         added = []
         for record in self._read_file():
             known = self._peers.get(record.name)
@@ -145,18 +153,18 @@ class PeerDirectory:
                 added.append(record.name)
             elif known.base_url != record.base_url:
                 logger.warning(
-                    "swarm %s: %s says %s; the database says %s, which holds",
+                    "swarm %s: %s says %s; the database says %s, which is used",
                     *(record.name, self.file, record.base_url, known.base_url),
                 )
         return added
 
     def save(self) -> None:
-        """Write the file, if there is one to write, without volatile entries. Raises ConfigurationError."""
+        """Write the file, if one is configured, without volatile entries. Raises ConfigurationError."""
         if self.file is not None:
             write_file(self.file, self._header(), [record for record in self.all() if not record.volatile])
 
     def save_copy(self) -> None:
-        """Write the file. A server does without it where that can't be done: it has its records."""
+        """Write the file. On a server a failure is only logged, as the database has the entries."""
         try:
             self.save()
         except ConfigurationError as error:
@@ -169,14 +177,110 @@ class PeerDirectory:
         return [] if self.file is None else [record for record in read_file(self.file) if record.name != own]
 
     def _take(self, record: PeerRecord) -> bool:
-        """Take up an entry of the file; returns whether its token is written out in it."""
+        """Cache an entry of the file; return whether its token is in plain text."""
         token = record.auth_token
-        is_written_out = variable_in(token) is None
-        if is_written_out:
+        is_plain = variable_in(token) is None
+        if is_plain:
             self.given[record.name] = token
-            record = record.model_copy(update={"auth_token": reference_for(record.name, token)})
+            reference = reference_for(record.name, token)
+            record = amend(record, access=Access(reference, record.volatile, record.expires))
         self._peers[record.name] = record
-        return is_written_out
+        return is_plain
 
     def _is_live(self, record: PeerRecord) -> bool:
         return record.expires is None or self._now() < record.expires
+
+
+class _Entry(BaseModel):
+    """An entry of the file; unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    base_url: str
+    version: str = ""
+    swarm_description: str = ""
+    entrypoint: str = ""
+    keywords: tuple[str, ...] = ()
+    public: bool = False
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    auth_token_ref: str | None = None
+    auth_token: str | None = None
+    auth: Any = "bearer"
+    caller_id: str = ""
+    registered: str = ""
+
+    def record(self, name: str) -> PeerRecord:
+        return PeerRecord(
+            name=check_name(name),
+            base_url=check_url(self.base_url),
+            version=self.version,
+            description=self.swarm_description,
+            entrypoint=self.entrypoint,
+            keywords=self.keywords,
+            public=self.public,
+            metadata=self.metadata,
+            auth_token=self.auth_token_ref or self.auth_token or reference_to(variable_for(name)),
+            auth=self.auth,
+            caller_id=self.caller_id,
+            registered=self.registered,
+        )
+
+
+def read_file(path: Path) -> list[PeerRecord]:
+    """Return the entries of the file, none if it doesn't exist. Tokens may be in plain text, if written by hand.
+
+    Raises ConfigurationError, which names the entry and the problem but no value: values may be secret.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: can't be read: {error}") from error
+    try:
+        document = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{path}: is not valid JSON: {error}") from error
+    entries = document.get("endpoints", {}) if isinstance(document, dict) else None
+    if not isinstance(entries, dict):
+        raise ConfigurationError(
+            f'{path}: is not a registry: it must be an object {{"endpoints": {{name: entry}}}}'
+        )
+    return [_read_entry(path, name, entry) for name, entry in entries.items()]
+
+
+def write_file(path: Path, header: Mapping[str, Any], records: Iterable[PeerRecord]) -> None:
+    """Write the entries atomically; only the owner may read the file. Raises ConfigurationError."""
+    document = {**header, "endpoints": {record.name: _entry(record) for record in records}}
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+        try:
+            draft.touch(mode=0o600, exist_ok=False)
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be written: {error}") from error
+
+
+def _entry(record: PeerRecord) -> dict[str, Any]:
+    entry = _Entry(
+        swarm_description=record.description,
+        auth_token_ref=record.auth_token or None,
+        **record.model_dump(exclude={"name", "description", "auth_token", "volatile", "expires"}),
+    )
+    return entry.model_dump(mode="json", exclude_none=True)
+
+
+def _read_entry(path: Path, name: str, entry: object) -> PeerRecord:
+    try:
+        return _Entry.model_validate(entry).record(name)
+    except BadRequest as error:
+        raise ConfigurationError(f"{path}: {name!r}: {error.detail}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(f"{path}: {name!r}: {field}: {first['msg']}") from error

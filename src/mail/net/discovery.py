@@ -1,4 +1,4 @@
-"""Finding swarms by the URLs of servers that are one, or know some."""
+"""Discovery: finding public swarms through the servers that run or list them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 
 from mail.errors import BadRequest, PeerError
 from mail.net.http import PeerHTTP, Target
-from mail.net.registration import LOOK_SECONDS, read_info
+from mail.net.registration import PROBE_SECONDS, check_name, check_url, read_info
 from mail.net.types import Discovery, Listed, SwarmInfo
-from mail.net.urls import check_name, check_url
 
-AT_ONCE = 8
-"""How many servers are asked at a time."""
+CONCURRENCY = 8
+"""Requests in flight."""
 
 MAX_URLS = 20
-"""How many servers are asked in one discovery, those aside that they know."""
+"""Servers per discovery, without the swarms that they list."""
 
 MAX_LISTED = 50
-"""How many of the swarms that servers list are looked at in one discovery."""
+"""Listed swarms that one discovery checks."""
 
 
 @dataclass
@@ -25,56 +24,56 @@ class Discoverer:
     """One discovery.
 
     Attributes:
-        own: the name of the swarm that looks for others.
-        known: the names that it needs no more.
-        found: the base URLs of new public swarms, with what they say of themselves.
+        own: the name of the local swarm.
+        known: the names of swarms that are already registered.
+        found: the new public swarms by name: base URL and description.
     """
 
     http: PeerHTTP
     own: str
     known: frozenset[str]
     found: dict[str, tuple[str, SwarmInfo]] = field(default_factory=dict)
-    _met: set[str] = field(default_factory=set)
+    _seen: set[str] = field(default_factory=set)
     _problems: dict[str, str] = field(default_factory=dict)
-    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENCY))
 
     async def run(self, urls: Sequence[str]) -> Discovery:
-        """Ask the servers at these URLs, and each swarm that they name, as what others say of it may be wrong."""
-        asked = list(dict.fromkeys(urls))
-        for url in asked[MAX_URLS:]:
+        """Query these servers, then each swarm that they list, as a listing may be wrong."""
+        servers = list(dict.fromkeys(urls))
+        for url in servers[MAX_URLS:]:
             self._problems[url] = f"was not asked: more than {MAX_URLS} URLs at a time"
-        listings = await asyncio.gather(*map(self._ask_server, asked[:MAX_URLS]))
+        listings = await asyncio.gather(*map(self._query, servers[:MAX_URLS]))
         listed = {entry.name: entry for listing in listings for entry in listing}
         for entry in list(listed.values())[MAX_LISTED:]:
             self._problems[entry.base_url] = f"was not asked: more than {MAX_LISTED} swarms are listed"
-        seen = list(listed.values())[:MAX_LISTED]
-        await asyncio.gather(*(self._meet(entry.base_url, entry.name) for entry in seen))
+        checked = list(listed.values())[:MAX_LISTED]
+        await asyncio.gather(*(self._check(entry.base_url, entry.name) for entry in checked))
         return Discovery(
             registered=tuple(sorted(self.found)),
-            known=tuple(sorted(self._met)),
+            known=tuple(sorted(self._seen)),
             problems=dict(sorted(self._problems.items())),
         )
 
-    async def _ask_server(self, url: str) -> list[Listed]:
-        """Look at the swarm at a URL, and return those that it lists."""
-        if not await self._meet(url, None):
+    async def _query(self, url: str) -> list[Listed]:
+        """Check the swarm at a URL, and return the swarms that it lists."""
+        if not await self._check(url, None):
             return []
         try:
-            async with self._places:
-                answer = await self.http.get(Target(check_url(url)), "/swarms", seconds=LOOK_SECONDS)
+            async with self._slots:
+                answer = await self.http.get(Target(check_url(url)), "/swarms", seconds=PROBE_SECONDS)
             answer.raise_for_status()
         except PeerError as error:
             self._problems[url] = f"lists no swarms: {error.detail}"
             return []
         return Listed.read(answer.json())
 
-    async def _meet(self, url: str, name: str | None) -> bool:
-        """Look at the swarm at a URL, which may be expected to have a name; returns whether it answers."""
+    async def _check(self, url: str, name: str | None) -> bool:
+        """Check the swarm at a URL, and its name if one is expected; return whether it answers."""
         if self._is_settled(name):
             return False
         try:
             base_url = check_url(url)
-            async with self._places:
+            async with self._slots:
                 info, _ = await read_info(self.http, Target(base_url))
             check_name(info.name)
         except (BadRequest, PeerError) as error:
@@ -90,7 +89,7 @@ class Discoverer:
         return True
 
     def _is_settled(self, name: str | None) -> bool:
-        """Whether nothing has to be found out about the swarm of this name."""
+        """Return whether the swarm of this name needs no check."""
         if name is not None and name in self.known:
-            self._met.add(name)
+            self._seen.add(name)
         return name is not None and (name == self.own or name in self.known or name in self.found)

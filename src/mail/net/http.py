@@ -1,4 +1,4 @@
-"""The requests that are made of other servers, and what answers them."""
+"""The HTTP client for other swarms."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json, to_json
 
-from mail.auth.keys import BEARER_HEADER
+from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.errors import PeerRefused, PeerUnavailable
 from mail.net.signing import Signer, region_for
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
-"""How long a peer may take for an answer by default, the connection aside."""
+"""Default timeout of a request, without the connection."""
 
 MAX_ANSWER_BYTES = 1024 * 1024
-"""How much of an answer is read; what is longer makes no sense to anybody here."""
+"""Bytes of a response that are read; no valid response is longer."""
 
 CONNECTIONS = 100
 IDLE_CONNECTIONS = 20
 IDLE_SECONDS = 3.0
-"""How long a connection is kept that nobody uses: less than servers do, or it would often end just when it is used."""
+"""Seconds for which idle connections are kept: less than servers keep them, to avoid reusing a closed one."""
 
 RETRIED = frozenset({408, 425, 429})
-"""The statuses below 500 of what may go better a little later."""
+"""Statuses below 500 that are worth a retry."""
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 DETAIL_LENGTH = 300
-"""How much of a peer's explanation is passed on."""
+"""Characters of a peer's error message that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that is called, and how: what a PeerRecord says of that."""
+    """The address of a server, and how requests to it are authenticated."""
 
     base_url: str
     auth: Literal["bearer", "aws_iam"] = "bearer"
@@ -47,7 +47,7 @@ class Target:
 
     @classmethod
     def of(cls, base_url: str, auth: Literal["bearer", "aws_iam"], metadata: Mapping[str, Any]) -> "Target":
-        """The target of a peer. Raises PeerRefused where it is not known how to sign for it."""
+        """Return the target of a peer. Raises PeerRefused if the region to sign for is unknown."""
         if auth == "bearer":
             return cls(base_url)
         region = region_for(base_url, metadata)
@@ -60,11 +60,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answers.
-
-    Attributes:
-        seconds: how long it took.
-    """
+    """A response; `seconds` is the time that it took."""
 
     status: int
     body: bytes
@@ -76,7 +72,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """Return the body parsed as JSON; None if it isn't JSON."""
         try:
             return from_json(self.body, allow_inf_nan=False)
         except ValueError:
@@ -84,7 +80,7 @@ class Answer:
 
     @property
     def detail(self) -> str:
-        """The server's own explanation, shortened."""
+        """The server's error message, shortened."""
         answer = self.json()
         given = answer.get("detail") if isinstance(answer, dict) else None
         text = given if isinstance(given, str) else self.body.decode("utf-8", "replace")
@@ -92,7 +88,7 @@ class Answer:
         return text if len(text) <= DETAIL_LENGTH else f"{text[: DETAIL_LENGTH - 1]}…"
 
     def raise_for_status(self) -> None:
-        """Raise PeerUnavailable for what may pass, PeerRefused for everything else that is no success."""
+        """Raise PeerUnavailable for a status worth a retry, PeerRefused for any other error or redirect."""
         if self.is_success:
             return
         problem = f"{self.status} {self.detail}".strip()
@@ -104,13 +100,13 @@ class Answer:
 
 
 class PeerHTTP:
-    """One HTTP client for all peers. It is made when it is first used, anew on each event loop.
+    """One HTTP client for all peers, made on first use and for each event loop.
 
     Args:
-        seconds: how long a peer may take for an answer.
+        seconds: the default timeout of a request.
 
     Attributes:
-        allow_private: whether addresses that are not public may be called; it holds for connections from now on.
+        allow_private: whether new connections may go to private addresses.
     """
 
     def __init__(
@@ -127,7 +123,7 @@ class PeerHTTP:
         self._made_for: tuple[asyncio.AbstractEventLoop, bool] | None = None
 
     async def get(self, target: Target, path: str, *, seconds: float | None = None) -> Answer:
-        """Ask for a page that needs no token; see `request`."""
+        """Get a resource that needs no token; see `request`."""
         return await self.request("GET", target, path, seconds=seconds)
 
     async def request(
@@ -141,9 +137,9 @@ class PeerHTTP:
         headers: Mapping[str, str] = NO_HEADERS,
         seconds: float | None = None,
     ) -> Answer:
-        """Send a request, its body as JSON, and read the whole answer. Redirects are not followed.
+        """Send a request with a JSON body, and read the whole response. Redirects are not followed.
 
-        Raises PeerUnavailable where there is none in time, PeerRefused for an address that may not be called.
+        Raises PeerUnavailable on a timeout or network error, PeerRefused for an address that may not be called.
         """
         url = target.base_url + path
         headers = {"Accept": "application/json", **headers}
@@ -170,7 +166,7 @@ class PeerHTTP:
     ) -> Answer:
         import httpx
 
-        from mail.utils.public_urls import NotPublic
+        from mail.net.public_urls import NotPublic
 
         started = time.monotonic()
         try:
@@ -185,13 +181,13 @@ class PeerHTTP:
                 ) as response,
             ):
                 body = bytearray()
-                async for part in response.aiter_bytes():
-                    body += part
+                async for chunk in response.aiter_bytes():
+                    body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         break
         except NotPublic as error:
             raise PeerRefused(
-                f"{error}; to call it all the same, set allow_private_addresses in [server.interswarm]"
+                f"{error}; to allow it, set allow_private_addresses in [server.interswarm]"
             ) from error
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
             raise PeerRefused(f"its URL can't be called: {error}") from error
@@ -202,10 +198,10 @@ class PeerHTTP:
         return Answer(response.status_code, bytes(body), time.monotonic() - started)
 
     async def _open(self) -> "httpx.AsyncClient":
-        """The client. One of an event loop that has ended can't be closed any more; its sockets went with it."""
+        """Return the client of this event loop. A client of a loop that has ended can't be closed; its sockets are gone."""
         import httpx
 
-        from mail.utils.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport
 
         wanted = (asyncio.get_running_loop(), self.allow_private)
         if self._client is None or self._made_for != wanted:

@@ -1,7 +1,11 @@
-"""What makes an entry: what was given, less what can't be used, and what the swarm says of itself."""
+"""Registry entries: checked names and URLs, tokens, and the description that a swarm gives of itself."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
@@ -10,12 +14,70 @@ from mail.errors import BadRequest, PeerRefused, PeerUnavailable
 from mail.net.http import Answer, PeerHTTP, Target
 from mail.net.secrets import reference_for, variable_in
 from mail.net.types import SwarmInfo
-from mail.net.urls import check_name, check_url
+
+_NAME = re.compile(r"[^:@#\x00-\x1f\x7f]{1,128}")
+
+MAX_URL = 2048
+
+
+def is_name(name: str) -> bool:
+    """Return whether a text is valid as the name of a swarm."""
+    return _NAME.fullmatch(name) is not None and name == name.strip()
+
+
+def check_name(name: str) -> str:
+    """Return the name of a swarm. Raises BadRequest for an invalid one."""
+    if not is_name(name):
+        raise BadRequest(
+            f"{name[:128]!r} can't be the name of a swarm: it has 1 to 128 characters, none of them ':', '@', '#' "
+            "or a control character, and no space at an end"
+        )
+    return name
+
+
+def check_url(url: str) -> str:
+    """Return the base URL of a server, without a trailing slash.
+
+    Raises BadRequest for schemes other than http and https, and for a URL with a user, query or fragment. The message
+    does not repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadRequest(f"base_url is not a valid URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or len(url) > MAX_URL or port == 0:
+        raise BadRequest(
+            "base_url must be of the form http://host or https://host, optionally with a port and a path"
+        )
+    if "@" in parts.netloc:
+        raise BadRequest("base_url must not hold a user or a password; tokens belong in auth_token")
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise BadRequest("base_url must have neither a query nor a fragment")
+    if any(character.isspace() or not character.isprintable() for character in url.strip()):
+        raise BadRequest("base_url must not hold spaces or control characters")
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL, empty if it has none."""
+    return urlsplit(url).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or IP address is on the loopback interface."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
 
 Auth = Literal["bearer", "aws_iam"]
 
-LOOK_SECONDS = 10.0
-"""How long a peer may take to say how it is."""
+PROBE_SECONDS = 10.0
+"""Timeout of a request for the description or the health of a peer."""
 
 MAX_METADATA_BYTES = 16 * 1024
 
@@ -29,7 +91,7 @@ def new_entry(
     caller_id: str = "",
     registered: str,
 ) -> PeerRecord:
-    """An entry of what was given. Raises BadRequest."""
+    """Return a checked entry. Raises BadRequest."""
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
         raise BadRequest(f"metadata has more than {MAX_METADATA_BYTES} bytes")
     record = PeerRecord(
@@ -47,6 +109,37 @@ def new_entry(
     return record
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The token, or reference to one, of an entry, and how long the entry lives."""
+
+    auth_token: str
+    volatile: bool
+    expires: float | None
+
+
+def amend(record: PeerRecord, *, info: SwarmInfo | None = None, access: Access | None = None) -> PeerRecord:
+    """Return the entry with a new description, or with a new token and lifetime."""
+    about = info or record
+    owned = access or record
+    return PeerRecord(
+        name=record.name,
+        base_url=record.base_url,
+        version=about.version,
+        description=about.description,
+        entrypoint=about.entrypoint,
+        keywords=about.keywords,
+        public=about.public,
+        metadata=record.metadata,
+        auth_token=owned.auth_token,
+        auth=record.auth,
+        caller_id=record.caller_id,
+        volatile=owned.volatile,
+        expires=owned.expires,
+        registered=record.registered,
+    )
+
+
 def with_token(
     record: PeerRecord,
     token: str | None,
@@ -55,31 +148,31 @@ def with_token(
     *,
     default_expiry: float,
 ) -> PeerRecord:
-    """The entry with its token: only a volatile one keeps a token itself. Raises BadRequest."""
+    """Return the entry with its token; only a volatile entry stores the token itself. Raises BadRequest."""
     is_literal = bool(token) and variable_in(token or "") is None
     if volatile is None:
         volatile = is_literal or expires is not None
-    kept = token if volatile and is_literal else reference_for(record.name, token)
+    stored = token if token and volatile and is_literal else reference_for(record.name, token)
     end = (default_expiry if expires is None else expires) if volatile else None
-    return record.model_copy(update={"auth_token": kept, "volatile": volatile, "expires": end})
+    return amend(record, access=Access(stored, volatile, end))
 
 
 def target_of(record: PeerRecord) -> Target:
-    """How a swarm is called. Raises PeerRefused where that is not known."""
+    """Return the target of requests to a swarm. Raises PeerRefused if the region to sign for is unknown."""
     return Target.of(record.base_url, record.auth, record.metadata)
 
 
 async def read_info(http: PeerHTTP, target: Target) -> tuple[SwarmInfo, Answer]:
-    """What a swarm says of itself at its `/`. Raises PeerRefused, PeerUnavailable."""
-    answer = await http.get(target, "/", seconds=LOOK_SECONDS)
+    """Request a swarm's description from its `/`. Raises PeerRefused, PeerUnavailable."""
+    answer = await http.get(target, "/", seconds=PROBE_SECONDS)
     answer.raise_for_status()
     return SwarmInfo.read(answer.json()), answer
 
 
 async def describe(http: PeerHTTP, record: PeerRecord) -> tuple[SwarmInfo, float] | None:
-    """What a swarm says of itself, and how many seconds that took; None where it does not answer now.
+    """Return a swarm's description and the latency in seconds; None if it does not answer now.
 
-    Raises BadRequest where what answers is not that swarm, or may not be called.
+    Raises BadRequest if another swarm answers at the URL, or the URL may not be called.
     """
     try:
         info, answer = await read_info(http, target_of(record))

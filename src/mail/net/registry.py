@@ -1,7 +1,7 @@
-"""Which other swarms there are, where, how they are, and with which token they are called.
+"""The registry of other swarms: their addresses, descriptions, health and tokens.
 
-What changes entries, or asks other servers, is a coroutine. What only looks at entries sees those that this process
-has read last; `refresh` reads what others have changed.
+Methods that change entries or call other servers are coroutines. The others read this process's cache; `refresh` updates
+it with the changes of other processes.
 """
 
 import asyncio
@@ -18,10 +18,19 @@ from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
 from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerDirectory
 from mail.net.http import PeerHTTP
-from mail.net.registration import Auth, describe, new_entry, with_token
+from mail.net.registration import (
+    Access,
+    Auth,
+    amend,
+    check_url,
+    describe,
+    host_of,
+    is_loopback,
+    new_entry,
+    with_token,
+)
 from mail.net.secrets import EnvironmentTokens, Tokens, reference_for, variable_for, variable_in
 from mail.net.types import Discovery, Registered, SwarmEndpoint, SwarmEndpointCleaned
-from mail.net.urls import check_url, host_of, is_loopback
 
 DAY = 86_400.0
 
@@ -29,22 +38,21 @@ logger = logging.getLogger(__name__)
 
 
 class SwarmRegistry:
-    """The swarms that a program or a server knows.
+    """The other swarms known to a program or a server.
 
     Args:
-        local_base_url: by which other swarms reach this one; it may be set later, by `register_local_swarm`.
-        persistence_file: where entries outlive the program, but for volatile ones. A server has its records for that;
-            its file is kept as a copy, and entries that somebody has added to it are taken over by `start`.
-        records: of a server, whose processes then all have the same entries.
-        tokens: where the values of token references are; the default is the environment.
-        allow_private: whether peers may have addresses that are not public; by default only those of a swarm that
-            is itself on this machine only, by its base URL.
-        http: makes the requests.
-        health_check_seconds: the time between two looks at all peers.
-        volatile_seconds: after how long a volatile entry is forgotten, by default.
+        local_base_url: the URL at which other swarms reach this one; `register_local_swarm` can set it later.
+        persistence_file: stores the entries, except volatile ones. A server stores them in its database: there the
+            file is only a copy, and `start` imports entries that were added to it by hand.
+        records: a server's database, which all its processes share.
+        tokens: resolves references to tokens; the default is the environment.
+        allow_private: whether peers may have private addresses; by default only if the local base URL is on loopback.
+        http: the HTTP client.
+        health_check_seconds: seconds between health checks.
+        volatile_seconds: the default lifetime of a volatile entry.
         monotonic: counts seconds.
 
-    Raises ConfigurationError for a file that can't be read.
+    Raises ConfigurationError for an unreadable file.
     """
 
     def __init__(
@@ -78,16 +86,16 @@ class SwarmRegistry:
         self._tokens = tokens or EnvironmentTokens()
         self._clock = clock
         self._checking: asyncio.Task[None] | None = None
-        self._written_out: list[str] = []
+        self._plain_tokens: list[str] = []
         file = Path(persistence_file) if persistence_file else None
-        self._book = PeerDirectory(records, file, self._header, now=self._now, monotonic=monotonic)
+        self._directory = PeerDirectory(records, file, self._header, now=self._now, monotonic=monotonic)
         if records is None:
             self.load_persistent_endpoints()
 
     # --------------------------------------------------------------------------------------------- to register
 
     def register_local_swarm(self, base_url: str) -> None:
-        """Say by which URL other swarms reach this one. Raises BadRequest."""
+        """Set the URL at which other swarms reach this one. Raises BadRequest."""
         self.local_base_url = check_url(base_url)
 
     async def register_swarm(
@@ -102,21 +110,20 @@ class SwarmRegistry:
         caller_id: str = "",
         expires: float | None = None,
     ) -> Registered:
-        """Remember a swarm, in the place of the one of its name, with what it says of itself at its `/`.
+        """Register a swarm, replacing the entry of the same name, with the description from its `/`.
 
-        A swarm that does not answer now is remembered all the same: it may only be down, and what it says of itself
-        is read once it answers.
+        A swarm that does not answer is registered without a description, which is read when it first answers.
 
         Args:
-            auth_token: the token, or a reference such as `${SWARM_AUTH_TOKEN_B}`. By default the variable is the
-                one of the swarm's name. Unless the entry is volatile, only the reference is kept.
-            volatile: whether the entry is forgotten when the program ends or `expires` comes; by default, if it
-                has a token of its own.
-            auth: `aws_iam` for a Lambda function URL that wants requests to be signed.
-            caller_id: the id of the token with which it calls here, where that is not its name.
-            expires: of a volatile entry, in seconds since the epoch; by default a day from now.
+            auth_token: the token, or a reference such as `${SWARM_AUTH_TOKEN_B}`; the default refers to the variable
+                of the swarm's name. Unless the entry is volatile, only the reference is stored.
+            volatile: whether the entry ends with the program or at `expires`; by default, if a token or `expires` is
+                given.
+            auth: `aws_iam` for a Lambda function URL that requires signed requests.
+            caller_id: the id of the token with which the swarm calls this server, if it is not the swarm's name.
+            expires: end of a volatile entry, in seconds since the epoch; by default a day from now.
 
-        Raises BadRequest for values that can't be used, and where another swarm answers at the URL.
+        Raises BadRequest for invalid values, or if another swarm answers at the URL.
         """
         record = new_entry(
             swarm_name,
@@ -131,23 +138,24 @@ class SwarmRegistry:
         record = with_token(
             record, auth_token, volatile, expires, default_expiry=self._now() + self.volatile_seconds
         )
-        told = await describe(self.http, record)
+        described = await describe(self.http, record)
         notes = []
-        if told is None:
-            notes.append("it does not answer now; what it says of itself is read once it does")
+        if described is None:
+            notes.append("it does not answer now; its description is read when it does")
             seen = UNSEEN
         else:
-            record = record.model_copy(update=told[0].fields())
-            seen = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=told[1])
-        is_dropped = auth_token and variable_in(auth_token) is None and record.auth_token != auth_token
-        await self._book.keep(record, token=auth_token if is_dropped else None)
-        await self._book.note_health(record.name, seen)
+            info, latency = described
+            record = amend(record, info=info)
+            seen = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=latency)
+        is_replaced = auth_token and variable_in(auth_token) is None and record.auth_token != auth_token
+        await self._directory.keep(record, token=auth_token if is_replaced else None)
+        await self._directory.note_health(record.name, seen)
         variable = variable_in(record.auth_token)
         if variable is not None and not await self._is_set(variable):
             notes.append(
-                f"set {variable} where this server runs: the token is not kept for longer than this process"
-                if is_dropped
-                else f"set {variable} where this server runs, or mail to it needs a token of its own"
+                f"set {variable} where this server runs: the token is forgotten when this process ends"
+                if is_replaced
+                else f"set {variable} where this server runs, or each message to it must bring a token"
             )
         logger.info("registered swarm %s at %s", record.name, record.base_url)
         for note in notes:
@@ -155,80 +163,80 @@ class SwarmRegistry:
         return Registered(name=record.name, notes=tuple(notes))
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
-        """Forget a swarm; returns whether it was known."""
-        return await self._book.forget(swarm_name)
+        """Delete an entry; return whether it existed."""
+        return await self._directory.forget(swarm_name)
 
     async def discover_swarms(self, discovery_urls: Sequence[str]) -> Discovery:
-        """Register the public swarms that servers at these URLs are or know, other than those known and this one.
+        """Register the public swarms that servers at these URLs run or list, unless they are known already.
 
-        They are volatile, and have no token: whoever owns a URL can claim any name, and must not be handed the token
-        that is meant for somebody else. An admin who registers the swarm gives it one.
+        The entries are volatile and have no token: the owner of a URL can claim any name, and must not get the token of
+        another swarm. Register the swarm explicitly to give it one.
         """
         from mail.net.discovery import Discoverer
 
         await self.refresh()
-        known = frozenset(record.name for record in self._book.all())
+        known = frozenset(record.name for record in self._directory.all())
         discoverer = Discoverer(self.http, self.local_swarm_name, known)
         outcome = await discoverer.run(discovery_urls)
         for name, (base_url, info) in discoverer.found.items():
             record = new_entry(name, base_url, registered=self._timestamp())
-            fields = {**info.fields(), "volatile": True, "expires": self._now() + self.volatile_seconds}
-            await self._book.keep(record.model_copy(update=fields))
-            await self._book.note_health(name, PeerHealth(is_active=True, last_seen=self._timestamp()))
+            access = Access(record.auth_token, volatile=True, expires=self._now() + self.volatile_seconds)
+            await self._directory.keep(amend(record, info=info, access=access))
+            await self._directory.note_health(name, PeerHealth(is_active=True, last_seen=self._timestamp()))
         return outcome
 
     # ----------------------------------------------------------------------------------------------- to look up
 
     def get_swarm_endpoint(self, swarm_name: str) -> SwarmEndpoint | None:
-        """What is known of a swarm; None where there is none of this name."""
-        record = self._book.get(swarm_name)
+        """Return the entry of a swarm; None if it is unknown."""
+        record = self._directory.get(swarm_name)
         return None if record is None else self._endpoint(record)
 
     def get_all_endpoints(self) -> dict[str, SwarmEndpoint]:
-        """All swarms that are known, by name."""
-        return {record.name: self._endpoint(record) for record in self._book.all()}
+        """Return all entries, by name."""
+        return {record.name: self._endpoint(record) for record in self._directory.all()}
 
     def get_active_endpoints(self) -> dict[str, SwarmEndpoint]:
-        """Those that answered when somebody looked last."""
+        """Return the entries of swarms that answered the last health check."""
         return {name: found for name, found in self.get_all_endpoints().items() if found.is_active}
 
     def get_persistent_endpoints(self) -> dict[str, SwarmEndpoint]:
-        """Those that are not volatile."""
+        """Return the entries that are not volatile."""
         return {name: found for name, found in self.get_all_endpoints().items() if not found.volatile}
 
     def get_resolved_auth_token(self, swarm_name: str) -> str | None:
-        """The token with which a swarm is called, as far as it can be told without waiting; see `token_for`."""
-        record = self._book.get(swarm_name)
+        """Return the token for calls to a swarm, if it is available without I/O; see `token_for`."""
+        record = self._directory.get(swarm_name)
         if record is None:
             return None
-        return self._resolve_auth_token_ref(record.auth_token) or self._book.given.get(swarm_name)
+        return self._resolve_auth_token_ref(record.auth_token) or self._directory.given.get(swarm_name)
 
     async def token_for(self, record: PeerRecord) -> str | None:
-        """The token with which a swarm is called; None where the registry has none."""
+        """Return the token for calls to a swarm; None if the registry has none."""
         variable = variable_in(record.auth_token)
         value = await self._tokens.find(variable) if variable else record.auth_token
-        return value or self._book.given.get(record.name)
+        return value or self._directory.given.get(record.name)
 
     async def find(self, swarm_name: str) -> PeerRecord | None:
-        """A swarm, also if another process has registered it just now."""
-        return await self._book.find(swarm_name)
+        """Return the entry of a swarm, even if another process has only just registered it."""
+        return await self._directory.find(swarm_name)
 
     async def names(self) -> list[str]:
-        """The names of all swarms that are known."""
+        """Return the names of all known swarms."""
         await self.refresh()
-        return [record.name for record in self._book.all()]
+        return [record.name for record in self._directory.all()]
 
     async def public_endpoints(self) -> list[SwarmEndpointCleaned]:
-        """The public swarms that are known, as everybody may see them."""
+        """Return the public swarms, with the fields that anyone may see."""
         await self.refresh()
         return [found.cleaned() for found in self.get_all_endpoints().values() if found.public]
 
     async def refresh(self, *, max_age: float = REFRESH_SECONDS) -> None:
-        """Read the server's records, where there are any and what was read is older than `max_age` seconds."""
-        await self._book.refresh(max_age=max_age)
+        """Read all entries from the database, if there is one and the cache is older than `max_age` seconds."""
+        await self._directory.refresh(max_age=max_age)
 
     def to_dict(self) -> dict[str, Any]:
-        """All that is known, as JSON can hold it; it has no tokens."""
+        """Return the whole registry as JSON values, without tokens."""
         endpoints = self.get_all_endpoints().items()
         return {
             **self._header(),
@@ -241,17 +249,17 @@ class SwarmRegistry:
     # ------------------------------------------------------------------------------------------ to begin and end
 
     async def start(self) -> None:
-        """Take up what a server's records hold, and what its file does and they don't. Raises ConfigurationError."""
-        if self._book.records is None:
+        """Read the database, and import the file's entries that it lacks. Raises ConfigurationError."""
+        if self._directory.records is None:
             return
         await self.refresh(max_age=0.0)
-        added = await self._book.take_over()
+        added = await self._directory.take_over()
         if added:
-            logger.info("took over from %s: %s", self._book.file, ", ".join(added))
+            logger.info("imported from %s: %s", self._directory.file, ", ".join(added))
         self._warn_of_missing_variables()
 
     async def stop(self) -> None:
-        """Forget the volatile entries, save the others, and close the connections."""
+        """Delete the volatile entries, and close the connections."""
         try:
             await self.stop_health_checks()
             await self.cleanup_volatile_endpoints()
@@ -259,18 +267,18 @@ class SwarmRegistry:
             await self.http.aclose()
 
     def save_persistent_endpoints(self) -> None:
-        """Write the file, if there is one to write, without volatile entries. Raises ConfigurationError."""
-        self._book.save()
+        """Write the file, if one is configured, without volatile entries. Raises ConfigurationError."""
+        self._directory.save()
 
     def load_persistent_endpoints(self) -> None:
-        """Read the file; its entries come in the place of those of their names. Raises ConfigurationError."""
-        self._written_out = self._book.load()
+        """Read the file; its entries replace those of the same names. Raises ConfigurationError."""
+        self._plain_tokens = self._directory.load()
         self._warn_of_missing_variables()
 
     async def cleanup_volatile_endpoints(self) -> list[str]:
-        """Forget the volatile entries; returns their names."""
+        """Delete the volatile entries; return their names."""
         await self.refresh(max_age=0.0)
-        names = [record.name for record in self._book.all() if record.volatile]
+        names = [record.name for record in self._directory.all() if record.volatile]
         for name in names:
             await self.unregister_swarm(name)
         return names
@@ -278,74 +286,74 @@ class SwarmRegistry:
     # ---------------------------------------------------------------------------------------------- their health
 
     async def check_health(self) -> dict[str, PeerHealth]:
-        """Look at all peers once, some at a time; returns how each is. Entries that have expired are deleted."""
+        """Check the health of all peers, and delete expired entries; return the health by name."""
         await self.refresh(max_age=0.0)
-        await self._book.forget_expired()
-        return await health.look_at(self._book.all(), self._check)
+        await self._directory.forget_expired()
+        return await health.check_all(self._directory.all(), self._check)
 
     async def start_health_checks(self) -> None:
-        """Look at all peers again and again, from now on, on this event loop."""
+        """Begin to check the health of all peers at an interval, on this event loop."""
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(health.forever(self.check_health, self.health_check_seconds))
 
     async def stop_health_checks(self) -> None:
-        """Look no more."""
+        """End the health checks."""
         checking, self._checking = self._checking, None
         if checking is not None:
             checking.cancel()
             await asyncio.gather(checking, return_exceptions=True)
 
     async def _check(self, record: PeerRecord) -> PeerHealth:
-        before = self._book.health(record.name)
-        latency = await health.ask(self.http, record)
+        before = self._directory.health(record.name)
+        latency = await health.measure_latency(self.http, record)
         if latency is None:
-            now = before.model_copy(update={"is_active": False, "latency": None})
+            now = PeerHealth(last_seen=before.last_seen)
         else:
             now = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=latency)
             if not record.version:
                 await self._describe_late(record)
         if now.is_active != before.is_active:
             logger.info("swarm %s is %s", record.name, "active" if now.is_active else "out of reach")
-        await self._book.note_health(record.name, now)
+        await self._directory.note_health(record.name, now)
         return now
 
     async def _describe_late(self, record: PeerRecord) -> None:
-        """Read what a swarm says of itself that was down when it was registered."""
+        """Read the description of a swarm that was down when it was registered."""
         try:
-            told = await describe(self.http, record)
+            described = await describe(self.http, record)
         except BadRequest as error:
             logger.warning("swarm %s: %s", record.name, error.detail)
             return
         if (
-            told is not None and await self._book.current(record.name) == record
-        ):  # and was not registered anew
-            token = self._book.given.get(record.name)
-            await self._book.keep(record.model_copy(update=told[0].fields()), token=token)
+            described is not None and await self._directory.current(record.name) == record
+        ):  # and was not registered again
+            token = self._directory.given.get(record.name)
+            await self._directory.keep(amend(record, info=described[0]), token=token)
 
     # ---------------------------------------------------------------------------------------------------- tokens
 
     def validate_environment_variables(self) -> dict[str, bool]:
-        """Per variable that a persistent entry refers to: whether it has a value here."""
-        references = {record.auth_token for record in self._book.all() if not record.volatile}
+        """Return, for each variable that a persistent entry refers to, whether it is set."""
+        references = {record.auth_token for record in self._directory.all() if not record.volatile}
         variables = sorted(filter(None, map(variable_in, references)))
         return {variable: self._tokens.known(variable) is not None for variable in variables}
 
     def migrate_auth_tokens_to_env_refs(self) -> list[str]:
-        """Put references in the place of the tokens that somebody has written into the file.
+        """Replace tokens in plain text in the file by references.
 
-        Returns the variables that have to be set before the next start; until then this process remembers the tokens.
+        Returns the variables to set before the next start; until then this process remembers the tokens.
         """
-        written_out, self._written_out = self._written_out, []
-        if written_out:
+        plain, self._plain_tokens = self._plain_tokens, []
+        if plain:
             self.save_persistent_endpoints()
-        return sorted(map(variable_for, written_out))
+        return sorted(map(variable_for, plain))
 
     def _get_auth_token_ref(self, swarm_name: str, auth_token: str | None = None) -> str:
-        """What is kept of a token."""
+        """Return the reference to store instead of a token."""
         return reference_for(swarm_name, auth_token)
 
     def _resolve_auth_token_ref(self, auth_token_ref: str | None) -> str | None:
-        """The value of a reference as far as it is known here; a token itself is its own value."""
+        """Return the value of a reference if it is known, and any other text as it is."""
         variable = variable_in(auth_token_ref or "")
         return self._tokens.known(variable) if variable else auth_token_ref or None
 
@@ -366,7 +374,7 @@ class SwarmRegistry:
         return {"local_swarm_name": self.local_swarm_name, "local_base_url": self.local_base_url}
 
     def _endpoint(self, record: PeerRecord) -> SwarmEndpoint:
-        return SwarmEndpoint.of(record, self._book.health(record.name))
+        return SwarmEndpoint.of(record, self._directory.health(record.name))
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

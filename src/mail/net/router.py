@@ -2,23 +2,147 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from mail.core.protocol.address import Principal
+from pydantic import ValidationError
+
+from mail.core.protocol.address import (
+    MAILAddress,
+    Principal,
+    create_agent_address,
+    create_system_address,
+    format_agent_address,
+    parse_agent_address,
+)
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.message import (
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+)
 from mail.core.protocol.traceparent import TRACEPARENT, traceparent_in
 from mail.core.task.interswarm import PeerRecord
-from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable
-from mail.net.letters import destinations, for_swarm, returned, wrap
+from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable, Subject
 from mail.net.registration import target_of
 from mail.net.registry import SwarmRegistry
+
+
+class _Common(TypedDict):
+    """The fields that payloads of all types have, but for recipients and ids."""
+
+    task_id: str
+    sender: MAILAddress
+    sender_swarm: str | None
+    subject: str
+    body: str
+    routing_info: dict[str, Any] | None
+
+
+def destinations(message: MAILMessage, local: str) -> dict[str | None, list[MAILAddress]]:
+    """Return the recipients by swarm, with None for local ones."""
+    found: dict[str | None, list[MAILAddress]] = {}
+    for recipient in message.message.recipients:
+        swarm = None
+        if recipient.address_type == "agent":
+            swarm = parse_agent_address(recipient.address)[1]
+        found.setdefault(None if swarm == local else swarm, []).append(recipient)
+    return found
+
+
+def for_swarm(
+    message: MAILMessage, recipients: Sequence[MAILAddress], swarm: str | None, local: str
+) -> MAILMessage:
+    """Return the message for its recipients in one swarm, or with None for the local ones."""
+    payload = message.message
+    if swarm is None:
+        sender, sender_swarm = payload.sender, payload.sender_swarm
+        recipients = [_without_swarm(recipient) for recipient in recipients]
+    else:
+        sender, sender_swarm = _with_swarm(payload.sender, local), local
+    common = _Common(
+        task_id=payload.task_id,
+        sender=sender,
+        sender_swarm=sender_swarm,
+        subject=payload.subject,
+        body=payload.body,
+        routing_info=payload.routing_info,
+    )
+    only, target, targets = recipients[0], swarm or local, (swarm or local,)
+    routed: MAILPayload
+    match payload:
+        case MAILRequest(request_id=id_):
+            routed = MAILRequest(**common, request_id=id_, recipient=only, recipient_swarm=target)
+        case MAILResponse(request_id=id_):
+            routed = MAILResponse(**common, request_id=id_, recipient=only, recipient_swarm=target)
+        case MAILBroadcast(broadcast_id=id_):
+            several = tuple(recipients)
+            routed = MAILBroadcast(**common, broadcast_id=id_, recipients=several, recipient_swarms=targets)
+        case MAILInterrupt(interrupt_id=id_):
+            several = tuple(recipients)
+            routed = MAILInterrupt(**common, interrupt_id=id_, recipients=several, recipient_swarms=targets)
+    return MAILMessage(id=message.id, timestamp=message.timestamp, msg_type=message.msg_type, message=routed)
+
+
+def wrap(
+    message: MAILMessage, local: str, swarm: str, owner: str, contributors: Sequence[str], clock: Clock
+) -> MAILInterswarmMessage:
+    """Return the message in its interswarm wrapper. Raises BadRequest for invalid principals."""
+    try:
+        return MAILInterswarmMessage(
+            message_id=message.id,
+            source_swarm=local,
+            target_swarm=swarm,
+            timestamp=clock.now().isoformat(),
+            payload=message.message,
+            msg_type=message.msg_type,
+            task_owner=owner,
+            task_contributors=tuple(dict.fromkeys((owner, *contributors))),
+            auth_token="",
+            metadata={},
+        )
+    except (ValidationError, TypeError) as error:
+        raise BadRequest(f"the message can't be sent to swarm {swarm!r}: {error}") from error
+
+
+def returned(message: MAILMessage, reason: str, local: str, clock: Clock) -> MAILMessage:
+    """Return a system message that tells the sender why a message could not be delivered."""
+    sender = message.sender
+    if sender.address_type == "agent":
+        sender = _without_swarm(sender)
+    return compose_message(
+        "response",
+        task_id=message.task_id,
+        sender=create_system_address(local),
+        recipients=[sender],
+        subject=Subject.RUNTIME_ERROR,
+        body=f"your message {message.message.subject!r} could not be delivered: {reason}",
+        clock=clock,
+        request_id=message.message.get("request_id"),
+    )
+
+
+def _with_swarm(address: MAILAddress, swarm: str) -> MAILAddress:
+    agent, given = parse_agent_address(address.address)
+    if address.address_type != "agent" or given is not None:
+        return address
+    return create_agent_address(format_agent_address(agent, swarm))
+
+
+def _without_swarm(address: MAILAddress) -> MAILAddress:
+    if address.address_type != "agent":
+        return address
+    return create_agent_address(parse_agent_address(address.address)[0])
+
 
 MessageHandler = Callable[[MAILMessage], Awaitable[MAILMessage | None]]
 
 ANY_TYPE = "*"
-"""In the place of a message type: the handler of all types that have none of their own."""
+"""The message type of the fallback handler."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +150,7 @@ logger = logging.getLogger(__name__)
 class InterswarmRouter:
     """`mail.core.task.interswarm.Peers` over HTTP. All requests go through the one client of the registry.
 
-    A program that runs no engine can hand it whole messages, with `route_message`, and takes those to its own agents by
+    A program without an engine can route whole messages with `route_message`, and handles those to its own agents with
     `register_message_handler`.
     """
 
@@ -42,14 +166,14 @@ class InterswarmRouter:
     # ------------------------------------------------------------------------------------------ to begin and end
 
     async def start(self) -> None:
-        """Take up the registry's entries, and look after the health of the swarms. Raises ConfigurationError."""
+        """Load the registry, and begin the health checks. Raises ConfigurationError."""
         if not self._is_running:
             await self.swarm_registry.start()
             await self.swarm_registry.start_health_checks()
             self._is_running = True
 
     async def stop(self) -> None:
-        """Look after nobody any more, forget the volatile entries, and close the connections."""
+        """End the health checks, delete the volatile entries, and close the connections."""
         if self._is_running:
             self._is_running = False
             await self.swarm_registry.stop()
@@ -57,13 +181,13 @@ class InterswarmRouter:
             await self.swarm_registry.http.aclose()
 
     def is_running(self) -> bool:
-        """Whether it was started and not stopped. It delivers in any case; connections are opened as needed."""
+        """Return whether it was started and not stopped. Deliveries work in either case."""
         return self._is_running
 
     # ----------------------------------------------------------------------------------------- for the engine
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Hand a message over; see `mail.core.task.interswarm.Peers`."""
+        """Deliver a message to another swarm; see `mail.core.task.interswarm.Peers`."""
         name = message.target_swarm
         peer = await self._find(name)
         if peer is None:
@@ -99,32 +223,32 @@ class InterswarmRouter:
             raise PeerUnavailable(f"swarm {swarm!r}: the registry can't be read now") from error
 
     async def known(self) -> Sequence[str]:
-        """The names of the swarms that mail can be sent to."""
+        """Return the names of all known swarms."""
         return await self.swarm_registry.names()
 
     async def caller_id(self, swarm: str) -> str | None:
-        """The id of the token with which a swarm calls this server; None where it is not known."""
+        """Return the id of the token with which a swarm calls this server; None for an unknown swarm."""
         peer = await self.swarm_registry.find(swarm)
         return None if peer is None else peer.caller_id or swarm
 
     async def discover(self, urls: Sequence[str]) -> str:
-        """Register the public swarms that servers at these URLs are or know; returns what came of it, in words."""
+        """Register the public swarms that servers at these URLs run or list; return the result as text for an agent."""
         return str(await self.swarm_registry.discover_swarms(urls))
 
     # -------------------------------------------------------------------------------------- for other programs
 
     def register_message_handler(self, message_type: str, handler: MessageHandler) -> None:
-        """Let a coroutine function take the messages of a type to local agents; `*` stands for all other types."""
+        """Set the handler of messages of a type to local agents; `*` handles all other types."""
         self._handlers[message_type] = handler
 
     async def route_message(self, message: MAILMessage, *, owner: str | None = None) -> MAILMessage:
-        """Take a message to its recipients: local ones by the handler of its type, others by their swarms.
+        """Deliver a message to its recipients: local ones by the handler of its type, remote ones to their swarms.
 
-        Returns what the local handler answers; without one, the message as it was sent. Where a swarm could not be
-        given it, that is a message of the system to the sender which says why. `owner` is the principal that owns the
-        task; the default is the message's sender, if it is a person, else this swarm.
+        Returns the local handler's response, or the message as it was sent. If a delivery to a swarm fails, returns a
+        system message to the sender with the reason. `owner` is the principal that owns the task; the default is the
+        sender if it is a user or admin, else this swarm.
 
-        Raises BadRequest for a local recipient when there is no handler for the message's type.
+        Raises BadRequest if there are local recipients but no handler for the message's type.
         """
         answer = message
         failed: MAILMessage | None = None
@@ -141,11 +265,13 @@ class InterswarmRouter:
     async def _route_to_local_agent(self, message: MAILMessage) -> MAILMessage:
         handler = self._handlers.get(message.msg_type) or self._handlers.get(ANY_TYPE)
         if handler is None:
-            raise BadRequest(f"nobody takes messages of type {message.msg_type!r} to local agents")
+            raise BadRequest(
+                f"no handler is registered for messages of type {message.msg_type!r} to local agents"
+            )
         return await handler(message) or message
 
     async def _route_to_remote_swarm(self, message: MAILMessage, swarm: str, owner: str) -> MAILMessage:
-        """Deliver a message to one swarm; returns it, or what to tell its sender of the failure."""
+        """Deliver a message to one swarm; return it, or a system message to its sender if that fails."""
         contributors = (message.message.routing_info or {}).get("task_contributors") or ()
         try:
             wrapped = wrap(message, self.local_swarm_name, swarm, owner, contributors, self._clock)
@@ -157,17 +283,17 @@ class InterswarmRouter:
         return message
 
     def _create_local_message(self, message: MAILMessage, recipients: Sequence[Any]) -> MAILMessage:
-        """The message for its local recipients only."""
+        """Return the message for its local recipients only."""
         return for_swarm(message, recipients, None, self.local_swarm_name)
 
     def _create_remote_message(
         self, message: MAILMessage, recipients: Sequence[Any], swarm: str
     ) -> MAILMessage:
-        """The message for its recipients in another swarm only; its sender is `agent@swarm` there."""
+        """Return the message for its recipients in another swarm only, with a sender `agent@swarm`."""
         return for_swarm(message, recipients, swarm, self.local_swarm_name)
 
     def _system_router_message(self, message: MAILMessage, reason: str) -> MAILMessage:
-        """What the sender of a message is told that could not be delivered."""
+        """Return a system message to the sender with the reason of a failed delivery."""
         return returned(message, reason, self.local_swarm_name, self._clock)
 
     def _owner(self, message: MAILMessage) -> str:
@@ -178,7 +304,7 @@ class InterswarmRouter:
 
 
 def _runner(answer: Any) -> str | None:
-    """The principal under which a peer says that it keeps the task, if it says so in a way that can be read."""
+    """Return the principal under which a peer runs the task (`local_runner`), if its response names a valid one."""
     given = answer.get("local_runner") if isinstance(answer, dict) else None
     try:
         return str(Principal.parse(given)) if isinstance(given, str) else None

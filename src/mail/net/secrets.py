@@ -1,4 +1,4 @@
-"""With which token a peer is called: entries hold references such as `${SWARM_AUTH_TOKEN_B}`, resolved at each use."""
+"""Secrets by reference: registry entries hold `${SWARM_AUTH_TOKEN_B}` instead of a token, resolved at each use."""
 
 import os
 import re
@@ -6,41 +6,40 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mail.adapters.aws.client import AwsClient, Refused
 from mail.errors import BadRequest
 
 PREFIX = "SWARM_AUTH_TOKEN_"
 
 SECONDS = 60.0
-"""For how long a parameter of SSM is remembered, also that there is none."""
+"""Seconds for which a parameter, or its absence, is cached."""
 
-MANY = 1000
-"""How many parameters are remembered at most; callers may ask for ever new ones."""
+MAX_CACHED = 1000
+"""Parameters that are cached; callers choose the names, so the number must be bounded."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def variable_for(swarm: str) -> str:
-    """The environment variable of a swarm's token: `SWARM_AUTH_TOKEN_MY_SWARM` for `my-swarm`."""
+    """Return the environment variable of a swarm's token: `SWARM_AUTH_TOKEN_MY_SWARM` for `my-swarm`."""
     return PREFIX + re.sub(r"[^A-Z0-9]", "_", swarm.upper())
 
 
 def reference_to(variable: str) -> str:
-    """What an entry holds in the place of a token."""
+    """Return the reference that an entry holds instead of a token."""
     return f"${{{variable}}}"
 
 
 def variable_in(text: str) -> str | None:
-    """The variable that a reference names; None for any other text, such as a token itself."""
+    """Return the variable that a reference names; None for any other text, such as a token."""
     found = _REFERENCE.fullmatch(text)
     return found[1] if found else None
 
 
 def reference_for(swarm: str, token: str | None) -> str:
-    """What is kept of a swarm's token: the reference that was given in its place, else one by the swarm's name.
+    """Return the reference to store for a swarm: the given one, or the default for the swarm's name.
 
-    Raises BadRequest for a reference to any other variable: who registers a swarm must not be able to have it sent
-    whatever is in the environment.
+    Raises BadRequest for a reference to a variable without the prefix: registering a swarm must not be a way to read
+    the server's environment.
     """
     variable = variable_in(token or "") or variable_for(swarm)
     if not variable.startswith(PREFIX):
@@ -49,14 +48,14 @@ def reference_for(swarm: str, token: str | None) -> str:
 
 
 class Tokens(Protocol):
-    """Where the values of references are."""
+    """Resolves references to their values."""
 
     def known(self, variable: str) -> str | None:
-        """The value, as far as it can be told without waiting."""
+        """Return the value if it is available without I/O."""
         ...
 
     async def find(self, variable: str) -> str | None:
-        """The value. Raises StoreUnavailable where nobody can tell."""
+        """Return the value. Raises StoreUnavailable if it can't be looked up now."""
         ...
 
 
@@ -67,62 +66,56 @@ class EnvironmentTokens:
         self._environ = os.environ if environ is None else environ
 
     def known(self, variable: str) -> str | None:
-        """The value, unless it is empty."""
+        """Return the value, unless it is empty."""
         return self._environ.get(variable) or None
 
     async def find(self, variable: str) -> str | None:
-        """The value, unless it is empty."""
+        """Return the value, unless it is empty."""
         return self.known(variable)
 
 
-class ParameterTokens:
-    """`Tokens` in the environment, else in parameters of SSM, which are called `path` and the variable.
+class Parameters(Protocol):
+    """A remote store of secrets, such as SSM."""
 
-    Unlike the environment of a function, which is read when it starts, a parameter that is put there or changed is
-    seen by all processes within a minute. `clock` counts seconds.
+    async def get(self, name: str) -> str | None:
+        """Return a value; None if there is none. Raises StoreUnavailable."""
+        ...
+
+
+class ParameterTokens:
+    """`Tokens` in the environment or, if not there, in a remote store.
+
+    A function reads its environment only when it starts; all processes see a new or changed parameter within a minute.
+    `clock` counts seconds.
     """
 
     def __init__(
         self,
-        ssm: AwsClient,
-        path: str,
+        parameters: Parameters,
         environ: Mapping[str, str] | None = None,
         *,
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ssm = ssm
-        self._path = path.rstrip("/")
+        self._parameters = parameters
         self._environment = EnvironmentTokens(environ)
         self._seconds = seconds
         self._clock = clock
         self._found: dict[str, tuple[float, str | None]] = {}
 
     def known(self, variable: str) -> str | None:
-        """The value in the environment, else the one that was read last."""
+        """Return the value in the environment, or the one last read."""
         return self._environment.known(variable) or self._found.get(variable, (0.0, None))[1]
 
     async def find(self, variable: str) -> str | None:
-        """The value in the environment, else in SSM."""
+        """Return the value in the environment or in the remote store."""
         value = self._environment.known(variable)
         if value is not None:
             return value
         read, value = self._found.get(variable, (None, None))
         if read is None or self._clock() >= read + self._seconds:
-            value = await self._read(variable)
-            if len(self._found) >= MANY:
+            value = await self._parameters.get(variable)
+            if len(self._found) >= MAX_CACHED:
                 self._found.clear()
             self._found[variable] = (self._clock(), value)
         return value
-
-    async def _read(self, variable: str) -> str | None:
-        try:
-            answer = await self._ssm.call(
-                "get_parameter",
-                expect=("ParameterNotFound", "ParameterVersionNotFound"),
-                Name=f"{self._path}/{variable}",
-                WithDecryption=True,
-            )
-        except Refused:
-            return None
-        return str(answer["Parameter"]["Value"]) or None

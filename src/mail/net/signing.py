@@ -1,18 +1,21 @@
-"""Calling a Lambda function URL with `AuthType: AWS_IAM`: requests are signed with AWS Signature Version 4."""
+"""AWS Signature Version 4 for requests to Lambda function URLs with `AuthType: AWS_IAM`."""
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from mail.errors import PeerRefused, PeerUnavailable
-from mail.net.urls import lambda_region
 
 SERVICE = "lambda"
 
+_LAMBDA_HOST = re.compile(r"\.lambda-url\.([a-z0-9-]+)\.on\.aws$")
+
 
 class Signer:
-    """Signs with the credentials of the environment, as botocore finds them. `session` is one of botocore's."""
+    """Signs requests with the credentials that botocore finds in the environment; `session` is a botocore session."""
 
     def __init__(self, session: Any = None) -> None:
         self._session = session
@@ -21,9 +24,9 @@ class Signer:
     async def sign(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, region: str
     ) -> dict[str, str]:
-        """The headers with those of the signature, which covers the others and the body.
+        """Return the headers with those of the signature, which covers all headers and the body.
 
-        Raises PeerRefused where there are no credentials, PeerUnavailable where they can't be got now.
+        Raises PeerRefused without credentials, PeerUnavailable if they can't be fetched now.
         """
         return await asyncio.to_thread(self._sign, method, url, headers, body, region)
 
@@ -40,11 +43,11 @@ class Signer:
         try:
             SigV4Auth(self._frozen(), SERVICE, region).add_auth(request)
         except BotoCoreError as error:
-            raise PeerUnavailable(f"the credentials of AWS can't be got: {error}") from error
+            raise PeerUnavailable(f"the AWS credentials can't be fetched: {error}") from error
         return dict(request.headers.items())
 
     def _frozen(self) -> Any:
-        """The credentials as they are now; temporary ones are renewed before they end."""
+        """Return the current credentials; temporary ones are renewed before they expire."""
         if self._credentials is None:
             if self._session is None:
                 import botocore.session  # type: ignore[import-untyped]
@@ -52,13 +55,19 @@ class Signer:
                 self._session = botocore.session.Session()
             self._credentials = self._session.get_credentials()
         if self._credentials is None:
-            raise PeerRefused("calls with auth 'aws_iam' need credentials of AWS, and there are none")
+            raise PeerRefused("calls with auth 'aws_iam' need AWS credentials, and none were found")
         return self._credentials.get_frozen_credentials()
 
 
 def region_for(url: str, metadata: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> str | None:
-    """The region that a call is signed for: the one in the URL, else `region` of the metadata, else our own."""
+    """Return the region to sign for: from the URL, else `region` of the metadata, else this server's."""
     given = metadata.get("region")
     if isinstance(given, str) and given:
         return lambda_region(url) or given
     return lambda_region(url) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+
+
+def lambda_region(url: str) -> str | None:
+    """Return the region of a Lambda function URL; None for any other URL."""
+    found = _LAMBDA_HOST.search(urlsplit(url).hostname or "")
+    return found[1] if found else None

@@ -1,4 +1,4 @@
-"""What is known of other swarms, in the words in which it is told: by the registry, its file and over HTTP."""
+"""Descriptions of swarms: as the registry shows them, and as other servers send them."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -10,17 +10,17 @@ from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import PeerRefused
 
 TEXT_LENGTH = 2000
-"""How much of a text that a peer says of itself is kept."""
+"""Characters of a text in a peer's description that are stored."""
 
 KEYWORDS = 50
-"""How many of its keywords are kept."""
+"""Keywords of a peer that are stored."""
 
 LISTED = 100
-"""How many swarms of one server are looked at in a discovery."""
+"""Swarms listed by one server that a discovery reads."""
 
 
 class SwarmEndpointCleaned(Value):
-    """A swarm as everybody may see it."""
+    """An entry with the fields that anyone may see."""
 
     swarm_name: str
     base_url: str
@@ -34,7 +34,7 @@ class SwarmEndpointCleaned(Value):
 
 
 class SwarmEndpoint(SwarmEndpointCleaned):
-    """A swarm as its registry sees it. `auth_token_ref` is a reference, never a token."""
+    """An entry with all its fields. `auth_token_ref` is a reference, never a token."""
 
     health_check_url: str
     auth_token_ref: str | None
@@ -47,7 +47,7 @@ class SwarmEndpoint(SwarmEndpointCleaned):
 
     @classmethod
     def of(cls, record: PeerRecord, health: PeerHealth) -> Self:
-        """What the registry has on a swarm."""
+        """Build an endpoint from an entry and its health."""
         return cls(
             swarm_name=record.name,
             base_url=record.base_url,
@@ -69,12 +69,12 @@ class SwarmEndpoint(SwarmEndpointCleaned):
         )
 
     def cleaned(self) -> SwarmEndpointCleaned:
-        """Only what everybody may see."""
+        """Return the fields that anyone may see."""
         return SwarmEndpointCleaned(**{name: self[name] for name in SwarmEndpointCleaned.model_fields})
 
 
 class SwarmInfo(BaseModel):
-    """What a swarm says of itself at `/`. What peers leave out counts as empty."""
+    """The description of a swarm, from its `/`. Missing fields are empty."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -87,33 +87,29 @@ class SwarmInfo(BaseModel):
 
     @classmethod
     def read(cls, answer: object) -> Self:
-        """Read the answer of a `GET /`. Raises PeerRefused where a MAIL server would give another one."""
+        """Read the answer of a `GET /`. Raises PeerRefused if it isn't that of a MAIL server."""
         given = answer.get("swarm") if isinstance(answer, Mapping) else None
-        if isinstance(given, str):  # a server that says no more than its name
+        if isinstance(given, str):  # a server that sends only its name
             given = {"name": given}
         if not isinstance(given, Mapping):
             raise PeerRefused("its / is not that of a MAIL server: there is no 'swarm'")
-        told = {name: value for name, value in given.items() if value is not None}
+        fields = {name: value for name, value in given.items() if value is not None}
         try:
-            info = cls.model_validate(told)
+            info = cls.model_validate(fields)
         except ValidationError as error:
             raise PeerRefused("its / is not that of a MAIL server: 'swarm' can't be read") from error
-        return info.model_copy(
-            update={
-                "version": info.version[:TEXT_LENGTH],
-                "description": info.description[:TEXT_LENGTH],
-                "entrypoint": info.entrypoint[:TEXT_LENGTH],
-                "keywords": tuple(word[:TEXT_LENGTH] for word in info.keywords[:KEYWORDS]),
-            }
+        return cls(
+            name=info.name,
+            version=info.version[:TEXT_LENGTH],
+            description=info.description[:TEXT_LENGTH],
+            entrypoint=info.entrypoint[:TEXT_LENGTH],
+            keywords=tuple(word[:TEXT_LENGTH] for word in info.keywords[:KEYWORDS]),
+            public=info.public,
         )
-
-    def fields(self) -> dict[str, Any]:
-        """The fields that a PeerRecord keeps of it."""
-        return self.model_dump(exclude={"name"})
 
 
 class Listed(BaseModel):
-    """A swarm that another server knows, from its `GET /swarms`."""
+    """A swarm listed by another server at `GET /swarms`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -122,7 +118,7 @@ class Listed(BaseModel):
 
     @classmethod
     def read(cls, answer: object) -> list[Self]:
-        """Read the answer of a `GET /swarms`; entries that make no sense are left out."""
+        """Read the answer of a `GET /swarms`; invalid entries are skipped."""
         given = answer.get("swarms") if isinstance(answer, Mapping) else None
         found = []
         for entry in given[:LISTED] if isinstance(given, list) else ():
@@ -134,10 +130,10 @@ class Listed(BaseModel):
 
 
 class Registered(Value):
-    """What came of a registration.
+    """The result of a registration.
 
     Attributes:
-        notes: what its operator should know or do, such as which variable to set; nothing in it is secret.
+        notes: hints for the operator, such as a variable to set; they contain no secrets.
     """
 
     name: str
@@ -145,12 +141,12 @@ class Registered(Value):
 
 
 class Discovery(Value):
-    """What came of a discovery.
+    """The result of a discovery.
 
     Attributes:
-        registered: the swarms that were not known before.
-        known: those that were.
-        problems: what was wrong, by URL.
+        registered: the swarms that are new.
+        known: the swarms that were known already.
+        problems: errors by URL.
     """
 
     registered: tuple[str, ...] = ()
@@ -158,11 +154,11 @@ class Discovery(Value):
     problems: dict[str, str] = Field(default_factory=dict)
 
     def __str__(self) -> str:
-        """In words, for an agent."""
-        parts = []
+        """Return the result as text for an agent."""
+        lines = []
         if self.registered:
-            parts.append(f"registered: {', '.join(self.registered)}")
+            lines.append(f"registered: {', '.join(self.registered)}")
         if self.known:
-            parts.append(f"known already: {', '.join(self.known)}")
-        parts += [f"{url}: {problem}" for url, problem in self.problems.items()]
-        return "\n".join(parts) or "no swarms were found"
+            lines.append(f"known already: {', '.join(self.known)}")
+        lines += [f"{url}: {problem}" for url, problem in self.problems.items()]
+        return "\n".join(lines) or "no swarms were found"

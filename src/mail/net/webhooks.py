@@ -1,4 +1,4 @@
-"""How events reach webhooks: over HTTP, signed, and only where callers of this server may send something."""
+"""Delivery of events to webhooks over HTTP: signed, and only to addresses that callers may use."""
 
 import asyncio
 import socket
@@ -15,8 +15,8 @@ from mail.core.protocol.clock import Clock
 from mail.core.task.ports import ServerRecords
 from mail.core.task.webhooks import TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
+from mail.net.registration import MAX_URL, host_of, is_loopback
 from mail.net.secrets import Tokens, variable_in
-from mail.net.urls import MAX_URL, host_of, is_loopback
 from mail.webhooks import ID, SIGNATURE, TIMESTAMP, secret_key, sign
 
 if TYPE_CHECKING:
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     import httpx
 
 PREFIX = "WEBHOOK_SECRET_"
-"""How the variables begin that `secret_ref` may name: a caller must not have others used."""
+"""The prefix of variables that `secret_ref` may name; callers must not use other variables of the server."""
 
 MAX_VARIABLE = 128
 
-NOT_PUBLIC = (
-    "its address is not public; to call it all the same, set allow_private_addresses in [server.webhooks]"
-)
+NOT_PUBLIC = "its address is not public; to allow it, set allow_private_addresses in [server.webhooks]"
 ONLY_PRIVATE = "http is only for private addresses; use https"
 HTTP_IS_OFF = (
     "http is only for private addresses, where allow_private_addresses in [server.webhooks] allows them"
@@ -41,14 +39,14 @@ HTTP_IS_OFF = (
 class HTTPWebhooks:
     """`mail.core.decisions.webhooks.Webhooks` over HTTP.
 
-    As callers choose the hosts, nothing is kept of them: each request has a connection of its own, whose address was
-    checked. Redirects are not followed, proxies not used, and answers not read.
+    As callers choose the hosts, each request has its own connection, to a checked address. Redirects are not followed,
+    proxies not used, and response bodies not read.
 
     Args:
-        secrets: where the values of `secret_ref` are.
+        secrets: resolves `secret_ref`.
 
     Attributes:
-        allow_private: whether addresses that are not public may be called, then also by http.
+        allow_private: whether private addresses may be called, then also with http.
     """
 
     def __init__(
@@ -68,23 +66,23 @@ class HTTPWebhooks:
 
     @property
     def retry_seconds(self) -> Sequence[float]:
-        """How long a webhook rests after each failure in a row."""
+        """Seconds until the next attempt, after each consecutive failure."""
         return self._retry_seconds
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
-        """The webhooks of the tasks that a caller begins."""
+        """Return the webhooks of a caller's tasks."""
         return await self._records.webhooks(caller)
 
     async def check(self, webhook: Webhook) -> None:
-        """Raise BadRequest for a URL that may not be called, or a secret that is not there."""
+        """Raise BadRequest for a URL that may not be called, or a missing secret."""
         check_url(webhook.url, allow_private=self.allow_private)
         await self._key(webhook.secret_ref)
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
-        """Send a hook an event, within so many seconds."""
+        """Send an event to a webhook, within so many seconds."""
         import httpx
 
-        from mail.utils.public_urls import NotPublic
+        from mail.net.public_urls import NotPublic
 
         try:
             async with asyncio.timeout(seconds):
@@ -110,13 +108,13 @@ class HTTPWebhooks:
     def _client(self) -> "httpx.AsyncClient":
         import httpx
 
-        from mail.utils.public_urls import AsyncPublicTransport
+        from mail.net.public_urls import AsyncPublicTransport
 
         transport = None if self.allow_private else AsyncPublicTransport(verify=_tls())
         return httpx.AsyncClient(
             verify=_tls(),
             transport=transport,
-            timeout=None,  # noqa: S113 - all of it has one
+            timeout=None,  # noqa: S113 - the caller sets one
             trust_env=False,
             follow_redirects=False,
         )
@@ -133,7 +131,7 @@ class HTTPWebhooks:
         return headers if key is None else {**headers, SIGNATURE: sign(key, event_id, timestamp, body)}
 
     async def _key(self, secret_ref: str) -> bytes | None:
-        """What requests are signed with; None where nothing is to be. Raises BadRequest, StoreUnavailable."""
+        """Return the signing key; None without `secret_ref`. Raises BadRequest, StoreUnavailable."""
         if not secret_ref:
             return None
         variable = variable_in(secret_ref)
@@ -156,12 +154,12 @@ class HTTPWebhooks:
 
 
 def check_url(url: str, *, allow_private: bool) -> None:
-    """Raise BadRequest for a URL that can't be a webhook's: what can be told of that without asking anybody."""
+    """Raise BadRequest for an invalid or private URL of a webhook, without I/O."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise BadRequest(f"the URL of a webhook is none: {error}") from error
+        raise BadRequest(f"the URL of a webhook is not valid: {error}") from error
     if len(url) > MAX_URL:
         raise BadRequest(f"the URL of a webhook is too long: {len(url)} characters, of {MAX_URL} at most")
     if host and not allow_private and _is_private_by_name(host):
@@ -186,7 +184,7 @@ def _is_private_by_name(host: str) -> bool:
 
 
 def _is_public_address(host: str) -> bool:
-    from mail.utils.public_urls import is_public
+    from mail.net.public_urls import is_public
 
     address = _address(host)
     return address is not None and is_public(address)
@@ -200,15 +198,15 @@ def _address(host: str) -> str | None:
 
 
 async def _is_private(url: str) -> bool:
-    """Whether the host of a URL has none but addresses that are not public. Raises OSError where it has none at all."""
-    from mail.utils.public_urls import is_public
+    """Return whether all addresses of a URL's host are private. Raises OSError if it has none."""
+    from mail.net.public_urls import is_public
 
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
     return not any(is_public(str(address[0])) for *_, address in found)
 
 
 def _seconds(retry_after: str, now: datetime) -> float | None:
-    """What a header `Retry-After` says, seconds or a date (RFC 9110, section 10.2.3); None where it says nothing."""
+    """Return the seconds in a header `Retry-After`, a number or a date (RFC 9110, section 10.2.3); None if it has neither."""
     if retry_after.isascii() and retry_after.isdigit():
         return float(retry_after[:9])
     try:
@@ -220,7 +218,7 @@ def _seconds(retry_after: str, now: datetime) -> float | None:
 
 @cache
 def _tls() -> "ssl.SSLContext":
-    """The trusted certificates, which take long to read."""
+    """Return the trusted certificates, cached as reading them is slow."""
     import httpx
 
     return httpx.create_ssl_context()

@@ -1,6 +1,6 @@
-"""The catalogue: ready-made actions, which swarms.json imports and Python code passes on.
+"""The catalogue of ready-made actions, to be imported by swarms.json or passed on by Python code.
 
-Each area is a package whose `actions` module holds what `@action` has made: `http`, `fs`, `interswarm` and `mcp`.
-docs/stdlib/README.md describes them. An agent may only do what its operator has set up by environment
-variables; they are read at every call, and nothing is kept between calls.
+Each area is a package with an `actions` module: `http`, `fs`, `interswarm`, `mcp` and `agentmail`. See
+docs/stdlib/README.md. Environment variables set what agents may do; they are read at every call, and no state is kept
+between calls.
 """

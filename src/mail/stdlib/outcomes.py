@@ -1,25 +1,47 @@
-"""How actions of the catalogue end: with a JSON text, or with an error that the agent is told."""
+"""Results, errors and deadlines of the actions in the catalogue."""
 
+import asyncio
 import json
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from mail.core.task.context import TURN_DEADLINE
 from mail.errors import AgentFault, Subject
 
 
 class ActionFailed(AgentFault):
-    """The world outside did not do what the action asked of it.
+    """An external system failed to do what the action requested.
 
-    Arguments that can't be right are a ToolCallFault instead, settings that can't a ConfigurationError.
+    Invalid arguments raise ToolCallFault instead, invalid settings ConfigurationError.
     """
 
     subject = Subject.ACTION_ERROR
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON text that any store can keep: lone surrogates, which UTF-8 has no bytes for, become `?`."""
+    """Return the value as JSON text; lone surrogates, which UTF-8 can't encode, become `?`."""
     return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its first `limit` characters and a word on how much was left out."""
+    """Return the text, cut to `limit` characters with a note on the number of the rest."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
+
+
+RESERVE_SECONDS = 8.0
+"""Seconds reserved at the end of a turn to close connections and report to the agent; a tenth of short turns.
+
+A server process started by an action has up to 7 seconds to end.
+"""
+
+Timeout = Annotated[float, Field(gt=0, le=300, description="Seconds to wait at most.")]
+
+
+def seconds_left(wanted: float) -> float:
+    """Return the seconds that an action may wait: `wanted`, or less if its turn ends earlier. For coroutines."""
+    end = TURN_DEADLINE.get()
+    if end is None:
+        return wanted
+    left = end - asyncio.get_running_loop().time()
+    return max(0.0, min(wanted, left - min(RESERVE_SECONDS, left / 10)))

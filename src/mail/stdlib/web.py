@@ -1,6 +1,6 @@
-"""Asking the web on behalf of an agent: only public addresses, for a limited time, and for a limited body.
+"""HTTP requests on behalf of an agent: only to public addresses, with a timeout and a limit on the body.
 
-A client is made for each call, as calls may run in different event loops.
+Each call makes its own client, as calls may run in different event loops.
 """
 
 import asyncio
@@ -15,12 +15,11 @@ from typing import Any
 import httpx
 
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.stdlib.deadlines import seconds_left
-from mail.stdlib.outcomes import ActionFailed
-from mail.utils.public_urls import AsyncPublicTransport
+from mail.net.public_urls import AsyncPublicTransport
+from mail.stdlib.outcomes import ActionFailed, seconds_left
 
 ALLOW_PRIVATE = "MAIL_STDLIB_HTTP_ALLOW_PRIVATE"
-"""The environment variable that lets agents ask private addresses too: `true` or `false`."""
+"""The environment variable that allows private addresses: `true` or `false`."""
 
 MAX_REDIRECTS = 5
 READABLE_ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
@@ -30,7 +29,7 @@ _SWITCH = {"": False, "0": False, "false": False, "no": False, "1": True, "true"
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer; `is_cut` where `body` is only its beginning."""
+    """A response; `is_cut` if `body` is only its beginning."""
 
     status: int
     url: str
@@ -40,7 +39,7 @@ class Fetched:
 
 
 def private_allowed() -> bool:
-    """Whether the operator lets agents ask private addresses. Raises ConfigurationError for a setting that is neither."""
+    """Return whether agents may call private addresses. Raises ConfigurationError for an invalid setting."""
     setting = os.environ.get(ALLOW_PRIVATE, "").strip().lower()
     if setting not in _SWITCH:
         raise ConfigurationError(f"{ALLOW_PRIVATE} must be true or false")
@@ -49,7 +48,7 @@ def private_allowed() -> bool:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """The trusted certificates, which take long to read."""
+    """Return the trusted certificates, cached as reading them is slow."""
     return httpx.create_ssl_context()
 
 
@@ -64,13 +63,13 @@ async def fetch(
     timeout: float,
     limit: int,
 ) -> Fetched:
-    """The answer to a request, after redirects.
+    """Send a request, follow redirects, and return the response.
 
     Args:
-        timeout: seconds that all of it may take; less where the turn ends earlier.
-        limit: bytes of the body that are read.
+        timeout: seconds for the whole exchange; less if the turn ends earlier.
+        limit: bytes of the body to read.
 
-    Raises ToolCallFault for a request that can't be sent, ActionFailed where there is no answer.
+    Raises ToolCallFault for an invalid request, ActionFailed if there is no response.
     """
     seconds = seconds_left(timeout)
     transport = None if private_allowed() else AsyncPublicTransport(verify=tls())
@@ -91,13 +90,13 @@ async def fetch(
     except TimeoutError as error:
         raise ActionFailed(f"{url} did not answer within {seconds:.3g} seconds") from error
     except httpx.HTTPError as error:
-        raise ActionFailed(f"{url} can't be asked: {str(error) or type(error).__name__}") from error
+        raise ActionFailed(f"{url} can't be called: {str(error) or type(error).__name__}") from error
 
 
 def _merged(url: str, params: Mapping[str, Any] | None) -> httpx.URL:
     parsed = httpx.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"{url!r} is no http or https URL")
+        raise ValueError(f"{url!r} is not an http or https URL")
     return parsed.copy_merge_params(dict(params)) if params else parsed
 
 
@@ -108,7 +107,7 @@ def _encoded(content: str | None) -> bytes | None:
 async def _follow(
     client: httpx.AsyncClient, request: httpx.Request, private_headers: frozenset[str], limit: int
 ) -> Fetched:
-    """Send the request, and what redirects make of it; another origin is not sent the headers named."""
+    """Send the request and follow redirects; another origin does not get the private headers."""
     for _ in range(MAX_REDIRECTS + 1):
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
@@ -130,14 +129,14 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
-    """The body, decompressed, and whether it was cut. It is never decompressed beyond the limit."""
+    """Return the decompressed body, and whether it was cut. It is never decompressed beyond the limit."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     unzip = zlib.decompressobj(wbits=47) if encoding in ("gzip", "x-gzip", "deflate") else None
     body = bytearray()
     try:
-        async for part in response.aiter_raw():
+        async for chunk in response.aiter_raw():
             room = limit + 1 - len(body)
-            body += unzip.decompress(part, room) if unzip else part[:room]
+            body += unzip.decompress(chunk, room) if unzip else chunk[:room]
             if len(body) > limit:
                 return bytes(body[:limit]), True
     except zlib.error as error:

@@ -4,12 +4,15 @@ Most rules on how agents and actions fit together are checked by `SwarmCore`. `a
 lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 """
 
+import asyncio
 import inspect
 import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
+from threading import Thread
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -21,7 +24,6 @@ from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, Age
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
-from mail.utils.threads import in_daemon_thread
 
 logger = logging.getLogger(__name__)
 
@@ -439,3 +441,44 @@ def _type_hints(function: Any) -> dict[str, Any]:
         return get_type_hints(function)
     except (NameError, TypeError, AttributeError):
         return {}
+
+
+async def in_daemon_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a blocking function in a thread of its own, with the caller's context variables, and return its result.
+
+    Unlike `asyncio.to_thread`'s, the thread is a daemon: a function that hangs must not delay the shutdown of a server.
+
+    Raises what the function raises, with RuntimeError instead of exceptions that would stop a coroutine or the whole
+    program, such as StopIteration and SystemExit.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        match error:
+            case None:
+                outcome.set_result(result)
+            case Exception() if not isinstance(error, StopIteration):
+                outcome.set_exception(error)
+            case _:
+                outcome.set_exception(_contained(error))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function(*arguments)
+        except BaseException as raised:  # noqa: BLE001  # passed to the caller
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=copy_context().run, args=(run,), daemon=True).start()
+    return await outcome
+
+
+def _contained(error: BaseException) -> RuntimeError:
+    contained = RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    contained.__cause__ = error
+    return contained

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.protocol.problems import describe
 from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import agent_spec, assemble, swarm_spec
 from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
-from mail.utils.problems import describe
 
 
 def validate_swarm_from_swarms_json(swarm: Any) -> SwarmEntry:

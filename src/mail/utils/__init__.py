@@ -1,6 +1,6 @@
-"""Helpers for users' own code and for the layers above the core.
+"""Documented helpers for programs built on MAIL.
 
-The names are loaded when they are first used: reading an import string needs no web framework.
+Names are imported on first use: reading an import string needs no web framework.
 """
 
 from importlib import import_module

@@ -1,7 +1,6 @@
-"""Logging for programs that embed MAIL: readable lines on the console, and a file a day.
+"""Logging for programs that embed MAIL: readable lines on the console, and one file per day.
 
-`mail server` and the Lambda functions set their logs up themselves; libraries must not. So this is only done when
-a program asks for it.
+Call `init_logger` to set it up. `mail server` and the Lambda functions have their own logs.
 """
 
 import logging
@@ -20,32 +19,31 @@ KEPT_DAYS = 14
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-TALKATIVE = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router", "httpcore", "httpx", "openai", "urllib3")
-"""Loggers of others that have handlers of their own, or tell every request; they only speak when something is wrong."""
+VERBOSE = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router", "httpcore", "httpx", "openai", "urllib3")
+"""Verbose loggers of other libraries, which are limited to warnings and lose their own handlers."""
 
 
 def get_loggers() -> list[str]:
-    """The names of all loggers that there are, in order."""
+    """Return the names of all loggers, sorted."""
     return sorted(logging.root.manager.loggerDict)
 
 
 def init_logger() -> None:
-    """Write logs to the console, and to a file that is begun anew every day.
+    """Write logs to the console, and to a file that is rotated every day.
 
-    The file is `mail.log` in the folder `logs`, or the one that MAIL_LOG_DIR names; where nothing can be written
-    there, a warning says so. MAIL_LOG_LEVEL decides what MAIL's own loggers tell: INFO, unless it says otherwise.
-    To call this again changes nothing but the level.
+    The file is `mail.log` in the folder `logs`, or in the one that MAIL_LOG_DIR names; if it can't be written, a warning
+    is logged. MAIL_LOG_LEVEL sets the level of MAIL's own loggers, by default INFO. Further calls only change the level.
     """
     level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
     if level not in logging.getLevelNamesMapping():
-        raise ValueError(f"{LEVEL_VARIABLE}: {level!r} is no level; use DEBUG, INFO, WARNING or ERROR")
+        raise ValueError(f"{LEVEL_VARIABLE}: {level!r} is not a log level; use DEBUG, INFO, WARNING or ERROR")
     logging.getLogger("mail").setLevel(level)
     root = logging.getLogger()
     if not any(isinstance(handler, RichHandler) for handler in root.handlers):
         root.addHandler(RichHandler(console=Console(stderr=True), rich_tracebacks=True, show_path=False))
     if not any(isinstance(handler, TimedRotatingFileHandler) for handler in root.handlers):
         _add_file(root)
-    for name in TALKATIVE:
+    for name in VERBOSE:
         quiet = logging.getLogger(name)
         quiet.setLevel(logging.WARNING)
         quiet.propagate = True

@@ -1,4 +1,4 @@
-"""Reading references to Python objects and URLs, and addresses."""
+"""Readers of references to Python objects and URLs, and of addresses."""
 
 import importlib
 import inspect
@@ -13,13 +13,13 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError
 
 PYTHON_PREFIX = "python::"
-"""What marks a string in swarms.json as a reference to a Python object."""
+"""Marks a string in swarms.json as a reference to a Python object."""
 
 URL_PREFIX = "url::"
-"""What marks one as a reference to a JSON document on the web."""
+"""Marks a string in swarms.json as a reference to a JSON document on the web."""
 
 URL_SECONDS = 10.0
-"""How long fetching such a document may take."""
+"""Timeout for fetching such a document."""
 
 MAX_URL_BYTES = 1024 * 1024
 
@@ -27,13 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None = None) -> Any:
-    """The object that `package.module:attribute` names; the prefix `python::` may stand before it.
+    """Import the object that `package.module:attribute` names; the prefix `python::` is optional.
 
-    With `allowed_prefixes`, only objects of these modules, and of modules inside them, may be named: not what
-    a module has merely imported from elsewhere, or an allowed module would lend out `os.system`. Nothing
-    outside of them is imported by this call.
+    With `allowed_prefixes`, the object must be defined in these modules or their submodules: an object that they only
+    import, such as `os.system`, is refused. Nothing outside of them is imported by this call.
 
-    Raises ConfigurationError where the reference is malformed, forbidden, or leads nowhere.
+    Raises ConfigurationError if the reference is malformed, forbidden, or can't be resolved.
     """
     module_name, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
     if not (colon and _is_dotted_name(module_name) and _is_dotted_name(path)):
@@ -49,17 +48,17 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
             hint = did_you_mean(name, dir(found))
             raise ConfigurationError(f"{string!r}: {module_name} has no attribute {path!r}{hint}")
         found = getattr(found, name)
-        if not _is_allowed(_home(found), allowed_prefixes):
+        if not _is_allowed(_module_of(found), allowed_prefixes):
             raise _forbidden(string, allowed_prefixes)
     return found
 
 
 def read_url_string(string: str, *, raise_on_error: bool = False, allow_private: bool = True) -> str:
-    """The JSON document at a URL, as JSON text; the prefix `url::` may stand before the URL.
+    """Fetch the JSON document at a URL, as JSON text; the prefix `url::` is optional.
 
-    Where it can't be read the URL itself is returned, with a warning in the log; with `raise_on_error` a
-    RuntimeError says why. Without `allow_private` only public addresses are asked, and no redirect is followed:
-    for URLs that somebody else has given, who must not reach what lies behind this server's firewall.
+    If that fails, the URL itself is returned and a warning logged, or with `raise_on_error` a RuntimeError raised.
+    Without `allow_private` only public addresses are called and redirects not followed, so that an untrusted URL can't
+    reach services behind this server's firewall.
     """
     url = string.removeprefix(URL_PREFIX)
     try:
@@ -68,15 +67,15 @@ def read_url_string(string: str, *, raise_on_error: bool = False, allow_private:
         reason = f"{url!r} can't be read: {str(error) or type(error).__name__}"
         if raise_on_error:
             raise RuntimeError(reason) from error
-        logger.warning("%s; the URL itself is used in its place", reason)
+        logger.warning("%s; the URL itself is used instead", reason)
         return url
 
 
 def _fetch_json(url: str, *, allow_private: bool) -> Any:
-    """What a GET brings. Raises OSError or ValueError."""
+    """Fetch and parse a JSON document. Raises OSError or ValueError."""
     import httpx
 
-    from mail.utils.public_urls import PublicTransport
+    from mail.net.public_urls import PublicTransport
 
     transport = None if allow_private else PublicTransport()
     try:
@@ -88,8 +87,8 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
             if response.is_redirect:
                 raise ValueError(f"redirects to {response.headers.get('location')}")
             body = bytearray()
-            for part in response.iter_bytes():
-                body += part
+            for chunk in response.iter_bytes():
+                body += chunk
                 if len(body) > MAX_URL_BYTES:
                     raise ValueError(f"has more than {MAX_URL_BYTES} bytes")
         return json.loads(body)
@@ -98,12 +97,12 @@ def _fetch_json(url: str, *, allow_private: bool) -> Any:
 
 
 def target_address_is_interswarm(address: str) -> bool:
-    """Whether the address, `agent` or `agent@swarm`, names another swarm."""
+    """Return whether the address, `agent` or `agent@swarm`, names another swarm."""
     return parse_agent_address(address)[1] is not None
 
 
 def _is_dotted_name(text: str) -> bool:
-    return all(part.isidentifier() for part in text.split("."))
+    return all(name.isidentifier() for name in text.split("."))
 
 
 def _is_allowed(module_name: str | None, prefixes: Collection[str] | None) -> bool:
@@ -112,8 +111,8 @@ def _is_allowed(module_name: str | None, prefixes: Collection[str] | None) -> bo
     return any(module_name == prefix or module_name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def _home(found: Any) -> str | None:
-    """The module that an object was defined in; None for plain values, which have no code of their own."""
+def _module_of(found: Any) -> str | None:
+    """Return the module that defines an object; None for plain values."""
     if isinstance(found, ModuleType):
         return found.__name__
     if inspect.isclass(found) or inspect.isroutine(found):

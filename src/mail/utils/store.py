@@ -1,4 +1,4 @@
-"""A memory for agents that use LangMem: in PostgreSQL where one is configured, else in this process."""
+"""A store for agents that use LangMem: in PostgreSQL if one is configured, otherwise in this process."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Item:
-    """What is remembered under a key of a namespace."""
+    """A stored value."""
 
     namespace: Namespace
     key: str
@@ -34,32 +34,32 @@ class Item:
 
 @dataclass
 class InMemoryStore:
-    """The part of LangGraph's store interface that remembers and finds by namespace, without LangGraph.
+    """The core of LangGraph's store interface, without LangGraph.
 
-    It is for trying things out: it ends with the process, and `query` finds words, not meanings.
+    It is meant for experiments: it ends with the process, and `query` matches words, not meanings.
     """
 
     _items: dict[tuple[Namespace, str], Item] = field(default_factory=dict)
 
     async def aput(self, namespace: Namespace, key: str, value: dict[str, Any]) -> None:
-        """Remember a value in place of what the key had."""
+        """Store a value under a key, replacing the present one."""
         now = datetime.now(UTC)
         known = self._items.get((tuple(namespace), key))
         created = known.created_at if known else now
         self._items[tuple(namespace), key] = Item(tuple(namespace), key, dict(value), created, now)
 
     async def aget(self, namespace: Namespace, key: str) -> Item | None:
-        """What is remembered under a key."""
+        """Return the item under a key; None if there is none."""
         return self._items.get((tuple(namespace), key))
 
     async def adelete(self, namespace: Namespace, key: str) -> None:
-        """Forget a key."""
+        """Delete a key."""
         self._items.pop((tuple(namespace), key), None)
 
     async def asearch(
         self, namespace_prefix: Namespace, /, *, query: str | None = None, limit: int = 10, offset: int = 0
     ) -> list[Item]:
-        """What is remembered in and below a namespace, newest first; with a query, what has most of its words."""
+        """Return the items in and below a namespace, newest first; with a query, those with most of its words first."""
         prefix = tuple(namespace_prefix)
         found = [item for item in self._items.values() if item.namespace[: len(prefix)] == prefix]
         found.sort(key=lambda item: item.updated_at, reverse=True)
@@ -80,11 +80,11 @@ def _hits(item: Item, words: Iterable[str]) -> int:
 
 @asynccontextmanager
 async def get_langmem_store() -> AsyncIterator[Any]:
-    """A store for LangMem, open inside of the block.
+    """Open a store for LangMem.
 
-    Where DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables in place;
-    that needs `langgraph-checkpoint-postgres`. Else it is LangGraph's `InMemoryStore`, or `mail.utils.store`'s own
-    where LangGraph is not installed. Raises ConfigurationError where PostgreSQL is named and can't be used.
+    If DATABASE_URL names a PostgreSQL database it is LangGraph's `AsyncPostgresStore`, with its tables created; that needs
+    `langgraph-checkpoint-postgres`. Otherwise it is LangGraph's `InMemoryStore`, or this module's if LangGraph is not
+    installed. Raises ConfigurationError if PostgreSQL is named and can't be used.
     """
     url = os.environ.get(DATABASE_VARIABLE, "")
     if url.startswith(POSTGRES):
@@ -94,7 +94,9 @@ async def get_langmem_store() -> AsyncIterator[Any]:
     try:
         memory = import_module("langgraph.store.memory")
     except ImportError:
-        logger.info("langgraph is not installed; memories are kept in this process, by words only")
+        logger.info(
+            "langgraph is not installed; memories stay in this process and are searched by words only"
+        )
         yield InMemoryStore()
         return
     yield memory.InMemoryStore()

@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import batched
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from mail.adapters.aws.client import AwsClient, back_off
@@ -27,8 +27,8 @@ from mail.adapters.aws.items import Item, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
 from mail.errors import PayloadTooLarge, StoreUnavailable
 
-if TYPE_CHECKING:
-    from mail.exchange.ports import Contents
+Contents = tuple[list[str], list[str]]
+"""The mail of a mailbox as JSON texts: the outbox, and the inbox grouped by sender."""
 
 MAIL_BYTES = 350_000
 """How large a mail may be: it is in one item, which may have 400 KB."""
@@ -72,7 +72,7 @@ class _Sent:
 
 
 class DynamoDBMailboxes:
-    """`mail.exchange.ports.MailboxStore` on the table of a `DynamoDBStore`.
+    """`mail.exchange.durable.MailboxStore` on the table of a `DynamoDBStore`.
 
     Args:
         exchange: which exchange of those in the table.
@@ -106,7 +106,7 @@ class DynamoDBMailboxes:
         }
         return await self._try([update, {"Put": {"Item": {**key_of(self._listed(owner)), "box": box}}}])
 
-    async def unregister(self, owner: str) -> "Contents | None":
+    async def unregister(self, owner: str) -> Contents | None:
         """The mailbox is gone at once; then it is emptied, of what nobody takes before."""
         while (box := await self._box(owner)) is not None:
             update = {
@@ -124,7 +124,7 @@ class DynamoDBMailboxes:
                 return sent, inbox
         return None
 
-    async def contents(self, owner: str) -> "Contents | None":
+    async def contents(self, owner: str) -> Contents | None:
         box = await self._box(owner)
         if box is None:
             return None

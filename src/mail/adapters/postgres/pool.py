@@ -16,7 +16,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from mail.adapters.postgres.urls import hide, read
+from mail.adapters.postgres.urls import read
+from mail.core.protocol.redact import hide_credentials
 from mail.errors import BadRequest, StoreUnavailable
 
 CONNECTIONS = 8
@@ -41,7 +42,7 @@ class Postgres:
     """A database. Connections are made when they are needed, on the event loop that needs them."""
 
     def __init__(self, url: str, *, connections: int = CONNECTIONS) -> None:
-        self.name = hide(url)
+        self.name = hide_credentials(url)
         self._parameters = read(url)
         self._connections = connections
         self._pool: AsyncConnectionPool[Connection] | None = None

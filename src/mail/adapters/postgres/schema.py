@@ -7,7 +7,8 @@ from typing import LiteralString
 import psycopg
 
 from mail.adapters.postgres.pool import one_line
-from mail.adapters.postgres.urls import hide, read
+from mail.adapters.postgres.urls import read
+from mail.core.protocol.redact import hide_credentials
 from mail.errors import ConfigurationError
 
 SCHEMA_VERSION = 1
@@ -155,11 +156,11 @@ def prepare(url: str) -> None:
         (encoding,) = connection.execute("SHOW server_encoding").fetchone() or ("",)
         if encoding != "UTF8":
             raise ConfigurationError(
-                f"{hide(url)} is encoded in {encoding} and can't hold all text; create one with: "
+                f"{hide_credentials(url)} is encoded in {encoding} and can't hold all text; create one with: "
                 "createdb --encoding UTF8 --template template0 …"
             )
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        _migrate(connection, hide(url))
+        _migrate(connection, hide_credentials(url))
 
 
 def _migrate(connection: psycopg.Connection, name: str) -> None:
@@ -204,7 +205,7 @@ def _version(connection: psycopg.Connection, name: str) -> int:
 @contextmanager
 def _connection(url: str) -> Iterator[psycopg.Connection]:
     """A connection for an operator, who is told what is wrong in PostgreSQL's words; they never hold a password."""
-    name, parameters = hide(url), read(url)
+    name, parameters = hide_credentials(url), read(url)
     try:
         connection = psycopg.connect(**parameters)
     except psycopg.OperationalError as error:

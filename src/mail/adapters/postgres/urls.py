@@ -1,4 +1,4 @@
-"""URLs of databases: what they may hold, and what of them may be shown. They mostly hold a password."""
+"""URLs of PostgreSQL databases, read into the parameters of libpq."""
 
 from typing import Any
 
@@ -14,15 +14,6 @@ DEFAULTS: dict[str, str | int] = {
     "tcp_user_timeout": 30_000,
 }
 """Where the URL doesn't say otherwise: a primary, and a network that fails is noticed within a minute."""
-
-
-def hide(url: str) -> str:
-    """The URL without user, password and options: for people to read."""
-    scheme, _, rest = url.partition("://")
-    user, _, place = rest.rpartition("@")
-    if "?" in user or "#" in user:  # the password is among the options, or not written as it has to be
-        return f"{scheme}://…"
-    return f"{scheme}://{place.partition('?')[0]}"
 
 
 def read(url: str) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from mail.core.protocol.address import PRINCIPAL, Principal
 from mail.core.protocol.message import MessageId, MessageType, ShapedPayload, Text, Timestamp, bind_shape
 from mail.core.protocol.values import Value
 
+BEARER_HEADER = "X-MAIL-Authorization"
+"""Carries the key if `Authorization` holds something else, such as the signature for a Lambda function URL."""
+
 PrincipalText = Annotated[
     str,
     AfterValidator(lambda text: str(Principal.parse(text))),

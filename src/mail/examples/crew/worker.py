@@ -11,7 +11,7 @@ from mail.examples.rule_based.agents import RuleBasedAgent, brief, reply_subject
 from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.reading import Call, Entry, Message, back_to
 from mail.stdlib.agentmail.actions import BRIEF
-from mail.stdlib.agentmail.letters import enclosed
+from mail.stdlib.agentmail.forms import enclosed
 
 CONTEXT_OF_STEP = 20
 """Share of its context window that a step takes, in percent."""

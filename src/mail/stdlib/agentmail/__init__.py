@@ -1,1 +1,1 @@
-"""Forms with which agents send the typed messages of Agent Mail (`mail.agentmail`) inside a task."""
+"""Forms with which agents send typed Agent Mail messages (`mail.agentmail`) in a task."""

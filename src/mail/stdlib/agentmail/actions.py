@@ -1,13 +1,13 @@
-"""Actions: accept work, report on it, ask for help, hand it over, and ask for workers.
+"""Actions: accept work, report on it, request help, hand it over, and request workers.
 
-They are forms (`mail.core.task.forms`): each sends one MAIL message, in the thread of its bead, and does nothing else.
+They are forms (`mail.core.task.forms`): each sends one MAIL message in the thread of its bead, and does nothing else.
 
 | message | sent as | the recipient's request |
 | --- | --- | --- |
-| BEAD_ACCEPTED, PROGRESS, SPAWN_ACK of a worker that was spawned | response | goes on waiting |
+| BEAD_ACCEPTED, PROGRESS, SPAWN_ACK of a worker that was spawned | response | stays open |
 | DONE, FAILED, CHECKPOINT, HELP_RESPONSE, SPAWN_ACK of a failure | response | is answered |
-| OFFERING_READY, which wants an answer itself | request | is answered |
-| HELP_REQUEST, SPAWN_REQUEST | request | goes on waiting |
+| OFFERING_READY, which expects an answer itself | request | is answered |
+| HELP_REQUEST, SPAWN_REQUEST | request | stays open |
 """
 
 from mail.agentmail import (
@@ -33,101 +33,101 @@ from mail.agentmail import (
 from mail.agentmail.subject import bead_of, write_subject
 from mail.core.task.swarm import FormContext, FormResult
 from mail.errors import ToolCallFault
-from mail.stdlib.agentmail.letters import (
+from mail.stdlib.agentmail.forms import (
     AboutBead,
     Described,
     Targeted,
     Word,
-    appeal,
+    ask_user,
     form_action,
     request,
     respond,
 )
 
 BRIEF = "Brief"
-"""The header in a request for a worker below which it is said what the work is."""
+"""The header of the work's description in a request for a worker."""
 
 HANDOVER = "Handover"
-"""The header in a request for a successor below which the checkpoint is."""
+"""The header of the checkpoint in a request for a successor."""
 
 OWNER = "user"
-"""As the target of a request for help: whoever gave the task. It pauses until they have answered."""
+"""The task's owner as the target of a help request. The task pauses until they answer."""
 
 
 class AcceptBead(AboutBead):
-    """Tell whoever asked you that you have taken the work and begin."""
+    """Tell the agent that asked you that you accept the work and begin."""
 
-    title: str = Described("What the work is, in a line.")
+    title: str = Described("The work, in one line.")
 
-    def write(self, desk: FormContext) -> FormResult:
-        message = BeadAccepted(bead_id=self.bead_id, title=self.title, started_at=desk.timestamp)
+    def write(self, context: FormContext) -> FormResult:
+        message = BeadAccepted(bead_id=self.bead_id, title=self.title, started_at=context.timestamp)
         return respond(self.target, message, settles=False)
 
 
 class ReportProgress(AboutBead):
-    """Tell whoever asked you how far you are; after each major step, and every few minutes."""
+    """Report your progress to the agent that asked you, after each major step and every few minutes."""
 
-    step: str = Described("The step that you are at, in a line.")
-    status: str = Described("What is happening, in a line.")
+    step: str = Described("The present step, in one line.")
+    status: str = Described("The status, in one line.")
     context_usage: int = Described("How much of your context window is used, in percent.", default=0, ge=0)
     files_touched: tuple[str, ...] = Described("The files that you have changed so far.", default=())
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         return respond(self.target, self.fill(Progress), settles=False)
 
 
 class AskForHelp(AboutBead):
-    """Say that you can't go on alone, and ask one question. Await the answer with await_message."""
+    """Request help, and ask one question. Wait for the answer with await_message."""
 
     target: str = Described(
-        f"The agent to ask, or {OWNER!r} for whoever gave the task, which then pauses until they answer.",
+        f"The agent to ask, or {OWNER!r} for the task's owner; the task then pauses until they answer.",
         default=OWNER,
     )
     issue_type: Word[IssueType] = Described(
-        "STUCK: no idea how to go on; SPEC_UNCLEAR; BLOCKED: by something outside; TECHNICAL."
+        "STUCK: no idea how to continue; SPEC_UNCLEAR; BLOCKED: by something external; TECHNICAL."
     )
     problem: str = Described("What the problem is.")
     what_i_tried: str = Described("What you have tried.")
     files_touched: tuple[str, ...] = Described("The files that you have changed so far.", default=())
     question: str = Described("The question that needs an answer.")
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         message = self.fill(HelpRequest)
         if self.target == OWNER:
-            return appeal(message, MessageType.HELP_RESPONSE)
+            return ask_user(message, MessageType.HELP_RESPONSE)
         return request(self.target, message)
 
 
 class AnswerHelp(Targeted):
     """Answer a request for help."""
 
-    bead_id: str = Described("The bead that it is about, if this agent has asked about several.", default="")
+    bead_id: str = Described("The bead, if this agent has asked about several.", default="")
     guidance: str = Described("What to do.")
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         asked = [
             message
-            for message in read(desk).pending()
+            for message in read(context).pending()
             if message.type is MessageType.HELP_REQUEST
-            and (message.sender, message.recipient) == (self.target, desk.agent)
+            and (message.sender, message.recipient) == (self.target, context.agent)
             and self.bead_id in ("", message.bead_id)
         ]
         if not asked:
             about = f" with {self.bead_id!r}" if self.bead_id else ""
             raise ToolCallFault(
-                f"{self.target!r} waits for no help of yours{about}; to write to it, use another tool"
+                f"{self.target!r} has not asked you for help{about}; to write to it, use another tool"
             )
         bead_id, thread_id = asked[0].bead_id, asked[0].thread_id
         if bead_of(write_subject(MessageType.HELP_RESPONSE, bead_id)) != bead_id:
-            bead_id = ""  # no subject can hold it; the thread says what this is about
+            bead_id = ""  # the id doesn't fit into a subject; the thread identifies the bead
         message = HelpResponse(bead_id=bead_id, guidance=self.guidance)
         return respond(self.target, message, thread_id=thread_id)
 
 
 class _Finished(AboutBead):
-    """Work that is complete."""
+    """The fields of complete work."""
 
-    commit_sha: str = Described("The commit that holds the work.")
+    commit_sha: str = Described("The commit with the work.")
     files: tuple[str, ...] = Described("The files that you have changed.")
     tests: Word[ValidationResult] = Described("Whether the tests pass: PASS or FAIL.")
     lint: Word[ValidationResult] = Described("Whether the linters pass: PASS or FAIL.")
@@ -136,47 +136,47 @@ class _Finished(AboutBead):
 
 
 class OfferWork(_Finished):
-    """Hand over your complete work for review. The reviewer answers it."""
+    """Submit your complete work for review. The reviewer answers."""
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         return request(self.target, self.fill(OfferingReady), settles=True)
 
 
 class ReportDone(_Finished):
     """Report your complete work, where nobody reviews it."""
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         return respond(self.target, self.fill(Done))
 
 
 class ReportFailure(AboutBead):
-    """Report that you could not do the work, and leave what there is of it."""
+    """Report that you could not do the work, and hand over partial results."""
 
     failure_type: Word[FailureType] = Described(
         "TESTS_FAIL, BUILD_FAIL, SPEC_IMPOSSIBLE, CONTEXT_HIGH or ERROR."
     )
-    reason: str = Described("Why, in a line.")
+    reason: str = Described("The reason, in one line.")
     internal_attempts: int = Described("How often you have tried.", default=0, ge=0)
-    commit_sha: str = Described("The commit that holds what there is, if there is any.", default="")
+    commit_sha: str = Described("The commit with partial work, if there is any.", default="")
     files: tuple[str, ...] = Described("The files that you have changed.", default=())
-    recommendation: str = Described("What has to happen for the work to be possible.")
+    recommendation: str = Described("What has to happen before the work is possible.")
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         return respond(self.target, self.fill(Failed))
 
 
 class LeaveCheckpoint(AboutBead):
-    """Stop with the work half done, and leave to a successor what it needs."""
+    """Stop with the work half done, and hand over to a successor."""
 
     reason: Word[CheckpointReason] = Described(
         "CONTEXT_HIGH: your context window is nearly full; MANUAL; TIMEOUT."
     )
-    commit_sha: str = Described("The commit that holds the work so far.")
-    description: str = Described("What is done and what remains, in a line.")
+    commit_sha: str = Described("The commit with the work so far.")
+    description: str = Described("What is done and what remains, in one line.")
     context_usage: int = Described("How much of your context window is used, in percent.", default=0, ge=0)
     next_steps: str = Described("What your successor should do.")
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         return respond(self.target, self.fill(Checkpoint))
 
 
@@ -184,38 +184,44 @@ class RequestWorker(AboutBead):
     """Ask an agent to work on a bead, or to find a worker for it."""
 
     resume: bool = Described(
-        "Whether to go on from the last checkpoint of the bead, which is handed over.", default=False
+        "Whether to resume from the last checkpoint of the bead, which is enclosed.", default=False
     )
-    brief: str = Described("What the worker has to know of the work.", default="")
-    orchestrator: str = Described("To whom the worker reports; you, if left out.", default="")
+    brief: str = Described("What the worker must know about the work.", default="")
+    orchestrator: str = Described("The agent to report to; by default you.", default="")
 
-    def write(self, desk: FormContext) -> FormResult:
-        message = SpawnRequest(bead_id=self.bead_id, orchestrator=self.orchestrator or desk.agent)
+    def write(self, context: FormContext) -> FormResult:
+        checkpoint = ""
         enclosed = {BRIEF: self.brief} if self.brief else {}
         if self.resume:
-            left = read(desk).last_checkpoint(self.bead_id)
+            left = read(context).last_checkpoint(self.bead_id)
             if left is None:
                 raise ToolCallFault(f"bead {self.bead_id!r} has no checkpoint in this task; leave resume out")
-            message = message.model_copy(update={"resume": True, "checkpoint": left.commit_sha})
+            checkpoint = left.commit_sha
             enclosed[HANDOVER] = build(left).body
+        message = SpawnRequest(
+            bead_id=self.bead_id,
+            resume=self.resume,
+            checkpoint=checkpoint,
+            orchestrator=self.orchestrator or context.agent,
+        )
         return request(self.target, message, enclosed=enclosed)
 
 
 class AcknowledgeRequest(AboutBead):
-    """Answer a request for a worker: say whether there is one now."""
+    """Answer a request for a worker: whether one was spawned."""
 
     status: Word[SpawnStatus] = Described("spawned or failed.")
     session: str = Described("The name of the worker or of its session.", default="")
 
-    def write(self, desk: FormContext) -> FormResult:
+    def write(self, context: FormContext) -> FormResult:
         message = self.fill(SpawnAck)
         return respond(self.target, message, settles=self.status is not SpawnStatus.SPAWNED)
 
 
-def read(desk: FormContext) -> Tracker:
-    """What the mail of the task says about its beads."""
+def read(context: FormContext) -> Tracker:
+    """Read the mail of the task into a tracker."""
     tracker = Tracker()
-    tracker.extend(desk.mail)
+    tracker.extend(context.mail)
     return tracker
 
 

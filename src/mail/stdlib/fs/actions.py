@@ -1,6 +1,6 @@
 """Actions: `read_file`, `write_file`, `list_directory`, `find_files` and `search_files`.
 
-They are plain functions, so each runs in a thread and can't hold up other agents.
+They are plain functions, so each runs in a thread and can't block other agents.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action
 from mail.errors import ToolCallFault
-from mail.stdlib.fs.contents import read_piece, write_whole
-from mail.stdlib.fs.root import parts_of
-from mail.stdlib.fs.search import search
-from mail.stdlib.fs.tree import Entry, Walk, list_entries, matches
+from mail.stdlib.fs.files import Entry, Walk, list_entries, matches, parts_of, read_piece, search, write_whole
 from mail.stdlib.outcomes import as_json
 
 MAX_READ_BYTES = 64 * 1024
@@ -25,9 +22,9 @@ MAX_WRITE_BYTES = 1024 * 1024
 MAX_ENTRIES = 1000
 """Entries or paths that one call returns."""
 
-_PATH = "The path, below the root directory and with / between its parts."
+_PATH = "The path below the root directory, separated by /."
 _FOLDER = "The directory to look in, below the root directory; '.' is the root directory itself."
-_GLOB = "A glob such as *.txt or notes/**/*.md; one without / fits names in any directory."
+_GLOB = "A glob such as *.txt or notes/**/*.md; one without / matches names in any directory."
 
 
 class ReadFile(BaseModel):
@@ -45,8 +42,8 @@ class WriteFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     path: str = Field(description=_PATH)
-    content: str = Field(description="All that the file shall hold.")
-    overwrite: bool = Field(default=True, description="Whether to replace a file that is there already.")
+    content: str = Field(description="The whole content of the file.")
+    overwrite: bool = Field(default=True, description="Whether to replace an existing file.")
 
 
 class ListDirectory(BaseModel):
@@ -67,32 +64,32 @@ class SearchFiles(ListDirectory):
     """The arguments of `search_files`."""
 
     text: str = Field(
-        min_length=1, max_length=1000, description="The text to look for, as it stands; no pattern."
+        min_length=1, max_length=1000, description="The text to look for, literally, not a pattern."
     )
     pattern: str = Field(default="*", min_length=1, max_length=500, description=f"Which files. {_GLOB}")
-    ignore_case: bool = Field(default=False, description="Whether upper and lower case are the same.")
+    ignore_case: bool = Field(default=False, description="Whether to ignore upper and lower case.")
 
 
 @action(idempotent=True)
 def read_file(request: ReadFile) -> str:
-    """Read a text file. Returns JSON: path, size in bytes, text, and next_offset where the file goes on."""
+    """Read a text file. Returns JSON: path, size in bytes, text, and next_offset if there is more."""
     parts = parts_of(request.path)
     piece = read_piece(parts, request.offset, MAX_READ_BYTES)
-    told: dict[str, Any] = {"path": "/".join(parts), "size": piece.size, "text": piece.text}
+    shown: dict[str, Any] = {"path": "/".join(parts), "size": piece.size, "text": piece.text}
     if piece.text is None:
-        told["not_shown"] = "the file is no text"
+        shown["not_shown"] = "the file is not text"
     if piece.next_offset is not None:
-        told["next_offset"] = piece.next_offset
-    return as_json(told)
+        shown["next_offset"] = piece.next_offset
+    return as_json(shown)
 
 
 @action
 def write_file(request: WriteFile) -> str:
-    """Write a text file, and the directories that it needs. Returns JSON: path and size in bytes."""
+    """Write a text file, and create missing directories. Returns JSON: path and size in bytes."""
     try:
         content = request.content.encode()
     except UnicodeEncodeError as error:
-        raise ToolCallFault("the content must be text that UTF-8 can hold") from error
+        raise ToolCallFault("the content must be text that UTF-8 can encode") from error
     if len(content) > MAX_WRITE_BYTES:
         raise ToolCallFault(f"the content has {len(content)} bytes; at most {MAX_WRITE_BYTES} may be written")
     parts = parts_of(request.path)
@@ -105,7 +102,7 @@ def list_directory(request: ListDirectory) -> str:
     """List a directory. Returns JSON: path and entries, each with name, kind and, for files, size in bytes."""
     parts = parts_of(request.path)
     entries = list_entries(parts)
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "path": "/".join(parts) or ".",
         "entries": [
             {
@@ -117,8 +114,8 @@ def list_directory(request: ListDirectory) -> str:
         ],
     }
     if len(entries) > MAX_ENTRIES:
-        told["left_out"] = len(entries) - MAX_ENTRIES
-    return as_json(told)
+        shown["left_out"] = len(entries) - MAX_ENTRIES
+    return as_json(shown)
 
 
 @action(idempotent=True)
@@ -135,7 +132,7 @@ def find_files(request: FindFiles) -> str:
 
 @action(idempotent=True)
 def search_files(request: SearchFiles) -> str:
-    """Find lines that hold a text, in the files of a directory and all below it.
+    """Find lines that contain a text, in the files of a directory and all below it.
 
     Returns JSON: matches, each with path, line number and line, and whether there may be more.
     """
@@ -145,7 +142,7 @@ def search_files(request: SearchFiles) -> str:
 
 
 def _files(walk: Walk, glob: str) -> Iterator[Entry]:
-    """The files that fit the glob, by their path below where the walk began, or by their name."""
+    """Yield the files that match the glob, by path relative to the start of the walk, or by name."""
     pattern = parts_of(glob)
     skipped = len(walk.top)
     for entry in walk:

@@ -1,19 +1,92 @@
 """Actions: `http_get`, `http_post` and `http_request`."""
 
+import codecs
 from typing import Any, Literal
 
+import httpx
 from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action, idempotency_key
 from mail.errors import ToolCallFault
-from mail.stdlib.deadlines import Timeout
-from mail.stdlib.http.answers import write_answer
-from mail.stdlib.web import fetch
+from mail.stdlib.outcomes import Timeout, as_json
+from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
+
+SHOWN_HEADERS = (
+    "content-type",
+    "content-length",
+    "content-language",
+    "etag",
+    "last-modified",
+    "link",
+    "location",
+    "retry-after",
+    "www-authenticate",
+)
+"""The response headers that an agent sees."""
+
+_TEXT_TYPES = (
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/ecmascript",
+    "application/graphql",
+    "application/sql",
+    "application/toml",
+    "application/x-www-form-urlencoded",
+    "application/x-ndjson",
+    "application/x-yaml",
+    "application/yaml",
+)
+
+
+def write_answer(answer: Fetched) -> str:
+    """Return the response as JSON text: status, URL, headers, and the body, or its size and type if it isn't text."""
+    shown: dict[str, Any] = {
+        "status": answer.status,
+        "url": answer.url,
+        "headers": {name: answer.headers[name] for name in SHOWN_HEADERS if name in answer.headers},
+        "body": _text(answer),
+    }
+    size = f"{'more than ' if answer.is_cut else ''}{len(answer.body)} bytes"
+    if shown["body"] is None:
+        shown["not_shown"] = (
+            f"{size} of {_media_type(answer.headers) or 'an unknown kind'}, which is not text"
+        )
+    elif answer.is_cut:
+        shown["cut"] = f"the body has {size}; this is its beginning"
+    return as_json(shown)
+
+
+def _text(answer: Fetched) -> str | None:
+    """Return the body as text; None if it isn't text."""
+    if answer.headers.get("content-encoding", "").strip().lower() not in READABLE_ENCODINGS:
+        return None
+    kind = _media_type(answer.headers)
+    if not kind:
+        return None if b"\0" in answer.body else _decode(answer.body, "utf-8", answer.is_cut)
+    if kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml")):
+        charset = httpx.Response(200, headers=answer.headers).charset_encoding
+        return _decode(answer.body, charset or "utf-8", answer.is_cut)
+    return "" if not answer.body else None
+
+
+def _media_type(headers: httpx.Headers) -> str:
+    return str(headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _decode(body: bytes, charset: str, is_cut: bool) -> str:
+    """Return the decoded text, without a character that was cut."""
+    try:
+        body.decode(charset, "replace")  # raises for codecs that don't produce text, such as `hex`
+        return codecs.getincrementaldecoder(charset)("replace").decode(body, final=not is_cut)
+    except (LookupError, UnicodeError):
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(body, final=not is_cut)
+
 
 MAX_BODY_BYTES = 64 * 1024
-"""Bytes of a body that an agent is shown, decompressed."""
+"""Decompressed bytes of a body that an agent sees."""
 
-OURS = frozenset(
+RESERVED_HEADERS = frozenset(
     (
         "accept-encoding",
         "connection",
@@ -24,7 +97,7 @@ OURS = frozenset(
         "transfer-encoding",
     )
 )
-"""Headers that an agent may not set: they say how the request travels, or where to."""
+"""Headers that an agent may not set: they control the transport of the request."""
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -51,7 +124,7 @@ class HTTPPost(HTTPGet):
         default=None, alias="json", description="The body, to be sent as JSON."
     )
     body: str | None = Field(
-        default=None, description="The body as text, instead of json; name its kind in a Content-Type header."
+        default=None, description="The body as text, instead of json; set its type in a Content-Type header."
     )
 
 
@@ -64,27 +137,27 @@ class HTTPRequest(HTTPPost):
 @action(idempotent=True)
 async def http_get(request: HTTPGet) -> str:
     """Get a web page or a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
-    return await _ask("GET", request)
+    return await _request("GET", request)
 
 
 @action
 async def http_post(request: HTTPPost) -> str:
     """Post JSON or text to a web API. Returns JSON: status, url (after redirects), headers and body."""
-    return await _ask("POST", request, request.json_body, request.body)
+    return await _request("POST", request, request.json_body, request.body)
 
 
 @action
 async def http_request(request: HTTPRequest) -> str:
     """Send an HTTP request of any method. Returns JSON: status, url (after redirects), headers and body."""
-    return await _ask(request.method, request, request.json_body, request.body)
+    return await _request(request.method, request, request.json_body, request.body)
 
 
-async def _ask(method: Method, request: HTTPGet, json: Any = None, body: str | None = None) -> str:
-    """Send the request. The tool call's id lets a server that knows `Idempotency-Key` tell a repetition."""
+async def _request(method: Method, request: HTTPGet, json: Any = None, body: str | None = None) -> str:
+    """Send the request, with an `Idempotency-Key` derived from the tool call."""
     if json is not None and body is not None:
         raise ToolCallFault("give json or body, not both")
     headers = dict(request.headers or {})
-    if refused := sorted(name for name in headers if name.strip().lower() in OURS):
+    if refused := sorted(name for name in headers if name.strip().lower() in RESERVED_HEADERS):
         raise ToolCallFault(f"the header {refused[0]!r} can't be set")
     key = idempotency_key()
     if key and method not in ("GET", "HEAD", "OPTIONS") and "idempotency-key" not in map(str.lower, headers):

@@ -1,23 +1,82 @@
 """Actions: `ping_swarm`, `get_swarm_health` and `list_known_swarms`."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from mail.api.actions import action
-from mail.stdlib.deadlines import Timeout
-from mail.stdlib.interswarm.replies import Health, Root, Swarms
-from mail.stdlib.outcomes import ActionFailed, as_json
+from mail.stdlib.outcomes import ActionFailed, Timeout, as_json, cut
 from mail.stdlib.web import fetch
+
+MAX_SHOWN = 2000
+"""Characters of a text from another server that an agent sees."""
+
+
+def _shortened(value: Any) -> Any:
+    return cut(value, MAX_SHOWN) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_shortened)]
+Name = Annotated[str, StringConstraints(max_length=256)]
+Keywords = Annotated[list[Name], Field(max_length=100)]
+
+
+class SwarmOfServer(BaseModel):
+    """The swarm that a server runs."""
+
+    name: Name
+    version: Name = ""
+    description: Text = ""
+    entrypoint: Name = ""
+    keywords: Keywords = []
+    public: bool = False
+
+
+class Root(BaseModel):
+    """The body of `GET /`; unknown fields are ignored."""
+
+    name: Literal["mail"]
+    status: Name = ""
+    protocol_version: Name
+    swarm: SwarmOfServer
+    uptime: float | None = None
+
+
+class Health(BaseModel):
+    """The body of `GET /health`."""
+
+    status: Text
+    swarm_name: Name
+    timestamp: Name = ""
+
+
+class KnownSwarm(BaseModel):
+    """A swarm that a server lists."""
+
+    swarm_name: Name
+    base_url: Text
+    version: Name | None = None
+    last_seen: Name | None = None
+    is_active: bool | None = None
+    latency: float | None = None
+    swarm_description: Text | None = None
+    keywords: Keywords | None = None
+
+
+class Swarms(BaseModel):
+    """The body of `GET /swarms`."""
+
+    swarms: list[KnownSwarm]
+
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_SWARMS = 200
 """Swarms that one call returns."""
 
 
-class AskServer(BaseModel):
-    """The arguments of all actions here."""
+class ServerArguments(BaseModel):
+    """The arguments of all actions in this module."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,41 +87,45 @@ class AskServer(BaseModel):
 
 
 @action(idempotent=True)
-async def ping_swarm(request: AskServer) -> str:
+async def ping_swarm(request: ServerArguments) -> str:
     """Ask a MAIL server which swarm it runs. Returns JSON: base_url, latency in seconds, protocol_version, swarm."""
     begin = asyncio.get_running_loop().time()
-    root = await _ask(request, "/", Root)
+    root = await _get(request, "/", Root)
     latency = round(asyncio.get_running_loop().time() - begin, 3)
-    told = {"base_url": _base(request), "latency": latency, **root.model_dump(mode="json", exclude_none=True)}
-    return as_json(told)
+    shown = {
+        "base_url": _base(request),
+        "latency": latency,
+        **root.model_dump(mode="json", exclude_none=True),
+    }
+    return as_json(shown)
 
 
 @action(idempotent=True)
-async def get_swarm_health(request: AskServer) -> str:
-    """Ask a MAIL server how its swarm is. Returns JSON: base_url, swarm_name, status, timestamp."""
-    health = await _ask(request, "/health", Health)
+async def get_swarm_health(request: ServerArguments) -> str:
+    """Ask a MAIL server for the health of its swarm. Returns JSON: base_url, swarm_name, status, timestamp."""
+    health = await _get(request, "/health", Health)
     return as_json({"base_url": _base(request), **health.model_dump(mode="json")})
 
 
 @action(idempotent=True)
-async def list_known_swarms(request: AskServer) -> str:
+async def list_known_swarms(request: ServerArguments) -> str:
     """Ask a MAIL server which public swarms it knows. Returns JSON: base_url and swarms, each with its own base_url."""
-    known = (await _ask(request, "/swarms", Swarms)).swarms
-    told: dict[str, Any] = {
+    known = (await _get(request, "/swarms", Swarms)).swarms
+    shown: dict[str, Any] = {
         "base_url": _base(request),
         "swarms": [swarm.model_dump(mode="json", exclude_none=True) for swarm in known[:MAX_SWARMS]],
     }
     if len(known) > MAX_SWARMS:
-        told["left_out"] = len(known) - MAX_SWARMS
-    return as_json(told)
+        shown["left_out"] = len(known) - MAX_SWARMS
+    return as_json(shown)
 
 
-def _base(request: AskServer) -> str:
+def _base(request: ServerArguments) -> str:
     return request.base_url.rstrip("/")
 
 
-async def _ask[Reply: BaseModel](request: AskServer, path: str, kind: type[Reply]) -> Reply:
-    """What the server says at a path. Raises ActionFailed where it is no MAIL server."""
+async def _get[Reply: BaseModel](request: ServerArguments, path: str, kind: type[Reply]) -> Reply:
+    """Get a resource of the server. Raises ActionFailed if it is not a MAIL server."""
     url = f"{_base(request)}{path}"
     answer = await fetch("GET", url, timeout=request.timeout, limit=MAX_REPLY_BYTES)
     if answer.status != 200:
@@ -70,4 +133,4 @@ async def _ask[Reply: BaseModel](request: AskServer, path: str, kind: type[Reply
     try:
         return kind.model_validate_json(answer.body)
     except ValidationError as error:
-        raise ActionFailed(f"{url} is not what a MAIL server says") from error
+        raise ActionFailed(f"{url} is not the response of a MAIL server") from error

@@ -1,6 +1,6 @@
 """Actions: `mcp_list_servers`, `mcp_ping`, `mcp_list_tools`, `mcp_call_tool`, and those for resources and prompts.
 
-Each opens a connection, asks, and closes it: an action may run in any process, so there is none that could be kept.
+Each call opens a connection and closes it: an action may run in any process, so no connection can be kept.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,76 +9,75 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action
 from mail.errors import ConfigurationError
-from mail.stdlib.deadlines import Timeout
 from mail.stdlib.mcp.servers import list_servers
-from mail.stdlib.outcomes import as_json
+from mail.stdlib.outcomes import Timeout, as_json
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-class AskServer(BaseModel):
-    """The arguments that all actions here take but one."""
+class ServerArguments(BaseModel):
+    """The arguments of all actions in this module except `mcp_list_servers`."""
 
     model_config = ConfigDict(extra="forbid")
 
     server: str = Field(
         min_length=1,
         max_length=2048,
-        description="The MCP server: a name that mcp_list_servers tells, or the URL of a streamable HTTP endpoint.",
+        description="The MCP server: a name from mcp_list_servers, or the URL of a streamable HTTP endpoint.",
     )
     timeout: Timeout = 60.0
 
 
-class CallTool(AskServer):
+class CallTool(ServerArguments):
     """The arguments of `mcp_call_tool`."""
 
-    tool: str = Field(min_length=1, description="The tool's name, as mcp_list_tools tells it.")
+    tool: str = Field(min_length=1, description="The tool's name, from mcp_list_tools.")
     arguments: dict[str, Any] | None = Field(
-        default=None, description="The tool's arguments, as its input_schema wants them."
+        default=None, description="The tool's arguments, as described by its input_schema."
     )
 
 
-class ReadResource(AskServer):
+class ReadResource(ServerArguments):
     """The arguments of `mcp_read_resource`."""
 
-    uri: str = Field(min_length=1, description="The resource's URI, as mcp_list_resources tells it.")
+    uri: str = Field(min_length=1, description="The resource's URI, from mcp_list_resources.")
 
 
-class GetPrompt(AskServer):
+class GetPrompt(ServerArguments):
     """The arguments of `mcp_get_prompt`."""
 
-    prompt: str = Field(min_length=1, description="The prompt's name, as mcp_list_prompts tells it.")
+    prompt: str = Field(min_length=1, description="The prompt's name, from mcp_list_prompts.")
     arguments: dict[str, str] | None = Field(default=None, description="The prompt's arguments.")
 
 
 @action(idempotent=True)
 def mcp_list_servers() -> str:
-    """List the MCP servers that are set up here. Returns JSON: servers, by name."""
+    """List the configured MCP servers. Returns JSON: servers, by name."""
     return as_json({"servers": list_servers()})
 
 
 @action(idempotent=True)
-async def mcp_ping(request: AskServer) -> str:
+async def mcp_ping(request: ServerArguments) -> str:
     """Connect to an MCP server. Returns JSON: latency in seconds, protocol_version, name, version, capabilities."""
     return as_json(await _sdk().ping(request.server, request.timeout))
 
 
 @action(idempotent=True)
-async def mcp_list_tools(request: AskServer) -> str:
+async def mcp_list_tools(request: ServerArguments) -> str:
     """List the tools of an MCP server. Returns JSON: tools, each with name, description and input_schema."""
     return as_json(await _sdk().list_tools(request.server, request.timeout))
 
 
 @action
 async def mcp_call_tool(request: CallTool) -> str:
-    """Call a tool of an MCP server. Returns JSON: content and, where the tool has it, structured_content."""
+    """Call a tool of an MCP server. Returns JSON: content and, if the tool returns it, structured_content."""
     called = _sdk().call_tool(request.server, request.timeout, request.tool, request.arguments or {})
     return as_json(await called)
 
 
 @action(idempotent=True)
-async def mcp_list_resources(request: AskServer) -> str:
+async def mcp_list_resources(request: ServerArguments) -> str:
     """List the resources of an MCP server. Returns JSON: resources, each with uri and name, and templates of URIs."""
     return as_json(await _sdk().list_resources(request.server, request.timeout))
 
@@ -90,7 +89,7 @@ async def mcp_read_resource(request: ReadResource) -> str:
 
 
 @action(idempotent=True)
-async def mcp_list_prompts(request: AskServer) -> str:
+async def mcp_list_prompts(request: ServerArguments) -> str:
     """List the prompts of an MCP server. Returns JSON: prompts, each with name, description and arguments."""
     return as_json(await _sdk().list_prompts(request.server, request.timeout))
 
@@ -103,13 +102,13 @@ async def mcp_get_prompt(request: GetPrompt) -> str:
 
 
 def _sdk() -> "ModuleType":
-    """The part that needs the MCP SDK. Raises ConfigurationError where that is not installed."""
+    """Import the module that needs the MCP SDK. Raises ConfigurationError if it is not installed."""
     try:
-        from mail.stdlib.mcp import asking
+        from mail.stdlib.mcp import connection
     except ModuleNotFoundError as error:
         if error.name not in ("anyio", "httpx2", "mcp", "mcp_types"):
             raise
         raise ConfigurationError(
             'the MCP SDK is not installed; install it with: pip install "mail[mcp]"'
         ) from error
-    return asking
+    return connection

@@ -1,4 +1,4 @@
-"""Which MCP servers agents may use: those that the operator has set up, and public URLs."""
+"""The MCP servers that agents may use: those configured by the operator, and public URLs."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mail.core.protocol.problems import describe
 from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.utils.problems import describe
 
 SERVERS = "MAIL_MCP_SERVERS"
 """The environment variable that holds the JSON object `{"mcpServers": {name: server}}`, or the path of such a file."""
@@ -21,16 +21,16 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class Entry(BaseModel):
-    """A server in `mcpServers`, as other programs write it too; what they add is left alone.
+    """A server in `mcpServers`, in the format that other programs use; unknown fields are ignored.
 
-    Its values can be secret, so errors don't quote them.
+    Values may be secret, so errors don't quote them.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 class StdioServer(Entry):
-    """A program that is started for each call, and spoken to over its standard streams."""
+    """A program started for each call, which communicates over its standard streams."""
 
     command: str = Field(min_length=1)
     args: list[str] = []
@@ -47,7 +47,7 @@ class HTTPServer(Entry):
 
 @dataclass(frozen=True, slots=True)
 class ForeignServer:
-    """A server that an agent has named by its URL; the operator knows nothing of it."""
+    """A server that an agent names by URL, and that the operator did not configure."""
 
     url: str
 
@@ -60,9 +60,9 @@ class _File(Entry):
 
 
 def find_server(name: str) -> Server:
-    """The server that an agent names: by its name, or by its URL.
+    """Return a server by its name or URL.
 
-    Raises ToolCallFault where there is none, ConfigurationError where it isn't set up well.
+    Raises ToolCallFault for an unknown server, ConfigurationError for an invalid configuration.
     """
     if name.startswith(("http://", "https://")):
         return _foreign(name)
@@ -71,13 +71,13 @@ def find_server(name: str) -> Server:
         known = ", ".join(sorted(entries)) or "none"
         raise ToolCallFault(
             f"there is no MCP server {name!r}{did_you_mean(name, entries)}; known are: {known}. "
-            "The http or https URL of one will do too"
+            "An http or https URL also works"
         )
     return _server(name, entries[name])
 
 
 def list_servers() -> list[str]:
-    """The names of the servers that the operator has set up."""
+    """Return the names of the configured servers."""
     return sorted(_entries())
 
 
@@ -87,12 +87,12 @@ def _foreign(url: str) -> ForeignServer:
     except ValueError:
         host = None
     if not host:
-        raise ToolCallFault(f"{url!r} is no URL of a server")
+        raise ToolCallFault(f"{url!r} is not the URL of a server")
     return ForeignServer(url)
 
 
 def _entries() -> dict[str, dict[str, Any]]:
-    """The servers that are set up and not disabled, unread. Raises ConfigurationError."""
+    """Return the raw entries of the enabled servers. Raises ConfigurationError."""
     setting = os.environ.get(SERVERS, "").strip()
     if not setting:
         return {}
@@ -134,7 +134,7 @@ def _read[Named: (StdioServer, HTTPServer)](kind: type[Named], where: str, entry
 
 
 def _replaced(value: Any, replace: Callable[[str], str]) -> Any:
-    """The value with every text in it replaced."""
+    """Return the value with every string in it replaced."""
     match value:
         case str():
             return replace(value)

@@ -1,4 +1,4 @@
-"""From an agent's call of a form to the MAIL message that it sends."""
+"""Forms as actions: an agent fills in a form, and its turn sends the MAIL message."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -35,35 +35,35 @@ def _must_say_something[W: StrEnum](word: W) -> W:
 
 
 class _NoEmptyWord:
-    """Keeps from agents the word by which lenient reading says that it has found none."""
+    """Removes the empty word, the result of lenient parsing, from the schema that agents see."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The words that can be chosen."""
+        """Return the schema with the words to choose from."""
         declared = handler.resolve_ref_schema(handler(schema))
         return {"type": "string", "enum": [word for word in declared["enum"] if word]}
 
 
 Word = Annotated[Vocabulary, AfterValidator(_must_say_something), _NoEmptyWord()]
-"""One of the words of an enumeration; agents can't leave it open."""
+"""A word of an enumeration, which agents must fill in."""
 
 
 def Described(text: str, *, default: Any = ..., **limits: Any) -> Any:  # noqa: N802  # stands for pydantic's Field
-    """A field that is described to the agents that fill it in."""
+    """Declare a field with a description for agents."""
     return Field(default, description=text, **limits)
 
 
 class Targeted(BaseModel, ABC):
-    """What an agent fills in: whom it writes to, and the fields of the message."""
+    """The base class of forms: the recipient, and the fields of the message."""
 
     model_config = ConfigDict(extra="forbid")
 
     target: str = Described("The agent to write to.", min_length=1)
 
     @abstractmethod
-    def write(self, desk: FormContext) -> FormResult:
-        """The message. Raises ToolCallFault, MalformedMessage."""
+    def write(self, context: FormContext) -> FormResult:
+        """Return the message to send. Raises ToolCallFault, MalformedMessage."""
 
 
 class AboutBead(Targeted):
@@ -72,18 +72,18 @@ class AboutBead(Targeted):
     bead_id: str = Described("The bead (issue, piece of work) that this is about.", min_length=1)
 
     def fill[T: Typed](self, kind: type[T]) -> T:
-        """A message of this type with what the agent has filled in."""
+        """Return a message of this type with the form's fields."""
         return kind.model_validate(
             {name: getattr(self, name) for name in kind.model_fields.keys() & vars(self).keys()}
         )
 
 
 def form_action(name: str, model: type[Targeted], *, reads_mail: bool = False) -> MAILAction:
-    """The action by which agents fill in `model`."""
+    """Return the action of a form."""
 
-    def write(arguments: dict[str, Any], desk: FormContext) -> FormResult:
+    def write(arguments: dict[str, Any], context: FormContext) -> FormResult:
         try:
-            return model.model_validate(arguments).write(desk)
+            return model.model_validate(arguments).write(context)
         except ValidationError as error:
             raise ToolCallFault(f"{name}: {explain(error)}") from error
         except MalformedMessage as error:
@@ -103,7 +103,7 @@ def form_action(name: str, model: type[Targeted], *, reads_mail: bool = False) -
 
 
 async def _not_run(_arguments: dict[str, Any]) -> str:
-    raise ToolCallFault("this is a form: an agent fills it in during its turn, and there is nothing to run")
+    raise ToolCallFault("this is a form: an agent fills it in during its turn, so it can't be run")
 
 
 def request(
@@ -113,8 +113,8 @@ def request(
     settles: bool | None = None,
     enclosed: Mapping[str, str] | None = None,
 ) -> FormResult:
-    """Send a message as a request; `enclosed` texts go with it, each below its header."""
-    subject, body, routing_info = _word(message, "")
+    """Send a message as a request, with the `enclosed` texts as sections below their headers."""
+    subject, body, routing_info = _compose(message, "")
     for header, text in (enclosed or {}).items():
         body += f"\n\n## {header}\n{_quoted(text)}"
     return FormResult(SendRequest(target=target, subject=subject, body=body), routing_info, settles)
@@ -124,13 +124,13 @@ def respond(
     target: str, message: TypedMessage, *, settles: bool | None = None, thread_id: str = ""
 ) -> FormResult:
     """Send a message as a response."""
-    subject, body, routing_info = _word(message, thread_id)
+    subject, body, routing_info = _compose(message, thread_id)
     return FormResult(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
 
 
-def appeal(message: TypedMessage, answer: MessageType) -> UserQuestion:
-    """Send a message to the owner of the task, who answers by a message of type `answer`."""
-    subject, body, routing_info = _word(message, "")
+def ask_user(message: TypedMessage, answer: MessageType) -> UserQuestion:
+    """Send a message to the owner of the task, who answers with a message of type `answer`."""
+    subject, body, routing_info = _compose(message, "")
     return UserQuestion(
         SendRequest(target="user", subject=subject, body=body),
         routing_info,
@@ -138,20 +138,20 @@ def appeal(message: TypedMessage, answer: MessageType) -> UserQuestion:
     )
 
 
-def _word(message: TypedMessage, thread_id: str) -> tuple[str, str, dict[str, Any] | None]:
-    """Subject, body and routing info of a message."""
+def _compose(message: TypedMessage, thread_id: str) -> tuple[str, str, dict[str, Any] | None]:
+    """Return subject, body and routing info of a message."""
     envelope = build(message, thread_id=thread_id)
     thread = {"thread_id": envelope.thread_id} if envelope.thread_id else None
     return envelope.subject, envelope.body, thread
 
 
 def _quoted(text: str) -> str:
-    """A text inside of a body, in which nothing is a field or a section of that one."""
+    """Return a text quoted, so that none of its lines is a field or section of the body."""
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def enclosed(body: str, header: str) -> str:
-    """The text that a body holds below a header, as `request` has put it there; empty where there is none."""
+    """Return the text that `request` enclosed below a header; empty if there is none."""
     lines = body.split("\n")
     if f"## {header}" not in lines:
         return ""

@@ -1,11 +1,10 @@
-"""`mail server`."""
+"""The command `server`, which `mail` and `python -m mail.server` share. It imports the server when it runs."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from mail.cli.options import ConfigPath, Database
 
 
 class Switch(StrEnum):
@@ -24,22 +23,29 @@ def server(
         bool | None, typer.Option("--reload/--no-reload", help="Restart when the source code changes.")
     ] = None,
     debug: Annotated[
-        bool | None,
-        typer.Option("--debug/--no-debug", help="Log more, and serve the endpoints for debugging."),
+        bool | None, typer.Option("--debug/--no-debug", help="Log more, and serve the debugging endpoints.")
     ] = None,
-    config: ConfigPath = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
+    ] = None,
     swarm_name: Annotated[str | None, typer.Option(help="The swarm to run.")] = None,
-    swarm_source: Annotated[str | None, typer.Option(help="The swarms.json file with the swarm.")] = None,
-    swarm_registry: Annotated[
-        str | None, typer.Option(help="The file that stores the registry of swarms.")
-    ] = None,
+    swarm_source: Annotated[str | None, typer.Option(help="The swarms.json file that defines it.")] = None,
+    swarm_registry: Annotated[str | None, typer.Option(help="The file that lists the known swarms.")] = None,
     print_llm_streams: Annotated[
         Switch | None, typer.Option(help="Print the models' output streams to this server's console.")
     ] = None,
-    database: Database = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            help="The task database: a path, sqlite:///path, none, postgresql://user@host/database "
+            "or dynamodb://table. [default: as configured]",
+        ),
+    ] = None,
 ) -> None:
-    """Run a swarm behind HTTP. Flags override the configuration file, the file overrides the defaults."""
-    from mail.server.app import serve
+    """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
+    from mail.server.uvicorn import serve
 
     flags = {
         "host": host,

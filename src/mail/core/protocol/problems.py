@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a file or with parameters, in words for whoever wrote them."""
+"""Readable descriptions of pydantic's validation errors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,9 +12,9 @@ from mail.core.protocol.suggest import did_you_mean
 def describe(
     error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """One line per problem: the key, and what to change. Values are not repeated; they may be secret.
+    """Return one line per problem: the key, and what to change. Values are not repeated; they may be secret.
 
-    `names` are those of keys that the reader knows under another name.
+    `names` maps keys to the names that the reader knows.
     """
     return "\n".join(
         _problem(
@@ -27,26 +27,26 @@ def describe(
     )
 
 
-def _problem(kind: str, place: list[str], message: str, model: type[BaseModel]) -> str:
-    key = ".".join(place)
+def _problem(kind: str, path: list[str], message: str, model: type[BaseModel]) -> str:
+    key = ".".join(path)
     if kind == "extra_forbidden":
-        known = _keys(model, place[:-1])
-        hint = did_you_mean(place[-1], known) or f"; known keys are {', '.join(known)}"
-        return f"{key}: there is no such key{hint}"
+        known = _keys(model, path[:-1])
+        hint = did_you_mean(path[-1], known) or f"; known keys are {', '.join(known)}"
+        return f"{key}: unknown key{hint}"
     if not key:
         return message
     return f"{key}: {message.removeprefix('Value error, ')}"
 
 
 def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys that are known at `path`; numbers in it are places in lists."""
-    for part in path:
-        if not part.isdecimal():
-            model = _model_in(model.model_fields[part].annotation)
+    """Return the keys that are known at `path`, whose numbers are indexes of lists."""
+    for key in path:
+        if not key.isdecimal():
+            model = _model_in(model.model_fields[key].annotation)
     return list(model.model_fields)
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """The model that an annotation is, or is a list of."""
+    """Return the model in an annotation: itself, or a list of it."""
     candidates = (annotation, *get_args(annotation))
     return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))

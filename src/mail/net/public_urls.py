@@ -1,4 +1,4 @@
-"""Asking only public addresses: what a URL that somebody else has given may lead to."""
+"""HTTP transports that connect only to public addresses, for URLs from untrusted sources (SSRF)."""
 
 import asyncio
 import socket
@@ -12,33 +12,32 @@ import httpx
 NAT64 = IPv6Network("64:ff9b::/96")
 
 GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""What IANA has given the internet of IPv6 (RFC 4291). Outside of it is much that leads into a network, some of which
-`ipaddress` takes for public: site-local addresses, NAT64 by a prefix of one's own (RFC 8215), IPv4 in old notations."""
+"""The global unicast range of IPv6 (RFC 4291). `ipaddress` counts some addresses outside it as public although they lead
+into a local network: site-local ones, local NAT64 prefixes (RFC 8215), IPv4 in old notations."""
 
 DOCUMENTATION = IPv6Network("3fff::/20")
-"""RFC 9637, which is newer than what `ipaddress` knows."""
+"""The documentation range of RFC 9637, which `ipaddress` doesn't know yet."""
 
 DEFAULT_LIMITS = httpx.Limits()
 
 
 class NotPublic(httpx.ConnectError):
-    """The host has an address that is not public; nothing was sent to it."""
+    """The host has a private address; no request was sent."""
 
 
 class PublicTransport(httpx.BaseTransport):
-    """Sends a request only where its host has none but public addresses, and to the very address that was checked.
+    """Sends a request only if all addresses of its host are public, and to an address that was checked.
 
-    Looking the name up once and connecting to what was found keeps a name from being public when it is
-    checked and private when it is used.
+    One lookup serves both the check and the connection, so that a name can't change in between (DNS rebinding).
     """
 
     def __init__(self) -> None:
         self._inner = httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.ConnectError where it must not be sent."""
+        """Send the request. Raises httpx.ConnectError if its host is not public."""
         host = _host(request)
-        return self._inner.handle_request(_lead_to(request, host, public_address(host, _port(request))))
+        return self._inner.handle_request(_readdress(request, host, public_address(host, _port(request))))
 
     def close(self) -> None:
         """Close the connections."""
@@ -48,8 +47,8 @@ class PublicTransport(httpx.BaseTransport):
 class AsyncPublicTransport(httpx.AsyncBaseTransport):
     """`PublicTransport` for async clients.
 
-    Each host has connections of its own: as they are made by address, a pool would lend one host's to another that
-    has the same address, and for which its certificate was never checked.
+    Each host has its own pool: connections are made by address, so a shared pool would reuse one host's connection for
+    another host on the same address, whose certificate was never checked.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class AsyncPublicTransport(httpx.AsyncBaseTransport):
         self._inner: dict[str, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request. Raises httpx.ConnectError where it must not be sent."""
+        """Send the request. Raises httpx.ConnectError if its host is not public."""
         host = _host(request)
-        checked = _lead_to(request, host, await async_public_address(host, _port(request)))
+        checked = _readdress(request, host, await async_public_address(host, _port(request)))
         inner = self._inner.get(host)
         if inner is None:
             inner = self._inner[host] = httpx.AsyncHTTPTransport(verify=self._ssl, limits=self._limits)
@@ -75,9 +74,9 @@ class AsyncPublicTransport(httpx.AsyncBaseTransport):
 
 
 def public_address(host: str, port: int) -> str:
-    """An address of the host.
+    """Return an address of the host.
 
-    Raises NotPublic for a host that has an address which is not public, httpx.ConnectError for one that has none.
+    Raises NotPublic if any of its addresses is private, httpx.ConnectError if it has none.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -87,7 +86,7 @@ def public_address(host: str, port: int) -> str:
 
 
 async def async_public_address(host: str, port: int) -> str:
-    """`public_address` that doesn't hold up the event loop."""
+    """Return an address of the host without blocking the event loop; see `public_address`."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -96,16 +95,16 @@ async def async_public_address(host: str, port: int) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the internet's, and not of this machine or its network."""
+    """Return whether an IP address is on the internet, not on this machine or its network."""
     ip = ip_address(address.partition("%")[0])
-    meant = _inside(ip) if isinstance(ip, IPv6Address) else ip
-    if isinstance(meant, IPv6Address) and (meant not in GLOBAL_UNICAST or meant in DOCUMENTATION):
+    target = _inside(ip) if isinstance(ip, IPv6Address) else ip
+    if isinstance(target, IPv6Address) and (target not in GLOBAL_UNICAST or target in DOCUMENTATION):
         return False
-    return bool(meant.is_global and not meant.is_multicast)
+    return bool(target.is_global and not target.is_multicast)
 
 
 def _inside(ip: IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 one leads to: mapped, by 6to4 (RFC 3056), or by NAT64 (RFC 6052)."""
+    """Return the IPv4 address inside an IPv6 one: mapped, 6to4 (RFC 3056) or NAT64 (RFC 6052)."""
     if ip in NAT64:
         return IPv4Address(ip.packed[-4:])
     return ip.ipv4_mapped or ip.sixtofour or ip
@@ -119,10 +118,10 @@ def _host(request: httpx.Request) -> str:
     return request.url.raw_host.decode("ascii")
 
 
-def _lead_to(request: httpx.Request, host: str, address: str) -> httpx.Request:
-    """The request to an address of its host; TLS and the Host header still name the host.
+def _readdress(request: httpx.Request, host: str, address: str) -> httpx.Request:
+    """Return a copy of the request that goes to an address; TLS and the Host header still name the host.
 
-    It is another one, as redirects are read by the URL of the first.
+    The original stays as it is, because redirects are resolved against its URL.
     """
     return httpx.Request(
         request.method,

@@ -1,0 +1,272 @@
+"""Running the application under uvicorn: `mail server`, its reloader, and servers inside other programs.
+
+On SIGTERM or SIGINT the server stops accepting connections, cuts waiting requests short, gives running turns a few
+seconds and exits with 0. Accepted messages are stored; the next start resumes them.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import uvicorn
+from fastapi import FastAPI
+
+from mail import bootstrap
+from mail.bootstrap.system import ServerSystem
+from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
+from mail.config.database import IN_MEMORY
+from mail.core.task.swarm import SwarmCore
+from mail.errors import ConfigurationError, MAILError
+from mail.http.service import StopSignal
+from mail.server.app import build_app
+from mail.server.logs import set_up_logging
+
+LOOPBACK = "127.0.0.1"
+WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
+
+FLAGS_VARIABLE = "MAIL_SERVER_FLAGS"
+"""Passes the flags of `mail server --reload`, as JSON, to the processes that the reloader starts."""
+
+CONNECTION_GRACE_SECONDS = 5
+"""Seconds for open requests to end when the server stops."""
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
+RELOADED_APP = "mail.server.uvicorn:reloaded_app"
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
+
+    Args:
+        catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
+        on_ready: called when it begins to answer requests.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        access_log: bool = False,
+        catches_signals: bool = True,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                log_config=None,
+                access_log=access_log,
+                timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+            )
+        )
+        self._stopping: StopSignal = app.state.service.stopping
+        self._catches_signals = catches_signals
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application and answer requests."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut waiting requests short, then close the connections and the application."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Install uvicorn's signal handlers if `catches_signals` is set."""
+        return super().capture_signals() if self._catches_signals else nullcontext()
+
+
+# ------------------------------------------------------------------------------------------------ in a program
+
+
+@asynccontextmanager
+async def serving(system: ServerSystem) -> AsyncIterator[str]:
+    """Serve a system on a free loopback port of the current event loop; yield the base URL.
+
+    For programs that bring their own server: the demo, tests, benchmarks.
+    """
+    ready = asyncio.Event()
+    with listen(LOOPBACK, 0) as listener:
+        system.listens(LOOPBACK, base_url(LOOPBACK, listener))
+        server = GracefulServer(build_app(system), catches_signals=False, on_ready=ready.set)
+        running = asyncio.create_task(server.serve([listener]))
+        starting = asyncio.create_task(ready.wait())
+        try:
+            await asyncio.wait({running, starting}, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.is_set():
+                raise MAILError("the server did not start; see the log")
+            yield base_url(LOOPBACK, listener)
+        finally:
+            starting.cancel()
+            server.should_exit = True
+            await running
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket; port 0 picks a free one. Raises MAILError if the address can't be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it every stream begins 40 ms late
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise MAILError(
+            f"can't listen on {host}:{port}: {error.strerror or error}; choose another --host or --port"
+        ) from error
+    return listener
+
+
+def base_url(host: str, listener: socket.socket) -> str:
+    """Return the URL at which programs on this machine reach a listening socket."""
+    name = "localhost" if host in WILDCARDS else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+# -------------------------------------------------------------------------------------------- as the command
+
+
+def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
+    """Run `mail server` until it is stopped. `flags` are those of `ServerConfig.with_overrides`.
+
+    Raises MAILError if it can't start.
+    """
+    _exit_on_signals()
+    if config_path is not None:
+        os.environ[CONFIG_PATH_VARIABLE] = str(config_path)
+    config = load_config(config_path).server.with_overrides(**flags)
+    _set_up(config)
+    if config.reload:
+        _serve_reloading(config, flags)
+    else:
+        asyncio.run(_serve(bootstrap.local(config), is_host_given="host" in flags))
+
+
+def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
+    """Serve a swarm built by a program until the process is stopped.
+
+    `on_ready` is called when the server begins to answer requests. Raises MAILError if it can't start.
+    """
+    _exit_on_signals()
+    _set_up(config)
+    asyncio.run(_serve(bootstrap.local(config, swarm=swarm), is_host_given=True, on_ready=on_ready))
+
+
+def _exit_on_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit_cleanly)
+
+
+def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Exit with 0: a stop is not a failure. uvicorn replaces this handler while it serves, then calls it."""
+    sys.exit(0)
+
+
+async def _serve(
+    system: ServerSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
+) -> None:
+    config = system.config
+    try:
+        is_first_run = system.issues_tokens and not await system.records.has_tokens()
+        host = LOOPBACK if is_first_run and not is_host_given else config.host
+        with listen(host, config.port) as listener:
+            url = os.environ["BASE_URL"] = base_url(host, listener)
+            system.listens(host, url)
+            ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+            if host != config.host:
+                ready += (
+                    f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
+                )
+
+            def announce() -> None:
+                _say(ready)
+                on_ready()
+
+            server = GracefulServer(build_app(system), access_log=config.debug, on_ready=announce)
+            await server.serve([listener])
+            if server.force_exit:
+                await system.stop(grace=0)
+            if not server.started:
+                raise MAILError("the server did not start; see the log")
+    finally:
+        await system.stop()
+
+
+def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
+    """Let uvicorn watch the source code, and run `reloaded_app` in a new process after each change."""
+    from uvicorn.supervisors import ChangeReload
+
+    bootstrap.read_swarm(config)  # report a mistake now, not from each process
+    host = config.host if "host" in flags or not asyncio.run(_is_first_run(config)) else LOOPBACK
+    with listen(host, config.port) as listener:
+        os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
+        os.environ["BASE_URL"] = base_url(host, listener)
+        _say(f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change")
+        uvicorn_config = uvicorn.Config(
+            RELOADED_APP,
+            factory=True,
+            reload=True,
+            log_config=None,
+            timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
+        )
+        ChangeReload(uvicorn_config, target=uvicorn.Server(uvicorn_config).run, sockets=[listener]).run()
+
+
+def reloaded_app() -> FastAPI:
+    """Build the application in a process that the reloader has started."""
+    flags = json.loads(os.environ.get(FLAGS_VARIABLE, "{}"))
+    try:
+        config = load_config().server.with_overrides(**flags)
+        _set_up(config)
+        system = bootstrap.local(config)
+        system.listens(config.host, os.environ["BASE_URL"])
+        return build_app(system)
+    except MAILError as error:
+        _say(f"mail: {error.detail}")
+        sys.exit(1)
+
+
+async def _is_first_run(config: ServerConfig) -> bool:
+    if not bootstrap.issues_tokens(os.environ):
+        return False
+    if config.storage.database == IN_MEMORY:
+        return True
+    async with bootstrap.open_records(config.storage) as records:
+        return not await records.has_tokens()
+
+
+def _set_up(config: ServerConfig) -> None:
+    """Set up the log, the exported variables and the import path of a server process."""
+    set_up_logging(config)
+    os.environ["SWARM_NAME"] = config.swarm.name
+    os.environ["SWARM_SOURCE"] = config.swarm.source
+    os.environ["SWARM_REGISTRY_FILE"] = config.swarm.registry
+    try:
+        Path(config.swarm.registry).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{config.swarm.registry}: its folder can't be created: {error}") from error
+    here = os.getcwd()
+    if here not in sys.path:  # swarms.json may name modules beside it
+        sys.path.append(here)
+
+
+def _say(text: str) -> None:
+    """Print to the operator's terminal; the log has its own stream."""
+    with suppress(BrokenPipeError):
+        print(text, flush=True)  # noqa: T201
