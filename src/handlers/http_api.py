@@ -29,7 +29,7 @@ def serve(*routers: APIRouter) -> Handler:
         try:
             return mangum(event, context)
         finally:
-            system.watched.flush()
+            system.telemetry.flush()
 
     return handler
 

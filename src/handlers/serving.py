@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fastapi import Request
 
-from mail.bootstrap.aws_system import AwsSystem
+from mail.bootstrap.system import AwsSystem
 from mail.http.rates import rates_of
 from mail.http.service import Service
 
@@ -13,16 +13,16 @@ def serve_system(system: AwsSystem, time_left: Callable[[Request], float | None]
     """What HTTP routes serve; `time_left` says when the invocation of a request ends."""
     return Service(
         runtime=system.runtime,
-        records=system.records,
+        records=system.documents,
         authenticator=system.authenticator,
         started=system.clock.now().timestamp(),
-        max_body_bytes=system.config.server.settings.max_body_bytes,
-        debug=system.config.server.debug,
+        max_body_bytes=system.config.settings.max_body_bytes,
+        debug=system.config.debug,
         time_left=time_left,
-        stream_url=system.config.stream_url,
+        stream_url=system.stream_url,
         served=system.served,
         registry=system.registry,
-        budgets=system.config.server.budgets,
-        tracer=system.watched.tracer,
-        rates=rates_of(system.config.server.limits),
+        budgets=system.config.budgets,
+        tracer=system.telemetry.tracer,
+        rates=rates_of(system.config.limits),
     )

@@ -60,7 +60,7 @@ class SentBeforeTheEnd:
 def _make_app() -> ASGIApp:
     system = make_system()
     served = create_app(serve_system(system, time_left), ROUTERS)
-    return served if system.watched.spans is None else SentBeforeTheEnd(served, system.watched.flush)
+    return served if system.telemetry.spans is None else SentBeforeTheEnd(served, system.telemetry.flush)
 
 
 app = _make_app()

@@ -6,7 +6,7 @@ import logging
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from mail.bootstrap.aws_system import AwsSystem
+from mail.bootstrap.system import AwsSystem
 from mail.core.engine.turn_work import TurnReport
 from mail.core.task.context import CURRENT_TASK
 

@@ -6,7 +6,7 @@ import os
 from handlers import telemetry
 from mail import bootstrap
 from mail.adapters.aws.client import Aws
-from mail.bootstrap.aws_system import AwsSystem
+from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
 
 SECRETS_VARIABLE = "MAIL_SECRETS_PATH"

@@ -9,14 +9,16 @@ from support.contract import everything, open_turn
 
 import mail.adapters.sqlite.store
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.task.ports import Leased, TokenRecord
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import StoredToken
+from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable
 
 KEY = TaskKey(ANN, "task-1")
-TOKEN = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
+TOKEN = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 
 
 @pytest.fixture
@@ -43,8 +45,8 @@ class TestOwnership:
 
     async def test_others_may_add_tokens_meanwhile(self, path: Path) -> None:
         with SQLiteDatabase(path) as owner, SQLiteDatabase(path, own=False) as visitor:
-            await SQLiteRecords(visitor).add_token(TOKEN)
-            assert await SQLiteRecords(owner).find_token(TOKEN.digest) == TOKEN
+            await ServerDocuments(SQLiteDocuments(visitor)).add_token(TOKEN)
+            assert await ServerDocuments(SQLiteDocuments(owner)).find_token(TOKEN.digest) == TOKEN
 
     def test_databases_in_memory_are_nobodys(self) -> None:
         with SQLiteDatabase(IN_MEMORY), SQLiteDatabase(IN_MEMORY):

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from mail.core.protocol.address import Principal, Role
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
 _ID = re.compile(r"[^:@\x00-\x1f\x7f]{1,256}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
-    from mail.core.task.ports import TokenRecord
+    from mail.core.task.documents import StoredToken
 
 SHOWN_CHARACTERS = 12
 """Of a token's digest: what tells one token from another."""
@@ -91,7 +91,7 @@ def _storage(config: "Path | None", database: str | None) -> "StorageConfig":
     return storage
 
 
-def _describe(record: "TokenRecord") -> dict[str, str]:
+def _describe(record: "StoredToken") -> dict[str, str]:
     return {
         "number": record.digest[:SHOWN_CHARACTERS],
         "role": record.role,
@@ -100,18 +100,18 @@ def _describe(record: "TokenRecord") -> dict[str, str]:
     }
 
 
-async def _list(storage: "StorageConfig") -> "list[TokenRecord]":
-    from mail.bootstrap import open_records
+async def _list(storage: "StorageConfig") -> "list[StoredToken]":
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         return await records.tokens()
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Raises MAILError where no token has this number, or more than one."""
-    from mail.bootstrap import open_records
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         found = [record.digest for record in await records.tokens() if record.digest.startswith(number)]
         if len(found) != 1 or len(number) < SHOWN_CHARACTERS:
             raise MAILError(f"no token has the number {number!r}; mail token list shows them")
@@ -120,7 +120,7 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
     from mail.auth.tokens import issue_token
-    from mail.bootstrap import open_records
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         return await issue_token(records, caller)

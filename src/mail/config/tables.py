@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mail.config.database import DYNAMODB, POSTGRES, hide_password, read_database
+from mail.config.database import engine_of, hide_password, read_database
 from mail.core.task.webhooks import RETRY_SECONDS
 
 
@@ -98,18 +98,13 @@ class StorageConfig(Table):
     synchronous: Literal["normal", "full"] = "normal"
 
     @property
-    def dynamodb_table(self) -> str | None:
-        """The DynamoDB table, if it is one."""
-        return self.database.removeprefix(DYNAMODB) if self.database.startswith(DYNAMODB) else None
-
-    @property
-    def postgres_url(self) -> str | None:
-        """The URL of the PostgreSQL database, if it is one. It may hold a password."""
-        return self.database if self.database.startswith(POSTGRES) else None
+    def engine(self) -> str:
+        """The engine of the database, a key of `mail.bootstrap.backends.BACKENDS`."""
+        return engine_of(self.database)
 
     @property
     def shown(self) -> str:
-        """The database, as it may be shown to people."""
+        """The database without a password."""
         return hide_password(self.database)
 
 

@@ -16,7 +16,7 @@ async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
 
     Raises ConfigurationError for another URL, and for a database that can't be used.
     """
-    from mail.bootstrap.exchanges import open_mailboxes
+    from mail.bootstrap.backends import open_mailboxes
 
     store = await open_mailboxes(url)
     try:

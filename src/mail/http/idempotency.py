@@ -14,8 +14,8 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.core.task.context import CURRENT_TRACE
+from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, Once, check
-from mail.core.task.ports import KeyRecord
 from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
 
@@ -82,7 +82,7 @@ async def _claimed(
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
     task_id = submission.task_id or clock.new_id()
     now = clock.now().timestamp()
-    record = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
+    record = ClaimedKey(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.records.claim_key(str(caller), key, record, now=now)
     once = Once(key=key, digest=record.digest, until=known.until)
     check(known.digest, once)

@@ -12,9 +12,9 @@ from mail.core.decisions.cancel import MAX_REASON
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.protocol.suggest import did_you_mean
+from mail.core.task.documents import CallerRole
 from mail.core.task.events import EventKind
 from mail.core.task.limits import Budget
-from mail.core.task.ports import CallerRole
 from mail.core.task.task import OpenUserQuestion, TaskStatus
 from mail.core.task.usage import Usage
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mail.core.engine.documents import ServerDocuments
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.ports import ServerRecords
 from mail.errors import ConfigurationError
 from mail.net.files import read_file, write_file
 from mail.net.secrets import reference_for, variable_in
@@ -35,7 +35,7 @@ class PeerDirectory:
 
     def __init__(
         self,
-        records: ServerRecords | None,
+        records: ServerDocuments | None,
         file: Path | None,
         header: Callable[[], Mapping[str, Any]],
         *,

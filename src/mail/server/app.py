@@ -28,10 +28,11 @@ from mail import bootstrap
 from mail.adapters.telemetry.json_log import JSONFormatter
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.bootstrap.system import ServerSystem
+from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
-from mail.core.task.ports import CallerRole, ServerRecords
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import CallerRole
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.app import create_app as create_http_app
@@ -65,14 +66,14 @@ def create_app(config: ServerConfig | None = None) -> FastAPI:
     return build_app(bootstrap.local(config or load_config().server))
 
 
-def build_app(system: ServerSystem) -> FastAPI:
+def build_app(system: LocalSystem) -> FastAPI:
     """The application on a system that was wired already; its lifespan starts and stops the system.
 
     Where nobody could call it, as there is no token yet, it prints one per role when it starts.
     """
     service = Service(
         runtime=system.runtime,
-        records=system.records,
+        records=system.documents,
         authenticator=system.authenticator,
         started=system.clock.now().timestamp(),
         max_body_bytes=system.config.settings.max_body_bytes,
@@ -81,23 +82,23 @@ def build_app(system: ServerSystem) -> FastAPI:
         registry=system.registry,
         budgets=system.config.budgets,
         rates=rates_of(system.config.limits),
-        observers=system.watched.observers,
-        tracer=system.watched.tracer,
-        metrics=system.watched.metrics,
+        observers=system.telemetry.observers,
+        tracer=system.telemetry.tracer,
+        metrics=system.telemetry.metrics,
         metrics_are_public=system.config.telemetry.metrics == "public",
     )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with system:
-            if system.issues_tokens and not await system.records.has_tokens():
-                _say(await _issue_first_tokens(system.records))
+            if system.issues_tokens and not await system.documents.has_tokens():
+                _say(await _issue_first_tokens(system.documents))
             yield
 
     return create_http_app(service, ROUTERS, lifespan=lifespan)
 
 
-async def _issue_first_tokens(records: ServerRecords) -> str:
+async def _issue_first_tokens(records: ServerDocuments) -> str:
     """Create a token per role; returns what is told of them."""
     tokens = {role: await issue_token(records, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [
@@ -160,7 +161,7 @@ class GracefulServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(system: ServerSystem) -> AsyncIterator[str]:
+async def serving(system: LocalSystem) -> AsyncIterator[str]:
     """Serve a system on a free loopback port, on this very event loop; gives the base URL.
 
     For programs that bring their own server: the demo, tests, benchmarks.
@@ -241,11 +242,11 @@ def _stop_when_told() -> None:
 
 
 async def _serve(
-    system: ServerSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
+    system: LocalSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
 ) -> None:
     config = system.config
     try:
-        is_first_run = system.issues_tokens and not await system.records.has_tokens()
+        is_first_run = system.issues_tokens and not await system.documents.has_tokens()
         host = LOOPBACK if is_first_run and not is_host_given else config.host
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
@@ -309,7 +310,7 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    async with bootstrap.open_records(config.storage) as records:
+    async with bootstrap.open_documents(config.storage) as records:
         return not await records.has_tokens()
 
 

@@ -103,7 +103,9 @@ class DynamoDBTable:
 
     async def update(self, key: Key, update: str, condition: str, values: Item, **given: str) -> Item:
         """Change an item and return it as it is then; an empty condition always holds. Raises ConditionFailed."""
-        conditional = {"ConditionExpression": condition} if condition else {}
+        conditional: dict[str, Any] = {"ConditionExpression": condition} if condition else {}
+        if values:
+            conditional["ExpressionAttributeValues"] = values
         for attempt in range(TRIES):
             try:
                 answer = await self._client.call(
@@ -113,7 +115,6 @@ class DynamoDBTable:
                     Key=key_of(key),
                     UpdateExpression=update,
                     ExpressionAttributeNames=names(f"{update} {condition}", **given),
-                    ExpressionAttributeValues=values,
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                     **conditional,
@@ -155,10 +156,6 @@ class DynamoDBTable:
     async def delete_many(self, keys: Iterable[Key]) -> None:
         """Delete the items of these keys."""
         await self._write_many([{"DeleteRequest": {"Key": key_of(key)}} for key in keys])
-
-    async def put(self, item: Item) -> None:
-        """Write an item, whatever was there before."""
-        await self._client.call("put_item", TableName=self.name, Item=item)
 
     async def delete(self, key: Key, condition: str, values: Item) -> bool:
         """Delete an item if it is what the condition says; returns whether it was."""

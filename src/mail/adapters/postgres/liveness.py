@@ -6,12 +6,20 @@ lease outlives the longest turn, which is a quarter of an hour; this takes secon
 its connection broke, finds that its leases are somebody else's, and throws its turns away.
 """
 
+import asyncio
 import logging
 from typing import LiteralString
 
 from mail.adapters.postgres.leases import Leases
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
+from mail.adapters.shared.backend import Recover
+
+LIVENESS_SECONDS = 2.0
+"""Seconds between two checks for servers that are gone. A server counts as gone at the second check that misses it."""
+
+SWEEP_SECONDS = 60.0
+"""Seconds between two sweeps, each of which wakes the mailboxes of tasks that have been quiet for as long."""
 
 LOCKS = 0x6D61696C
 """The class of the advisory locks that servers hold."""
@@ -79,3 +87,36 @@ class Liveness:
             (self._turns.owner,) = row
         await connection.execute(_HOLD, (LOCKS, self._turns.owner))
         await connection.execute(_ENROL_AGAIN, (self._turns.owner,))
+
+
+class Takeover:
+    """Takes over the work of servers that are gone, and wakes mailboxes whose wake-ups were lost."""
+
+    def __init__(self, liveness: Liveness) -> None:
+        self._liveness = liveness
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self, recover: Recover) -> None:
+        """Free the leases of servers that are gone already, and begin to check for more."""
+        await self._liveness.call(patient=False)
+        self._sweeper = asyncio.create_task(self._sweep(recover))
+
+    async def stop(self) -> None:
+        """Stop checking."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    async def _sweep(self, recover: Recover) -> None:
+        loop = asyncio.get_running_loop()
+        next_sweep = loop.time() + SWEEP_SECONDS
+        while True:
+            await asyncio.sleep(LIVENESS_SECONDS)
+            try:
+                if await self._liveness.call():
+                    await recover(0.0)
+                elif loop.time() >= next_sweep:
+                    next_sweep = loop.time() + SWEEP_SECONDS
+                    await recover(SWEEP_SECONDS)
+            except Exception:  # the outermost loop: PostgreSQL may be down for a while
+                logger.exception("the check for servers that are gone has failed; it is repeated")
