@@ -153,7 +153,7 @@ class TestMemory:
     async def test_tasks_that_fell_out_of_memory_are_read_again(
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
-        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 2)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_TASKS", 2)
         keys = [TaskKey(ANN, f"task-{n}") for n in range(10)]
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
@@ -163,13 +163,13 @@ class TestMemory:
                 turn = await open_turn(store, key, "beta", make)
                 assert turn.entry.message.message.body == key.task_id
                 await store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
-            assert len(store._hot) <= 3
+            assert len(store._cache) <= 3
 
     async def test_a_task_in_the_middle_of_a_turn_is_not_forgotten(
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
         """Its leases are nowhere else."""
-        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 1)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_TASKS", 1)
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
             await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
