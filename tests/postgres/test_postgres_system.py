@@ -67,13 +67,13 @@ async def test_a_failing_sweep_is_told_and_tried_again(
     server = system(url, tmp_path)
     calls = 0
 
-    async def call(*_: Any, **__: Any) -> bool:
+    async def check(*_: Any, **__: Any) -> bool:
         nonlocal calls
         calls += 1
         raise RuntimeError("no")
 
     async with server:
-        monkeypatch.setattr(Liveness, "call", call)
+        monkeypatch.setattr(Liveness, "check", check)
         async with asyncio.timeout(10):
             while calls < 3:  # noqa: ASYNC110 - the server counts
                 await asyncio.sleep(0.01)

@@ -93,9 +93,9 @@ class DynamoDBStore:
         await self._write(change, plan)
         if change.turn is not None and change.consumed is not None:
             await self._turns.discard_checkpoint(change.turn)
-        self._changes.announce(change.key)
+        self._changes.notify(change.key)
         if change.response is not None:
-            self._endings.announce(change.key)
+            self._endings.notify(change.key)
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None

@@ -1,4 +1,4 @@
-"""URLs of databases: what they may hold, and what of them may be shown. They mostly hold a password."""
+"""URLs of databases, most of which contain a password."""
 
 from typing import Any
 
@@ -13,27 +13,27 @@ DEFAULTS: dict[str, str | int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Where the URL doesn't say otherwise: a primary, and a network that fails is noticed within a minute."""
+"""Defaults for what the URL doesn't set: connect to a primary, and detect a failed network within a minute."""
 
 
 def hide(url: str) -> str:
-    """The URL without user, password and options: for people to read."""
+    """Return the URL without user, password and options, for logs and messages."""
     scheme, _, rest = url.partition("://")
-    user, _, place = rest.rpartition("@")
-    if "?" in user or "#" in user:  # the password is among the options, or not written as it has to be
+    user, _, address = rest.rpartition("@")
+    if "?" in user or "#" in user:  # the password is among the options, or not percent-encoded
         return f"{scheme}://…"
-    return f"{scheme}://{place.partition('?')[0]}"
+    return f"{scheme}://{address.partition('?')[0]}"
 
 
 def read(url: str) -> dict[str, Any]:
-    """The parameters of libpq that the URL names, over the defaults.
+    """Return the parameters of libpq in the URL, over the defaults.
 
-    Raises ConfigurationError for what can't be a URL. Nothing of it is repeated, and neither is libpq's own message: a
-    password with a `/` in it looks like a port.
+    Raises ConfigurationError for an invalid URL. The message repeats neither the URL nor the message of libpq: a password
+    with a `/` in it looks like a port.
     """
     from psycopg import (
         ProgrammingError,
-    )  # not before a database is used: mail.config is always there, psycopg isn't
+    )  # imported late: psycopg may not be installed
     from psycopg.conninfo import conninfo_to_dict
 
     try:
@@ -41,8 +41,8 @@ def read(url: str) -> dict[str, Any]:
     except ProgrammingError:
         given = {}
     ports = str(given.get("port", "")).split(",")
-    places = (str(given.get(name, "")) for name in ("host", "dbname"))
-    is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in at for at in places)
+    names = (str(given.get(name, "")) for name in ("host", "dbname"))
+    is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in name for name in names)
     if not given or not is_sound:
         raise ConfigurationError(
             "the URL of the PostgreSQL database can't be read: it is postgresql://user:password@host:port/database, and "
