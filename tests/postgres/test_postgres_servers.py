@@ -96,7 +96,7 @@ class TestRollCall:
             await are_left(url, 2)
             assert await one.liveness.check() is False
             assert await two.liveness.check() is False
-            assert sorted([await one.liveness.check(), await two.liveness.call()]) == [False, True]
+            assert sorted([await one.liveness.check(), await two.liveness.check()]) == [False, True]
 
     async def test_one_that_starts_waits_for_nobody(self, url: str) -> None:
         async with server(url):
