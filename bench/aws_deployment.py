@@ -12,7 +12,7 @@ from bench.aws_meter import Meter, Usage
 from bench.engine import CALLER
 from mail.adapters.aws.client import Aws
 from mail.adapters.aws.items import Item, is_mail, item_size, partition, string
-from mail.adapters.aws.queue import SQSQueue, decode_token
+from mail.adapters.aws.queue import SQSQueue, decode_wake_up
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import DynamoDBTable
@@ -142,7 +142,7 @@ class Deployment:
         return total, reports
 
     async def _run(self, message: dict[str, str]) -> TurnReport:
-        key, mailbox, _ = decode_token(message["MessageBody"])
+        key, mailbox, _ = decode_wake_up(message["MessageBody"])
         return await self._runtime.run_turn(key, mailbox, seconds=TURN_SECONDS)
 
     def _take(self) -> Usage:

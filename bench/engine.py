@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 from bench import floor, swarms
 from bench.report import Row
-from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission

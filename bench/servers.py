@@ -22,7 +22,7 @@ from bench.floor import Floor
 from bench.swarms import ANSWER, single
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.bootstrap.local_system import LocalSystem
+from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
 from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
 
@@ -32,8 +32,8 @@ async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
     """MAIL on a new database; gives its URL and a user's token."""
     limits = LimitsConfig(requests_per_second=0)  # as fast as it goes
     config = ServerConfig(limits=limits).with_overrides(database=str(database))
-    system = LocalSystem(single(), config, environ={})
-    token = await issue_token(system.records, Caller("user", "ann"))
+    system = local(config, swarm=single(), environ={})
+    token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
         yield url, token
 

@@ -14,7 +14,7 @@ from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQue
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
 from chaos.worlds import Place, World
-from mail.adapters.local.queue import LocalWorkers
+from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.task.ports import Store

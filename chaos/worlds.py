@@ -248,7 +248,7 @@ async def open_world(store: str, folder: Path) -> AsyncGenerator[World]:
                 stack.enter_context(patch.object(dynamodb_index, "SHARDS", "0"))
                 stack.enter_context(patch.object(dynamodb_items, "SHARDS", "0"))
                 stack.enter_context(patch.object(local, "SWEEP_SECONDS", LOOK_SECONDS))
-                stack.enter_context(patch.object(dynamodb, "LAST_LOOK", LOOK_SECONDS))
+                stack.enter_context(patch.object(dynamodb, "LONGEST_POLL", LOOK_SECONDS))
                 client = await asyncio.to_thread(
                     make_client, os.environ.get("MAIL_CHAOS_ENGINE", "ministack"), "dynamodb"
                 )

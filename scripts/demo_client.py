@@ -58,8 +58,8 @@ async def running_server(database: Path) -> AsyncIterator[tuple[str, dict[str, s
     config = defaults.with_overrides(database=str(database), swarm_source=str(PACKAGED_SOURCE))
     system = local(config, environ={})
     tokens = {
-        "user": await issue_token(system.records, Caller("user", "ann")),
-        "admin": await issue_token(system.records, Caller("admin", "root")),
+        "user": await issue_token(system.documents, Caller("user", "ann")),
+        "admin": await issue_token(system.documents, Caller("admin", "root")),
     }
     async with serving(system) as url:
         yield url, tokens

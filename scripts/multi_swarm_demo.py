@@ -45,7 +45,7 @@ async def running_server(folder: Path, name: str) -> AsyncIterator[tuple[str, di
         Caller("admin", "root"),
         *(Caller("agent", other) for other in SWARMS if other != name),
     ]
-    tokens = {caller.id: await issue_token(system.records, caller) for caller in callers}
+    tokens = {caller.id: await issue_token(system.documents, caller) for caller in callers}
     async with serving(system) as url:
         yield url, tokens
 

@@ -22,9 +22,7 @@ def serve(*routers: APIRouter) -> Handler:
     """
     make_loop()
     system = make_system()
-    service = make_service(
-        system, system.config.server, time_left=_time_left, stream_url=system.config.stream_url
-    )
+    service = make_service(system, system.config, time_left=_time_left, stream_url=system.stream_url)
     mangum = Mangum(create_app(service, routers), lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def serve(*routers: APIRouter) -> Handler:
         try:
             return mangum(event, context)
         finally:
-            system.watched.flush()
+            system.telemetry.flush()
 
     return handler
 

@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return process_partial_response(event, _deliver, _processor, context)
     finally:
         _metrics.flush_metrics()
-        _system.watched.flush()
+        _system.telemetry.flush()
 
 
 def _deliver(record: SQSRecord, lambda_context: LambdaContext) -> None:

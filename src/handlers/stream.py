@@ -60,9 +60,9 @@ class FlushBeforeEnd:
 def _make_app() -> ASGIApp:
     system = make_system()
     config = system.config
-    service = make_service(system, config.server, time_left=time_left, stream_url=config.stream_url)
+    service = make_service(system, config, time_left=time_left, stream_url=system.stream_url)
     served = create_app(service, load_routers())
-    return served if system.watched.spans is None else FlushBeforeEnd(served, system.watched.flush)
+    return served if system.telemetry.spans is None else FlushBeforeEnd(served, system.telemetry.flush)
 
 
 app = _make_app()

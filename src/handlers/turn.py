@@ -47,7 +47,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return process_partial_response(event, _run, _processor, context)
     finally:
         _metrics.flush_metrics()
-        _system.watched.flush()
+        _system.telemetry.flush()
 
 
 def _run(record: SQSRecord, lambda_context: LambdaContext) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from handlers import telemetry
 from mail import bootstrap
-from mail.bootstrap.aws_system import AwsSystem
+from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
 from mail.core.engine.telemetry import TurnReport
 from mail.core.task.context import CURRENT_TASK

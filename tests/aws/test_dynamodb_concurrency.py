@@ -177,7 +177,7 @@ async def test_a_waiter_sees_what_another_function_commits(table: DynamoDBAdapte
 async def test_what_is_committed_here_is_seen_at_once(
     table: DynamoDBAdapter, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.adapters.aws.store.FIRST_LOOK", 60.0)
+    monkeypatch.setattr("mail.adapters.aws.store.FIRST_POLL", 60.0)
     begun = make.begin(KEY)
     await table.store.commit(begun)
     waiting = [

@@ -12,7 +12,7 @@ from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_token
+from mail.adapters.aws.queue import ATTEMPTS, BATCH, RETRY_SECONDS, SQSQueue, decode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
@@ -52,7 +52,7 @@ def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Itera
     def spoil(params: dict[str, Any], **_: Any) -> None:
         entries = []
         for entry in params["Entries"]:
-            mailbox = decode_token(entry["MessageBody"])[1]
+            mailbox = decode_wake_up(entry["MessageBody"])[1]
             entries.append({**entry, "MessageBody": ""} if refused(mailbox, sent[mailbox]) else entry)
             sent[mailbox] += 1
         params["Entries"] = entries

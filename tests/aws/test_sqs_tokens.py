@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.adapters.aws.queue import decode_token, encode_token
+from mail.adapters.aws.queue import decode_wake_up, encode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
@@ -20,19 +20,19 @@ def test_a_token_is_read_as_it_was_written(
     instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
     key = TaskKey(instance, task_id)
-    assert decode_token(encode_token(WakeUp(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
+    assert decode_wake_up(encode_wake_up(WakeUp(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
 
 
 def test_a_body_is_what_the_contract_says() -> None:
     token = WakeUp(TaskKey("user:ann@bench", "t-1"), "supervisor", Tier.AGENT, "7", seq=4)
-    assert json.loads(encode_token(token)) == {
+    assert json.loads(encode_wake_up(token)) == {
         "instance": "user:ann@bench", "task_id": "t-1", "mailbox": "supervisor", "seq": 4,
     }  # fmt: skip
 
 
 @given(NAMES)
 def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
-    assert encode_token(WakeUp(TaskKey(name, name), name, Tier.AGENT)).isascii()
+    assert encode_wake_up(WakeUp(TaskKey(name, name), name, Tier.AGENT)).isascii()
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_a_body_holds_only_what_sqs_takes(name: str) -> None:
 )
 def test_a_body_that_is_no_token_is_refused_with_what_it_should_be(body: str) -> None:
     with pytest.raises(BadRequest, match="an object of instance, task_id, mailbox and seq") as refusal:
-        decode_token(body)
+        decode_wake_up(body)
     assert repr(body[:200]) in str(refusal.value)
     assert len(str(refusal.value)) < 400

@@ -61,7 +61,7 @@ async def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     defaults = ServerConfig.model_validate({}, context=AS_GIVEN)
     config = defaults.with_overrides(database=str(tmp_path / "mail.db"), swarm_source=str(PACKAGED_SOURCE))
     system = local(config, environ={})
-    monkeypatch.setenv("TOKEN", await issue_token(system.records, Caller("user", "ann")))
+    monkeypatch.setenv("TOKEN", await issue_token(system.documents, Caller("user", "ann")))
     async with serving(system) as url:
         yield url
 

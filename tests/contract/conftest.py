@@ -7,7 +7,8 @@ import pytest
 from support.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
 from support.changes import Maker
 
-from mail.core.task.ports import ServerRecords, Store
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.ports import Store
 
 
 @pytest.fixture(params=sorted(STORES))
@@ -34,7 +35,7 @@ async def store(adapter: StoreAdapter) -> Store:
 
 
 @pytest.fixture
-async def records(adapter: StoreAdapter) -> ServerRecords:
+async def records(adapter: StoreAdapter) -> ServerDocuments:
     return adapter.records
 
 

@@ -9,14 +9,16 @@ from support.contract import everything, open_turn
 
 import mail.adapters.sqlite.store
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.task.ports import Leased, TokenRecord
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import StoredToken
+from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable
 
 KEY = TaskKey(ANN, "task-1")
-TOKEN = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
+TOKEN = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
 
 
 @pytest.fixture
@@ -43,8 +45,8 @@ class TestOwnership:
 
     async def test_others_may_add_tokens_meanwhile(self, path: Path) -> None:
         with SQLiteDatabase(path) as owner, SQLiteDatabase(path, own=False) as visitor:
-            await SQLiteRecords(visitor).add_token(TOKEN)
-            assert await SQLiteRecords(owner).find_token(TOKEN.digest) == TOKEN
+            await ServerDocuments(SQLiteDocuments(visitor)).add_token(TOKEN)
+            assert await ServerDocuments(SQLiteDocuments(owner)).find_token(TOKEN.digest) == TOKEN
 
     def test_databases_in_memory_are_nobodys(self) -> None:
         with SQLiteDatabase(IN_MEMORY), SQLiteDatabase(IN_MEMORY):
@@ -151,7 +153,7 @@ class TestMemory:
     async def test_tasks_that_fell_out_of_memory_are_read_again(
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
-        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 2)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_TASKS", 2)
         keys = [TaskKey(ANN, f"task-{n}") for n in range(10)]
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
@@ -161,13 +163,13 @@ class TestMemory:
                 turn = await open_turn(store, key, "beta", make)
                 assert turn.entry.message.message.body == key.task_id
                 await store.commit(make.change(turn.task, turn=turn, transition=Transition.COMPLETE))
-            assert len(store._hot) <= 3
+            assert len(store._cache) <= 3
 
     async def test_a_task_in_the_middle_of_a_turn_is_not_forgotten(
         self, monkeypatch: pytest.MonkeyPatch, make: Maker
     ) -> None:
         """Its leases are nowhere else."""
-        monkeypatch.setattr(mail.adapters.sqlite.store, "HOT_TASKS", 1)
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_TASKS", 1)
         with SQLiteDatabase(IN_MEMORY) as database:
             store = SQLiteStore(database)
             await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))

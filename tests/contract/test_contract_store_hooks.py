@@ -6,10 +6,11 @@ from support.changes import ANN, NOW, SWARM, Mail, Maker
 from support.contract import open_turn
 
 from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
+from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import EventKind
 from mail.core.task.mailboxes import hook_mailbox
-from mail.core.task.ports import Idle, Leased, ServerRecords, Store
+from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
@@ -121,7 +122,7 @@ FIRST = WebhookRecord(**EVERY.model_dump(), created="2026-01-01T00:00:00+00:00")
 SECOND = WebhookRecord(**ENDS.model_dump(), created="2026-01-02T00:00:00+00:00")
 
 
-async def test_webhooks_are_their_callers(records: ServerRecords) -> None:
+async def test_webhooks_are_their_callers(records: ServerDocuments) -> None:
     assert await records.webhooks("user:a@s") == []
     assert await records.delete_webhook("user:a@s", FIRST.id) is False
     assert await records.set_webhook("user:a@s", SECOND, limit=2)
@@ -134,7 +135,7 @@ async def test_webhooks_are_their_callers(records: ServerRecords) -> None:
     assert await records.webhooks("user:a@s") == [SECOND]
 
 
-async def test_a_caller_has_so_many_at_most(records: ServerRecords) -> None:
+async def test_a_caller_has_so_many_at_most(records: ServerDocuments) -> None:
     assert await records.set_webhook("user:a@s", FIRST, limit=1)
     assert await records.set_webhook("user:a@s", SECOND, limit=1) is False
     again = FIRST.model_copy(update={"secret_ref": ""})

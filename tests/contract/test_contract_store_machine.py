@@ -330,7 +330,7 @@ class ForgetfulFileMachine(FileMachine):
     """The embedded store with room for one task in memory, so that it keeps reading from its file."""
 
     def __init__(self) -> None:
-        self._patch = patch.object(mail.adapters.sqlite.store, "HOT_TASKS", 1)
+        self._patch = patch.object(mail.adapters.sqlite.store, "CACHED_TASKS", 1)
         self._patch.start()
         super().__init__()
 

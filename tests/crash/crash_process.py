@@ -20,7 +20,8 @@ from crash_worlds import AheadClock, SQLiteWorld, World
 from support.agents import View, output
 from support.swarms import build_swarm
 
-from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal

@@ -98,7 +98,7 @@ def misplaced_checkpoints() -> Iterator[None]:
         turn = await open_turn(self, *args, **options)
         if not isinstance(turn, Turn) or turn.checkpoint is not None:
             return turn
-        kept = self._hot[turn.task.key].checkpoints
+        kept = self._cache[turn.task.key].checkpoints
         return replace(
             turn, checkpoint=next((kept[place] for place in kept if place[0] == turn.mailbox), None)
         )

@@ -5,10 +5,10 @@ import re
 import pytest
 from document_samples import DOCS
 
+from mail.adapters.postgres.liveness import LIVENESS_SECONDS
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import CONNECTIONS, TIMEOUT
 from mail.adapters.postgres.schema import SCHEMA, TABLES
-from mail.bootstrap.postgres_system import LIVENESS_SECONDS
 from mail.bootstrap.system import TURN_GRACE_SECONDS
 from mail.swarms_json.live import REFRESH_SECONDS
 

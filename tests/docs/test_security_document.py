@@ -13,7 +13,7 @@ from support.server_process import ServerProcess, run_mail
 from mail.auth.tokens import TOKEN_BYTES
 from mail.config import ServerConfig
 from mail.config.models import AS_GIVEN
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 
 TEXT = (DOCS / "security.md").read_text(encoding="utf-8")
 DEFAULTS = ServerConfig.model_validate({}, context=AS_GIVEN)

@@ -7,8 +7,8 @@ import pytest
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.bootstrap import create_tables, local, open_records
-from mail.bootstrap.local_system import LocalSystem
+from mail.bootstrap import create_tables, local, open_documents
+from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig, StorageConfig
 from mail.config.models import AS_GIVEN
 from mail.errors import ConfigurationError
@@ -29,7 +29,7 @@ def system_of(config: ServerConfig, **environ: str) -> LocalSystem:
 
 async def test_serving_answers_and_stops(config: ServerConfig) -> None:
     system = system_of(config)
-    headers = {"Authorization": f"Bearer {await issue_token(system.records, Caller('user', 'ann'))}"}
+    headers = {"Authorization": f"Bearer {await issue_token(system.documents, Caller('user', 'ann'))}"}
     async with serving(system) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
         answer = await client.post("/message", json={"body": "6*7"})
         assert answer.json()["response"] == "6*7 = 42."
@@ -92,9 +92,9 @@ async def test_external_authentication_needs_both_endpoints(config: ServerConfig
 async def test_tables_and_records_beside_a_server(config: ServerConfig) -> None:
     system = system_of(config)
     assert "tasks" in await create_tables(config.storage)
-    async with open_records(config.storage) as records:
+    async with open_documents(config.storage) as records:
         await issue_token(records, Caller("admin", "root"))
-    assert await system.records.has_tokens()
+    assert await system.documents.has_tokens()
     await system.stop()
 
 

@@ -211,7 +211,7 @@ async def test_a_server_that_has_loaded_it(tmp_path: Path) -> None:
     )
     entry = load_swarm("crew", PACKAGED_SOURCE).model_copy(update={"name": system.runtime.swarm.name})
     headers = {
-        role: {"Authorization": f"Bearer {await issue_token(system.records, Caller(role, 'ann'))}"}
+        role: {"Authorization": f"Bearer {await issue_token(system.documents, Caller(role, 'ann'))}"}
         for role in ("admin", "user")
     }
     async with serving(system) as url, httpx.AsyncClient(base_url=url) as client:

@@ -16,7 +16,7 @@ from support.sqs_adapter import SQSQueueAdapter
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.core.task.task import Task, TaskKey
 
 ENGINE = "ministack"

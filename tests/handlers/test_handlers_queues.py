@@ -21,7 +21,7 @@ from support.swarms import build_swarm
 
 from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
-from mail.adapters.aws.queue import decode_token
+from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
@@ -115,7 +115,7 @@ def test_the_sample_events_fit_together(stage: Stage) -> None:
     assert stage.invoke("message", event)["statusCode"] == 202
     record = take(stage)
     (sample,) = stage.event("turn")["Records"]
-    assert decode_token(record["body"]) == decode_token(sample["body"])
+    assert decode_wake_up(record["body"]) == decode_wake_up(sample["body"])
     assert record.keys() == sample.keys()
     before = stage.load("first").turns
     assert stage.invoke("turn", stage.event("turn")) == NOTHING_FAILED

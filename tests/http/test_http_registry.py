@@ -16,7 +16,7 @@ from support.swarms import build_swarm
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
-from mail.bootstrap.local_system import LocalSystem
+from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
@@ -178,7 +178,7 @@ class TestEmbeddedServer:
     async def test_what_is_registered_outlives_it(self, tmp_path: Path, beta: PeerServer) -> None:
         first = self.system(tmp_path)
         async with serving(first) as url, httpx.AsyncClient(base_url=url) as client:
-            key = await issue_token(first.records, Caller("admin", "root"))
+            key = await issue_token(first.documents, Caller("admin", "root"))
             headers = {"Authorization": f"Bearer {key}"}
             for name, fields in (("beta", {}), ("gamma", {"auth_token": "t0ken"})):
                 base_url = beta.url if name == "beta" else "http://127.0.0.1:1"

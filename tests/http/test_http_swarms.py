@@ -15,9 +15,9 @@ from support.http_server import HTTPServer
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
-from mail.bootstrap.local_system import LocalSystem
+from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.server.uvicorn import serving
 from mail.swarms_json import load_swarm
 from mail.swarms_json.live import LiveSwarm, without_secrets
@@ -53,7 +53,7 @@ class Client:
         self, method: str, path: str, body: Any = None, role: CallerRole = "admin"
     ) -> httpx.Response:
         if role not in self._keys:
-            self._keys[role] = await issue_token(self.system.records, Caller(role, role))
+            self._keys[role] = await issue_token(self.system.documents, Caller(role, role))
         headers = {"Authorization": f"Bearer {self._keys[role]}"}
         return await self._http.request(method, path, json=body, headers=headers)
 
@@ -191,7 +191,7 @@ class TestLoad:
         assert response.status_code == 400
         assert complaint in response.json()["detail"]
         assert await client.version() == "1.3.0"
-        assert await client.system.records.template() is None
+        assert await client.system.documents.template() is None
 
     async def test_private_urls_are_not_asked(self, client: Client) -> None:
         agents = json.loads(changed())["agents"]
@@ -256,7 +256,7 @@ class TestPersistence:
                 swarm = system.runtime.swarm
                 clock = Clock()
 
-            other = LiveSwarm(OtherRuntime(), system.records, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
+            other = LiveSwarm(OtherRuntime(), system.documents, load_swarm(NAME, PACKAGED_SOURCE), build)  # type: ignore[arg-type]
             await other.refresh()
             await client.load(changed(version="2.0.0"))
             await other.refresh()

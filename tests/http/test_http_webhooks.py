@@ -11,7 +11,7 @@ from support.http_server import HTTPServer, eventually
 from support.swarms import build_swarm
 from support.webhook_receiver import DROP, Got, WebhookReceiver
 
-from mail.bootstrap.webhooks import local_webhooks
+from mail.bootstrap.peers import make_webhooks
 from mail.config import ServerConfig
 from mail.core.task.webhooks import DEFAULT_EVENTS
 from mail.errors import InvalidSignature
@@ -360,7 +360,9 @@ async def test_a_server_calls_no_private_address_by_itself_wherever_it_listens(
     server: HTTPServer, url: str
 ) -> None:
     """A server on this machine may have a proxy in front of it, and callers from anywhere."""
-    webhooks = local_webhooks(server.records, ServerConfig(host="127.0.0.1"), server.rig.clock, {})
+    webhooks = make_webhooks(
+        server.records, ServerConfig(host="127.0.0.1"), server.rig.clock, EnvironmentTokens({})
+    )
     server.rig.runtime.webhooks = webhooks
     answer = await server.client.post("/webhooks", json={"url": url})
     assert answer.status_code == 400, answer.text

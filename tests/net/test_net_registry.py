@@ -10,7 +10,8 @@ from support.clock import FakeClock
 from support.peer_server import PeerServer
 
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.documents import SQLiteDocuments
+from mail.core.engine.documents import ServerDocuments
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import SwarmRegistry
@@ -314,10 +315,10 @@ class TestRecords:
     @pytest.fixture
     def records(self) -> Any:
         with SQLiteDatabase(IN_MEMORY) as database:
-            yield SQLiteRecords(database)
+            yield ServerDocuments(SQLiteDocuments(database))
 
     async def test_what_one_process_registers_others_know(
-        self, records: SQLiteRecords, beta: PeerServer
+        self, records: ServerDocuments, beta: PeerServer
     ) -> None:
         now = 0.0
         one = SwarmRegistry("alpha", HOME, records=records)
@@ -341,16 +342,16 @@ class TestRecords:
         for registry in (one, two):
             await registry.stop()
 
-    async def test_names_that_nobody_has_are_not_looked_for(self, records: SQLiteRecords) -> None:
+    async def test_names_that_nobody_has_are_not_looked_for(self, records: ServerDocuments) -> None:
         registry = SwarmRegistry("alpha", HOME, records=records)
         for name in ("", "x" * 5000, "a@b", "\x00"):
             assert await registry.find(name) is None
 
-    async def test_a_reading_that_was_overtaken_is_not_believed(self, records: SQLiteRecords) -> None:
+    async def test_a_reading_that_was_overtaken_is_not_believed(self, records: ServerDocuments) -> None:
         registry = SwarmRegistry("alpha", HOME, records=records)
         await records.set_peer(PeerRecord(name="old", base_url=NOWHERE))
 
-        class Overtaken(SQLiteRecords):
+        class Overtaken(ServerDocuments):
             async def peers(self) -> list[PeerRecord]:
                 found = await records.peers()
                 await registry.register_swarm("beta", NOWHERE)
@@ -362,7 +363,7 @@ class TestRecords:
         assert registry.get_swarm_endpoint("beta") is not None
 
     async def test_the_file_is_taken_over_and_kept_as_a_copy(
-        self, records: SQLiteRecords, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, records: ServerDocuments, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
         file = tmp_path / "registry.json"
@@ -389,7 +390,7 @@ class TestRecords:
         await again.stop()
 
     async def test_a_server_goes_on_without_its_file(
-        self, records: SQLiteRecords, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, records: ServerDocuments, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "file").touch()
         registry = SwarmRegistry("alpha", HOME, tmp_path / "file" / "registry.json", records=records)

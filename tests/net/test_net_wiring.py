@@ -8,10 +8,11 @@ from support.swarms import build_swarm
 
 from mail.adapters.aws.client import Aws
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteRecords
-from mail.bootstrap.peers import aws_router
+from mail.adapters.sqlite.documents import SQLiteDocuments
+from mail.bootstrap.peers import make_router, plays_aws_here, read_secrets
 from mail.config import InterswarmConfig, ServerConfig
 from mail.config.aws import AwsConfig
+from mail.core.engine.documents import ServerDocuments
 from mail.net import SwarmRegistry
 from mail.net.secrets import EnvironmentTokens, ParameterTokens
 
@@ -19,7 +20,14 @@ from mail.net.secrets import EnvironmentTokens, ParameterTokens
 def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:
     swarm = build_swarm({"supervisor": lambda _: []}, description="d")
     with SQLiteDatabase(IN_MEMORY) as database:
-        router = aws_router(swarm, SQLiteRecords(database), config, FakeClock(), Aws(), environ)
+        router = make_router(
+            swarm,
+            ServerDocuments(SQLiteDocuments(database)),
+            config.server,
+            FakeClock(),
+            secrets=read_secrets(environ, Aws().client("ssm"), config.secrets_path),
+            is_local=plays_aws_here(environ),
+        )
     assert router.local_swarm_name == swarm.name
     return router.swarm_registry
 

@@ -35,7 +35,7 @@ class Server:
     postgres: Postgres
     notifier: Notifier
     store: PostgresStore
-    roll_call: Liveness
+    liveness: Liveness
     queue: PostgresQueue
 
 
@@ -80,13 +80,13 @@ class TestRollCall:
                 await gone.store.commit(make.begin(KEY, Mail("alpha")))
                 await open_turn(gone.store, KEY, "alpha", make)
                 for _ in range(3):
-                    assert await survivor.roll_call.call() is False
+                    assert await survivor.liveness.check() is False
             await are_left(url, 1)
-            assert await survivor.roll_call.call() is False, "its connection may only have broken"
+            assert await survivor.liveness.check() is False, "its connection may only have broken"
             opened = await survivor.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
             assert opened == Leased()
-            assert await survivor.roll_call.call() is True
-            assert await survivor.roll_call.call() is False
+            assert await survivor.liveness.check() is True
+            assert await survivor.liveness.check() is False
             await open_turn(survivor.store, KEY, "alpha", make)
 
     async def test_of_several_survivors_one_takes_care_of_it(self, url: str) -> None:
@@ -94,24 +94,24 @@ class TestRollCall:
             async with server(url):
                 pass
             await are_left(url, 2)
-            assert await one.roll_call.call() is False
-            assert await two.roll_call.call() is False
-            assert sorted([await one.roll_call.call(), await two.roll_call.call()]) == [False, True]
+            assert await one.liveness.check() is False
+            assert await two.liveness.check() is False
+            assert sorted([await one.liveness.check(), await two.liveness.check()]) == [False, True]
 
     async def test_one_that_starts_waits_for_nobody(self, url: str) -> None:
         async with server(url):
             pass
         async with server(url) as heir:
             await are_left(url, 1)
-            assert await heir.roll_call.call(patient=False) is True
+            assert await heir.liveness.call(patient=False) is True
 
     async def test_one_whose_connection_broke_is_not_gone(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
             break_connections(url)
             await asyncio.sleep(1.5)
             for _ in range(3):
-                assert await one.roll_call.call() is False
-                assert await two.roll_call.call() is False
+                assert await one.liveness.check() is False
+                assert await two.liveness.check() is False
 
     async def test_one_that_was_taken_for_dead_is_on_the_list_again_when_it_is_back(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
@@ -127,8 +127,8 @@ class TestRollCall:
             await open_turn(one.store, KEY, "beta", make)
             turn = await open_turn(one.store, KEY, "alpha", make)
             one.store.turns.held.discard(turn.lease.token)
-            assert await one.roll_call.call() is True
-            assert await one.roll_call.call() is False
+            assert await one.liveness.check() is True
+            assert await one.liveness.check() is False
             await open_turn(one.store, KEY, "alpha", make)
             opened = await one.store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0)
             assert opened == Leased()

@@ -11,11 +11,12 @@ from support.changes import ANN, NOW, Mail, Maker
 from support.contract import everything, open_turn
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
 
-from mail.adapters.postgres.documents import PostgresRecords
+from mail.adapters.postgres.documents import PostgresDocuments
 from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.store import PostgresStore
+from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Turn
 from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
@@ -229,7 +230,7 @@ class TestTrouble:
     ) -> None:
         monkeypatch.setattr("mail.adapters.postgres.pool.TIMEOUT", 0.5)
         postgres = Postgres(adapter.url)
-        records = PostgresRecords(postgres)
+        records = ServerDocuments(PostgresDocuments(postgres))
         assert await records.tokens() == []
         postgres_server().stop()
         try:

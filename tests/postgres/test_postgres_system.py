@@ -13,9 +13,10 @@ from support.server_process import environment
 from support.swarms import NAME, build_swarm
 
 from mail import bootstrap
+from mail.adapters.postgres.liveness import Liveness
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.schema import TABLES
-from mail.bootstrap.postgres_system import PostgresSystem
+from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
@@ -25,18 +26,16 @@ from mail.errors import ConfigurationError
 ANN = Principal(role="user", id="ann", swarm=NAME)
 
 
-def system(url: str, folder: Path) -> PostgresSystem:
+def system(url: str, folder: Path) -> LocalSystem:
     config = ServerConfig().with_overrides(database=url, swarm_registry=str(folder / "registry.json"))
-    made = bootstrap.local(config, swarm=build_swarm({"alpha": turns([complete("done")])}), environ={})
-    assert isinstance(made, PostgresSystem)
-    return made
+    return bootstrap.local(config, swarm=build_swarm({"alpha": turns([complete("done")])}), environ={})
 
 
 async def test_mail_that_nobody_was_woken_for_is_found(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.bootstrap.postgres_system.LIVENESS_SECONDS", 0.05)
-    monkeypatch.setattr("mail.bootstrap.postgres_system.SWEEP_SECONDS", 0.3)
+    monkeypatch.setattr("mail.adapters.postgres.liveness.LIVENESS_SECONDS", 0.05)
+    monkeypatch.setattr("mail.adapters.postgres.liveness.SWEEP_SECONDS", 0.3)
     publish = PostgresQueue.publish
     lost: list[WakeUp] = []
 
@@ -57,34 +56,34 @@ async def test_mail_that_nobody_was_woken_for_is_found(
 
 async def test_it_may_be_stopped_before_it_was_started(url: str, tmp_path: Path) -> None:
     server = system(url, tmp_path)
-    assert await server.records.has_tokens() is False
+    assert await server.documents.has_tokens() is False
     await server.stop()
 
 
 async def test_a_failing_sweep_is_told_and_tried_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mail.bootstrap.postgres_system.LIVENESS_SECONDS", 0.02)
+    monkeypatch.setattr("mail.adapters.postgres.liveness.LIVENESS_SECONDS", 0.02)
     server = system(url, tmp_path)
     calls = 0
 
-    async def call(**_: Any) -> bool:
+    async def check(*_: Any, **__: Any) -> bool:
         nonlocal calls
         calls += 1
         raise RuntimeError("no")
 
     async with server:
-        monkeypatch.setattr(server._liveness, "call", call)
+        monkeypatch.setattr(Liveness, "check", check)
         async with asyncio.timeout(10):
             while calls < 3:  # noqa: ASYNC110 - the server counts
                 await asyncio.sleep(0.01)
-    assert "could not be looked at" in caplog.text
+    assert "the check for servers that are gone has failed" in caplog.text
 
 
 async def test_tables_and_records_for_commands(url: str) -> None:
     storage = ServerConfig().with_overrides(database=url).storage
     assert await bootstrap.create_tables(storage) == TABLES
-    async with bootstrap.open_records(storage) as records:
+    async with bootstrap.open_documents(storage) as records:
         assert await records.tokens() == []
 
 

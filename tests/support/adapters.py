@@ -8,9 +8,10 @@ from typing import Any, Protocol, cast
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.task.ports import ServerRecords, Store, TurnQueue, WakeUp
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.ports import Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 from support.dynamodb import ENGINES, DynamoDBAdapter
 from support.engines import sqs_engines
@@ -27,7 +28,7 @@ class StoreAdapter(Protocol):
 
     leases_outlive_process: bool
     store: Store
-    records: ServerRecords
+    records: ServerDocuments
 
     async def open(self) -> None:
         """Connect."""
@@ -53,7 +54,7 @@ class SQLiteAdapter:
     async def open(self) -> None:
         self._database = SQLiteDatabase(self._path)
         self.store: Store = SQLiteStore(self._database)
-        self.records: ServerRecords = SQLiteRecords(self._database)
+        self.records: ServerDocuments = ServerDocuments(SQLiteDocuments(self._database))
 
     async def close(self) -> None:
         self._database.close()

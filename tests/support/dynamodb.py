@@ -11,11 +11,12 @@ from unittest.mock import patch
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import Aws, AwsClient
-from mail.adapters.aws.documents import DynamoDBRecords
+from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import ServerRecords, Store
+from mail.core.task.ports import Store
 from support import dynamodb_limits
 from support.engines import aws_environment, dynamodb_engines, endpoint, has_ministack
 
@@ -110,7 +111,7 @@ class DynamoDBAdapter:
 
     async def reopen(self) -> Store:
         self.store: Store = self.another()
-        self.records: ServerRecords = DynamoDBRecords(self.client, self.table)
+        self.records: ServerDocuments = ServerDocuments(DynamoDBDocuments(self.client, self.table))
         return self.store
 
     def another(

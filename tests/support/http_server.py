@@ -17,11 +17,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from mail.adapters.sqlite.database import IN_MEMORY
-from mail.adapters.sqlite.documents import SQLiteRecords
+from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.auth.keys import Authenticator, Caller
 from mail.auth.tokens import TokenAuthenticator, issue_token
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
@@ -115,7 +116,7 @@ class HTTPServer:
 
     async def __aenter__(self) -> Self:
         await self._open.enter_async_context(self.rig)
-        self.records = SQLiteRecords(self.rig.database)
+        self.records = ServerDocuments(SQLiteDocuments(self.rig.database))
         self.keys = {
             "user": await self.key("user", "ann"),
             "admin": await self.key("admin", "root"),

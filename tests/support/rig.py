@@ -6,7 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from uuid import uuid4
 
 from mail.adapters.aws.client import Aws, AwsClient
-from mail.adapters.aws.queue import SQSQueue, decode_token
+from mail.adapters.aws.queue import SQSQueue, decode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import TurnQueue
 from mail.core.task.task import TaskKey
@@ -56,7 +56,7 @@ class SQSQueueAdapter:
             await asyncio.sleep(POLL_SECONDS)
         url, received = message
         await self.client.call("delete_message", QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
-        key, mailbox, _ = decode_token(received["Body"])
+        key, mailbox, _ = decode_wake_up(received["Body"])
         return key, mailbox
 
     async def close(self) -> None:

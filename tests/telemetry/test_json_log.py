@@ -12,8 +12,7 @@ from support.federation import Swallow
 from support.http_server import HTTPServer
 from support.swarms import build_swarm
 
-from mail.adapters.telemetry.activity import ActivityLog
-from mail.adapters.telemetry.json_log import JSONFormatter
+from mail.adapters.telemetry.json_log import ActivityLog, JSONFormatter
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 
 SECRET = "swordfish"

@@ -202,9 +202,9 @@ class TestDatabase:
     def test_a_password_is_not_shown(self) -> None:
         storage = StorageConfig(database="postgresql://u:secret@h:5433/d")
         assert storage.shown == "postgresql://h:5433/d"
-        assert (storage.postgres_url, storage.dynamodb_table) == (storage.database, None)
+        assert storage.engine == "postgres"
         assert StorageConfig(database="u:secret@h.db").shown == "u:secret@h.db"
-        assert StorageConfig(database="mail.db").postgres_url is None
+        assert StorageConfig(database="mail.db").engine == "sqlite"
 
     def test_flag_before_environment_before_file(
         self, write: WriteFile, monkeypatch: pytest.MonkeyPatch

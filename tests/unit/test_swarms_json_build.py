@@ -257,8 +257,8 @@ class TestReferences:
             "os:system",
             "mailer:x",
             "mail.examples_of_evil:x",
-            "mail.config.files:os",
-            "mail.config.files:os.system",
+            "mail.config.models:os",
+            "mail.config.models:os.system",
         ],
     )
     def test_allow_list_keeps_out(self, string: str) -> None:

@@ -8,7 +8,7 @@ from support.agents import View, acknowledge, broadcast, call, complete, request
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.adapters.local.queue import LocalWorkers
+from mail.adapters.local.workers import LocalWorkers
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind

@@ -11,7 +11,8 @@ from support.clock import FakeClock
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
 
-from mail.adapters.local.queue import LocalQueue, LocalWorkers
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime

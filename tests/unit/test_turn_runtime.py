@@ -11,7 +11,7 @@ from support.clock import EPOCH, FakeClock
 from support.rig import Rig
 from support.swarms import build_swarm
 
-from mail.adapters.local.queue import LocalWorkers
+from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime

@@ -17,7 +17,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, MAILError
 
 if TYPE_CHECKING:
-    from mail.bootstrap.embedded_system import EmbeddedSystem
+    from mail.bootstrap.system import LocalSystem
 
 Mode = Literal["continuous", "manual"]
 
@@ -33,7 +33,7 @@ class EmbeddedEngine:
         self._override: ActionOverrideFunction | None = None
         self._overrides: list[ActionOverrideFunction] = []
         self._run: weakref.ref[Coroutine[Any, Any, None]] | None = None
-        self._system: EmbeddedSystem | None = None
+        self._system: LocalSystem | None = None
         self._peers: Peers | None = None
         self._stopping: asyncio.Future[None] | None = None
         self._is_shut_down = False
@@ -164,7 +164,7 @@ class EmbeddedEngine:
             await self._system.stop()
             self._system.close()
 
-    def _open(self) -> "EmbeddedSystem":
+    def _open(self) -> "LocalSystem":
         if self._is_shut_down:
             raise MAILError("this swarm was shut down; instantiate it again")
         if self._system is None:

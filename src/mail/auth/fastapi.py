@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import HTTPException, Request
 
 from mail.auth.keys import Authenticator, Caller, find_bearer
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.errors import ConfigurationError, Forbidden, MAILError
 
 if TYPE_CHECKING:

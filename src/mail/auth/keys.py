@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mail.core.protocol.address import Principal, Role
 from mail.core.protocol.interswarm import BEARER_HEADER
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Unauthenticated
 
 _ID = re.compile(r"[^:@\x00-\x1f\x7f]{1,256}")

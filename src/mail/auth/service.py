@@ -6,7 +6,7 @@ import httpx
 from pydantic import BaseModel, StringConstraints, ValidationError
 
 from mail.auth.keys import Caller
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.errors import AuthServiceUnavailable, BadRequest, Forbidden, Unauthenticated
 
 TIMEOUT_SECONDS = 10.0

@@ -3,8 +3,9 @@
 import secrets
 
 from mail.auth.keys import Caller, digest
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import CallerRole, ServerRecords, TokenRecord
+from mail.core.task.documents import CallerRole, StoredToken
 from mail.errors import Unauthenticated
 
 TOKEN_BYTES = 32
@@ -15,18 +16,18 @@ def new_token(role: CallerRole) -> str:
     return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
-async def issue_token(records: ServerRecords, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
+async def issue_token(records: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
     """Issue a token for a caller. Only its digest is stored, so it can't be shown again."""
     text = new_token(caller.role)
     created = clock.now().isoformat()
-    await records.add_token(TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created))
+    await records.add_token(StoredToken(digest=digest(text), role=caller.role, id=caller.id, created=created))
     return text
 
 
 class TokenAuthenticator:
     """An `Authenticator` over the tokens that this server has issued."""
 
-    def __init__(self, records: ServerRecords) -> None:
+    def __init__(self, records: ServerDocuments) -> None:
         self._records = records
 
     async def authenticate(self, bearer: str) -> Caller:

@@ -1,28 +1,35 @@
-"""The only place that wires: which store, queue, workers and authenticator a swarm runs with.
+"""Wires a swarm with its database, queue, workers and authenticator. Nothing else does.
 
-    local(config)   what `mail server` runs, on an SQLite file                `local_system`
-                    or on PostgreSQL, which any number of servers share       `postgres_system`
-    embedded(swarm) a swarm inside of another program, by default in memory   `embedded_system`
-    aws(config)     a function's process: DynamoDB and SQS                    `aws_system`
+    local(config)   the system of `mail server`, on SQLite or PostgreSQL
+    embedded(swarm) a swarm inside another program, by default in memory
+    aws(config)     the system of a function's process, on DynamoDB and SQS
 
-Everything else is handed what it needs. No system imports what only another one uses.
+Each fills in a `System`, and imports only what it uses.
 """
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mail.bootstrap.shared import auth_endpoints, build_configured, read_entry, read_swarm, with_protocol
+from mail.bootstrap import peers
+from mail.bootstrap.backends import create_tables, open_backend, open_documents
+from mail.bootstrap.swarm import build_configured, read_entry, read_swarm, with_protocol
+from mail.bootstrap.system import LocalSystem, System, read_auth_endpoints
+from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import IN_MEMORY
+from mail.config.models import AS_GIVEN
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import ServerRecords, Store
+from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
-from mail.errors import ConfigurationError
+from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net.registration import is_loopback
 
 __all__ = [
+    "System",
     "aws",
     "create_tables",
     "embedded",
@@ -31,18 +38,15 @@ __all__ = [
     "issues_tokens",
     "local",
     "log_formatter",
-    "open_records",
+    "open_documents",
     "read_parameters",
     "read_swarm",
 ]
 
 if TYPE_CHECKING:
-    from mail.bootstrap.aws_system import AwsSystem
-    from mail.bootstrap.embedded_system import EmbeddedSystem
-    from mail.bootstrap.system import ServerSystem
+    from mail.bootstrap.system import AwsSystem
     from mail.config.aws import AwsConfig
     from mail.core.engine.telemetry import Observers
-    from mail.net import InterswarmRouter, SwarmRegistry
 
 
 def local(
@@ -51,25 +55,61 @@ def local(
     swarm: SwarmCore | None = None,
     clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
-) -> "ServerSystem":
-    """The system of `mail server` for a configuration, or for a swarm in place of the configured one.
+) -> LocalSystem:
+    """Make the system of `mail server` for a configuration; `swarm` replaces the configured swarm.
 
-    Raises ConfigurationError.
+    The database is opened here; an SQLite file belongs to this process from now on. Raises ConfigurationError.
     """
-    kind = _server_system(config.storage)
-    if swarm is not None:
-        return kind(with_protocol(swarm), config, clock=clock, environ=environ)
-    entry = read_entry(config)
-    return kind(build_configured(entry, config), config, entry=entry, clock=clock, environ=environ)
+    entry = None
+    if swarm is None:
+        entry = read_entry(config)
+        swarm = build_configured(entry, config)
+    else:
+        swarm = with_protocol(swarm)
+    auth_endpoints = read_auth_endpoints(environ)
+    peers.check(config)
+    backend = open_backend(config.storage, swarm.name, clock)
+    documents, secrets = ServerDocuments(backend.documents), peers.read_secrets(environ)
+    router = peers.make_router(
+        swarm,
+        documents,
+        config,
+        clock,
+        secrets=secrets,
+        is_local=is_loopback(config.host),
+        file=config.swarm.registry,
+    )
+    return System(
+        swarm,
+        backend,
+        config,
+        entry=entry,
+        clock=clock,
+        router=router,
+        webhooks=peers.make_webhooks(documents, config, clock, secrets),
+        auth_endpoints=auth_endpoints,
+        telemetry=telemetry_of_server(config.telemetry, config.swarm.name, backend.depths),
+    )
 
 
 def embedded(
     swarm: SwarmCore, *, database: Store | str = IN_MEMORY, clock: Clock = SYSTEM_CLOCK
-) -> "EmbeddedSystem":
-    """The system of a swarm that a program has built itself; see `EmbeddedSystem`. Raises ConfigurationError."""
-    from mail.bootstrap.embedded_system import EmbeddedSystem
+) -> LocalSystem:
+    """Make the system of a swarm that a program has built, with nothing to serve it. Raises ConfigurationError.
 
-    return EmbeddedSystem(swarm, database=database, clock=clock)
+    Args:
+        database: a store, or a value of `[server.storage] database`. A database that is opened here is closed by
+            `close`, or with the last reference to the system.
+    """
+    place = database if isinstance(database, str) else IN_MEMORY
+    backend = open_backend(StorageConfig(database=place), swarm.name, clock, use="program")
+    if not isinstance(database, str):
+        backend = replace(backend, store=database)
+    unlimited = {"running_tasks": 0, "mailbox_depth": 0}
+    config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
+    system = System(with_protocol(swarm), backend, config, clock=clock)
+    system.close_with_last_reference()
+    return system
 
 
 def aws(
@@ -79,17 +119,38 @@ def aws(
     environ: Mapping[str, str] = os.environ,
     observers: "Observers" = (),
 ) -> "AwsSystem":
-    """The system of one function's process; `observers` measure it. Raises ConfigurationError."""
-    from mail.bootstrap.aws_system import AwsSystem
+    """Make the system of a function's process; `observers` measure it. Raises ConfigurationError."""
+    from mail.adapters.aws.backend import open_functions
+    from mail.adapters.aws.client import Aws
 
+    account = Aws()
     entry = read_entry(config.server)
-    return AwsSystem(
-        build_configured(entry, config.server),
-        config,
+    swarm = build_configured(entry, config.server)
+    backend = open_functions(
+        account,
+        config.table,
+        clock,
+        bucket=config.bucket,
+        retention_days=config.retention_days,
+        turn_queues=config.turn_queues,
+        delivery_queue=config.delivery_queue,
+    )
+    documents = ServerDocuments(backend.documents)
+    secrets = peers.read_secrets(environ, account.client("ssm"), config.secrets_path)
+    is_local = peers.plays_aws_here(environ)
+    router = peers.make_router(swarm, documents, config.server, clock, secrets=secrets, is_local=is_local)
+    return System(
+        swarm,
+        backend,
+        config.server,
         entry=entry,
         clock=clock,
-        environ=environ,
+        router=router,
+        webhooks=peers.make_webhooks(documents, config.server, clock, secrets),
+        auth_endpoints=read_auth_endpoints(environ),
+        telemetry=telemetry_of_function(config.server.telemetry, config.server.swarm.name),
         observers=observers,
+        stream_url=config.stream_url,
     )
 
 
@@ -101,18 +162,19 @@ def interswarm_registry(
     description: str = "",
     keywords: Sequence[str] = (),
     public: bool = False,
-) -> "SwarmRegistry":
-    """The swarms that a swarm knows which a program has built itself; see `SwarmRegistry`. Raises ConfigurationError."""
-    from mail.net import SwarmRegistry
-
+) -> SwarmRegistry:
+    """Make the registry of a swarm that a program has built; see `SwarmRegistry`. Raises ConfigurationError."""
     return SwarmRegistry(name, base_url, file, description, keywords, public)
 
 
-def interswarm_router(registry: "SwarmRegistry") -> "InterswarmRouter":
-    """What delivers mail to the swarms of a registry."""
-    from mail.net import InterswarmRouter
-
+def interswarm_router(registry: SwarmRegistry) -> InterswarmRouter:
+    """Make a router that delivers mail to the swarms of a registry."""
     return InterswarmRouter(registry, registry.local_swarm_name)
+
+
+def issues_tokens(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether servers issue their own tokens: no external service is set. Raises ConfigurationError."""
+    return read_auth_endpoints(environ) is None
 
 
 def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
@@ -134,76 +196,3 @@ def read_parameters(path: str) -> dict[str, str]:
         return Parameters(ssm, path).read_all()
     finally:
         ssm.close()
-
-
-async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
-    """Create what is missing in the configured database; returns the names of its tables.
-
-    Raises ConfigurationError where the database can't be used.
-    """
-    if storage.dynamodb_table is not None:
-        from mail.bootstrap.aws_system import create_dynamodb_table
-
-        return await create_dynamodb_table(storage.dynamodb_table)
-    if storage.postgres_url is not None:
-        with _needs_psycopg(storage):
-            from mail.bootstrap.postgres_system import create_postgres_tables
-
-        return create_postgres_tables(storage.postgres_url)
-    from mail.adapters.sqlite.database import TABLES
-    from mail.bootstrap.local_system import open_sqlite
-
-    with open_sqlite(storage, own=False):
-        return TABLES
-
-
-@asynccontextmanager
-async def open_records(storage: StorageConfig) -> AsyncIterator[ServerRecords]:
-    """The tokens and settings in the configured database, also while a server runs on it.
-
-    Raises ConfigurationError where the database can't be used.
-    """
-    if storage.dynamodb_table is not None:
-        from mail.bootstrap.aws_system import open_dynamodb_records
-
-        async with open_dynamodb_records(storage.dynamodb_table) as records:
-            yield records
-        return
-    if storage.postgres_url is not None:
-        with _needs_psycopg(storage):
-            from mail.bootstrap.postgres_system import open_postgres_records
-
-        async with open_postgres_records(storage.postgres_url) as records:
-            yield records
-        return
-    from mail.adapters.sqlite.documents import SQLiteRecords
-    from mail.bootstrap.local_system import open_sqlite
-
-    with open_sqlite(storage, own=False) as database:
-        yield SQLiteRecords(database)
-
-
-def issues_tokens(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether servers issue their own tokens, as no external service is set. Raises ConfigurationError."""
-    return auth_endpoints(environ) is None
-
-
-def _server_system(storage: StorageConfig) -> "type[ServerSystem]":
-    if storage.postgres_url is not None:
-        with _needs_psycopg(storage):
-            from mail.bootstrap.postgres_system import PostgresSystem
-
-        return PostgresSystem
-    from mail.bootstrap.local_system import LocalSystem
-
-    return LocalSystem
-
-
-@contextmanager
-def _needs_psycopg(storage: StorageConfig) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{storage.shown} needs {error.name}: pip install 'mail[postgres]'"
-        ) from error

@@ -1,14 +1,13 @@
-"""What connects a swarm with others: its registry, and the router that delivers mail by it."""
+"""Connects a swarm with the outside: the registry of other swarms, the router that delivers by it, and webhooks."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from mail.adapters.aws.client import Aws
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.parameters import Parameters
 from mail.config import ServerConfig
-from mail.config.aws import AwsConfig
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import ServerRecords
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
@@ -16,81 +15,32 @@ from mail.net.directory import read_file
 from mail.net.http import PeerHTTP
 from mail.net.registration import check_url, host_of, is_loopback
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, Tokens
+from mail.net.webhooks import HTTPWebhooks
 
 
-def local_router(
-    swarm: SwarmCore, records: ServerRecords, config: ServerConfig, clock: Clock, environ: Mapping[str, str]
-) -> InterswarmRouter:
-    """That of an embedded server."""
-    return _router(
-        swarm,
-        records,
-        config,
-        clock,
-        file=config.swarm.registry,
-        tokens=EnvironmentTokens(environ),
-        is_local=is_loopback(config.host),
-    )
+def read_secrets(environ: Mapping[str, str], ssm: AwsClient | None = None, path: str = "") -> Tokens:
+    """Read secrets from the environment and, if there is a path, from the parameters of SSM below it."""
+    if ssm is not None and path:
+        return ParameterTokens(Parameters(ssm, path), environ)
+    return EnvironmentTokens(environ)
 
 
-def aws_router(
+def make_router(
     swarm: SwarmCore,
-    records: ServerRecords,
-    config: AwsConfig,
-    clock: Clock,
-    account: Aws,
-    environ: Mapping[str, str],
-) -> InterswarmRouter:
-    """That of a function's process. Where the services of AWS are played by an engine on this machine, so are peers."""
-    tokens: Tokens = EnvironmentTokens(environ)
-    if config.secrets_path:
-        tokens = ParameterTokens(Parameters(account.client("ssm"), config.secrets_path), environ)
-    endpoint = environ.get("AWS_ENDPOINT_URL", "")
-    return _router(
-        swarm,
-        records,
-        config.server,
-        clock,
-        file=None,
-        tokens=tokens,
-        is_local=is_loopback(host_of(endpoint)),
-    )
-
-
-def check(config: ServerConfig) -> None:
-    """Raise ConfigurationError for what would keep an embedded server from knowing other swarms, before it is begun."""
-    read_base_url(config)
-    read_file(Path(config.swarm.registry))
-
-
-def read_base_url(config: ServerConfig) -> str:
-    """The configured base URL, if there is one. Raises ConfigurationError."""
-    given = config.interswarm.base_url
-    try:
-        return check_url(given) if given else ""
-    except BadRequest as error:
-        raise ConfigurationError(f"[server.interswarm] {error.detail}") from error
-
-
-def listens(router: InterswarmRouter, config: ServerConfig, host: str, url: str) -> None:
-    """Tell the registry of a server where it listens, so far as its configuration leaves that open."""
-    registry, settings = router.swarm_registry, config.interswarm
-    registry.register_local_swarm(settings.base_url or url)
-    if settings.allow_private_addresses == "auto":
-        registry.http.allow_private = is_loopback(host)
-
-
-def _router(
-    swarm: SwarmCore,
-    records: ServerRecords,
+    documents: ServerDocuments,
     config: ServerConfig,
     clock: Clock,
     *,
-    file: str | None,
-    tokens: Tokens,
+    secrets: Tokens,
     is_local: bool,
+    file: str | None = None,
 ) -> InterswarmRouter:
-    """`is_local` says whether the server is on this machine only. Raises ConfigurationError."""
+    """Make the router of a swarm, with its registry. Raises ConfigurationError.
+
+    Args:
+        is_local: whether only this machine can reach the server; then peers may be on it, too.
+        file: where a copy of the registry is kept.
+    """
     settings = config.interswarm
     allowed = settings.allow_private_addresses
     registry = SwarmRegistry(
@@ -100,8 +50,8 @@ def _router(
         swarm.description,
         swarm.keywords,
         swarm.public,
-        records=records,
-        tokens=tokens,
+        records=documents,
+        tokens=secrets,
         http=PeerHTTP(
             allow_private=is_local if allowed == "auto" else allowed, seconds=settings.request_timeout
         ),
@@ -110,3 +60,44 @@ def _router(
         clock=clock,
     )
     return InterswarmRouter(registry, swarm.name, clock=clock)
+
+
+def make_webhooks(
+    documents: ServerDocuments, config: ServerConfig, clock: Clock, secrets: Tokens
+) -> HTTPWebhooks:
+    """Make the sender of webhooks."""
+    return HTTPWebhooks(
+        documents,
+        secrets,
+        clock,
+        allow_private=config.webhooks.allow_private_addresses,
+        retry_seconds=config.webhooks.retry_seconds,
+    )
+
+
+def plays_aws_here(environ: Mapping[str, str]) -> bool:
+    """Return whether an engine on this machine plays the services of AWS."""
+    return is_loopback(host_of(environ.get("AWS_ENDPOINT_URL", "")))
+
+
+def check(config: ServerConfig) -> None:
+    """Raise ConfigurationError if the base URL or the registry's file can't be used."""
+    read_base_url(config)
+    read_file(Path(config.swarm.registry))
+
+
+def read_base_url(config: ServerConfig) -> str:
+    """Return the configured base URL, empty if there is none. Raises ConfigurationError."""
+    given = config.interswarm.base_url
+    try:
+        return check_url(given) if given else ""
+    except BadRequest as error:
+        raise ConfigurationError(f"[server.interswarm] {error.detail}") from error
+
+
+def listens(registry: SwarmRegistry, config: ServerConfig, host: str, url: str) -> None:
+    """Set in the registry where its server listens, unless the configuration says so."""
+    settings = config.interswarm
+    registry.register_local_swarm(settings.base_url or url)
+    if settings.allow_private_addresses == "auto":
+        registry.http.allow_private = is_loopback(host)

@@ -1,139 +1,183 @@
-"""What `mail server` runs: a swarm, the workers of its tasks, and all that a front door needs to serve it."""
+"""A swarm on a database, with what runs its tasks and what front doors need."""
 
 import asyncio
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+import sys
+import weakref
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self, cast
 
-from mail.adapters.local.queue import LocalWorkers, TokenSource
-from mail.bootstrap import peers, webhooks
-from mail.bootstrap.shared import auth_endpoints, close_models, make_authenticator, read_quotas, serve_swarm
-from mail.bootstrap.watched import watch_local
+from mail.adapters.shared.backend import Backend, WorkQueue
+from mail.auth.keys import Authenticator, CachedAuthenticator
+from mail.auth.tokens import TokenAuthenticator
+from mail.bootstrap import peers
+from mail.bootstrap.swarm import live_swarm
+from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig
+from mail.core.engine.documents import ServerDocuments
+from mail.core.engine.quotas import Quotas
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.telemetry import Observers
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.ports import ServerRecords, Store, TurnQueue
+from mail.core.task.ports import TurnQueue
 from mail.core.task.swarm import SwarmCore
-from mail.net import SwarmRegistry
+from mail.errors import ConfigurationError
+from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmEntry
 from mail.swarms_json.build import describe_swarm
+from mail.swarms_json.live import LiveSwarm
+
+if TYPE_CHECKING:
+    from mail.adapters.aws.queue import SQSQueue
+    from mail.adapters.local.workers import LocalWorkers
+
+type LocalSystem = System[WorkQueue]
+"""The system of a server or a program, which takes wake-ups from its own queue."""
+
+type AwsSystem = System[SQSQueue]
+"""The system of a function's process, which events bring wake-ups."""
+
+AUTH_VARIABLES = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
 
 TURN_GRACE_SECONDS = 10.0
-"""How long running turns may go on when the server is told to stop; longer ones are run again after a start."""
+"""Seconds that running turns may take after the server is asked to stop; longer ones are run again after a start."""
 
 
-class WorkQueue(TurnQueue, TokenSource, Protocol):
-    """Both ends of a queue."""
+class System[Q: TurnQueue]:
+    """A swarm on a database. `mail.bootstrap` fills one in for a server, for a program and for a function on AWS.
 
+    Between `start` and `stop`, or as an async context manager, workers run tasks in this process. A function doesn't
+    start them: events bring its work.
 
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """Where tasks, records and tokens are.
-
-    Attributes:
-        depths: how much waits in this process, to be measured, by what it waits for.
-    """
-
-    store: Store
-    records: ServerRecords
-    queue: WorkQueue
-    depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
-
-
-class ServerSystem(ABC):
-    """A swarm on a database. Subclasses say on which.
-
-    The database is opened, or looked at, when it is made. Between `start` and `stop`, or as an async context
-    manager, tasks are worked on. `entry` is what the swarm was built of, where that is known.
-
-    Raises ConfigurationError where the database or the registry's file can't be used.
+    Args:
+        entry: the entry that the swarm was built from, if known.
+        router, webhooks: deliver to other swarms and to webhooks; a program's swarm may have neither.
+        auth_endpoints: the URLs of an external authentication service; None for built-in tokens.
+        observers: measure the runtime, besides those of `telemetry`.
+        stream_url: the base URL of a function that streams, where this one can't.
     """
 
     def __init__(
         self,
         swarm: SwarmCore,
+        backend: Backend[Q],
         config: ServerConfig,
         *,
         entry: SwarmEntry | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        environ: Mapping[str, str] = os.environ,
+        router: InterswarmRouter | None = None,
+        webhooks: HTTPWebhooks | None = None,
+        auth_endpoints: tuple[str, str] | None = None,
+        telemetry: Telemetry | None = None,
+        observers: Observers = (),
+        stream_url: str = "",
     ) -> None:
         self.config = config
         self.clock = clock
-        self._auth_endpoints = auth_endpoints(environ)
-        peers.check(config)
-        engine = self._open(swarm)
-        self.watched = watch_local(config.telemetry, config.swarm.name, engine.depths)
-        self.store = engine.store
-        self.records = engine.records
-        settings = config.settings
-        self.router = peers.local_router(swarm, self.records, config, clock, environ)
-        self.webhooks = webhooks.local_webhooks(self.records, config, clock, environ)
+        self.telemetry = telemetry or Telemetry()
+        self.store = backend.store
+        self.documents = ServerDocuments(backend.documents)
+        self.queue = backend.queue
+        self.router = router
+        self.webhooks = webhooks
+        self.stream_url = stream_url
+        self.issues_tokens = auth_endpoints is None
+        limits = config.limits
         self.runtime = Runtime(
             swarm,
-            self.store,
-            engine.queue,
+            backend.store,
+            backend.queue,
             clock,
-            turn_seconds=settings.turn_seconds,
-            peers=self.router,
+            turn_seconds=config.settings.turn_seconds,
+            peers=router,
             hop_limit=config.interswarm.hop_limit,
-            quotas=read_quotas(config),
-            observers=self.watched.observers,
-            tracer=self.watched.tracer,
-            webhooks=self.webhooks,
+            quotas=Quotas(limits.running_tasks or None, limits.mailbox_depth or None),
+            observers=(*observers, *self.telemetry.observers),
+            tracer=self.telemetry.tracer,
+            webhooks=webhooks,
         )
-        self.served = serve_swarm(self.runtime, self.records, config, entry or describe_swarm(swarm))
-        self._workers = LocalWorkers(self.runtime, engine.queue, concurrency=settings.turn_concurrency)
+        self._entry = entry
+        self._backend = backend
         self._resources = AsyncExitStack()
-        self.authenticator = make_authenticator(self._auth_endpoints, self.records, self._resources)
-
-    @abstractmethod
-    def _open(self, swarm: SwarmCore) -> Backend:
-        """Open the configured database. Raises ConfigurationError."""
-
-    @abstractmethod
-    async def _close(self) -> None:
-        """Close it."""
+        self.authenticator = self._make_authenticator(auth_endpoints)
+        self._workers: LocalWorkers | None = None
+        self._closer: weakref.finalize[[], System[Q]] | None = None
 
     @property
     def swarm(self) -> SwarmCore:
         """The swarm that runs."""
         return self.runtime.swarm
 
-    @property
-    def issues_tokens(self) -> bool:
-        """Whether callers show tokens that this server has issued, and not keys of an external service."""
-        return self._auth_endpoints is None
+    @cached_property
+    def served(self) -> LiveSwarm:
+        """The swarm, which an admin may replace."""
+        entry = self._entry or describe_swarm(self.swarm)
+        return live_swarm(self.runtime, self.documents, self.config, entry)
 
     @property
     def registry(self) -> SwarmRegistry:
-        """The other swarms that the server knows."""
+        """The other swarms that this one knows; only with a router."""
+        assert self.router is not None
         return self.router.swarm_registry
 
+    @property
+    def is_working(self) -> bool:
+        """Whether workers run."""
+        return self._workers is not None
+
     def listens(self, host: str, url: str) -> None:
-        """Say where the server listens, and by which URL it is reached; to be called before `start`."""
-        peers.listens(self.router, self.config, host, url)
+        """Set where the server listens, and the URL by which it is reached; call it before `start`."""
+        peers.listens(self.registry, self.config, host, url)
 
     async def start(self) -> None:
-        """Take up the tasks that an earlier process left, and work on whatever comes."""
-        await self.served.refresh()
-        await self.router.start()
+        """Resume the tasks that an earlier process left, and run whatever comes, on the event loop of the caller."""
+        if self._workers is not None:
+            return
+        from mail.adapters.local.workers import LocalWorkers
+
+        queue = cast(WorkQueue, self.queue)
+        self._workers = LocalWorkers(self.runtime, queue, concurrency=self.config.settings.turn_concurrency)
+        await self._backend.start(lambda quiet_for: self.runtime.recover(quiet_for=quiet_for))
+        if self.router is not None:
+            await self.served.refresh()
+            await self.router.start()
         await self._workers.start()
 
     async def stop(self, grace: float = TURN_GRACE_SECONDS) -> None:
-        """Begin no new turn, give the running ones `grace` seconds, and close everything."""
+        """Begin no new turn, give running ones `grace` seconds, and close everything.
+
+        A database that a program has opened stays open until `close`: there, the system may be started again.
+        """
+        workers, self._workers = self._workers, None
         try:
-            await self._workers.stop(grace)
-            await self.router.stop()
-            await close_models()
+            if workers is not None:
+                await workers.stop(grace)
+            if self.router is not None:
+                await self.router.stop()
+            if self._closer is None:
+                await _close_models()
         finally:
             await self._resources.aclose()
-            await self._close()
-            await asyncio.to_thread(self.watched.close)
+            if self._closer is None:
+                await self._backend.close()
+                await asyncio.to_thread(self.telemetry.close)
+
+    async def idle(self) -> None:
+        """Wait until nothing is left to work on; return immediately if no workers run."""
+        if self._workers is not None:
+            await self._workers.idle()
+
+    def close_with_last_reference(self) -> None:
+        """Close the database by `close`, or with the last reference to this system, and not by `stop`."""
+        self._closer = weakref.finalize(self, self._backend.abandon)
+
+    def close(self) -> None:
+        """Close a database that was opened for a program."""
+        if self._closer is not None:
+            self._closer()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -143,3 +187,35 @@ class ServerSystem(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def _make_authenticator(self, endpoints: tuple[str, str] | None) -> Authenticator:
+        if endpoints is None:
+            return CachedAuthenticator(TokenAuthenticator(self.documents))
+        import httpx
+
+        from mail.auth.service import AuthService
+
+        client = httpx.AsyncClient()
+        self._resources.push_async_callback(client.aclose)
+        return CachedAuthenticator(AuthService(client, *endpoints))
+
+
+def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the URLs of the external authentication service, None if there is none. Raises ConfigurationError."""
+    login, token_info = (environ.get(name, "") for name in AUTH_VARIABLES)
+    if login and token_info:
+        return login, token_info
+    if login or token_info:
+        given, missing = AUTH_VARIABLES if login else reversed(AUTH_VARIABLES)
+        raise ConfigurationError(
+            f"{given} is set but {missing} is not; set both, or neither for built-in tokens"
+        )
+    return None
+
+
+async def _close_models() -> None:
+    """Close the connections to language models, if there are any: the event loop is about to end."""
+    if "litellm" in sys.modules:
+        from mail.factories.models import close_clients
+
+        await close_clients()

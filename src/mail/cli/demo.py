@@ -52,7 +52,7 @@ async def _demo(message: str, database: str, output: Output) -> None:
     from mail.server.uvicorn import serving
 
     system = local(_config(database), environ={})
-    token = await issue_token(system.records, Caller("user", "you"))
+    token = await issue_token(system.documents, Caller("user", "you"))
     config = ClientConfig.model_validate({"timeout": TIMEOUT}, context=AS_GIVEN)
     async with serving(system) as url, MAILClient(url, token, config=config) as client:
         if not output.as_json:

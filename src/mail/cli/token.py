@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mail.auth.keys import Caller
     from mail.config import StorageConfig
-    from mail.core.task.ports import TokenRecord
+    from mail.core.task.documents import StoredToken
 
 SHOWN_CHARACTERS = 12
 """The length of the part of a digest that identifies a token."""
@@ -90,23 +90,23 @@ def _storage(config: "Path | None", database: str | None) -> "StorageConfig":
     return storage
 
 
-def _describe(token: "TokenRecord") -> dict[str, str]:
+def _describe(token: "StoredToken") -> dict[str, str]:
     number = token.digest[:SHOWN_CHARACTERS]
     return {"number": number, "role": token.role, "id": token.id, "created": token.created}
 
 
-async def _list(storage: "StorageConfig") -> "list[TokenRecord]":
-    from mail.bootstrap import open_records
+async def _list(storage: "StorageConfig") -> "list[StoredToken]":
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         return await records.tokens()
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Remove a token. Raises MAILError unless exactly one token has this number."""
-    from mail.bootstrap import open_records
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         found = [each.digest for each in await records.tokens() if each.digest.startswith(number)]
         if len(found) != 1 or len(number) < SHOWN_CHARACTERS:
             raise MAILError(f"no token has the number {number!r}; mail token list shows them")
@@ -115,7 +115,7 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
     from mail.auth.tokens import issue_token
-    from mail.bootstrap import open_records
+    from mail.bootstrap import open_documents
 
-    async with open_records(storage) as records:
+    async with open_documents(storage) as records:
         return await issue_token(records, caller)

@@ -1,7 +1,13 @@
 """Configuration: `mail.toml`, the environment and command-line flags, as frozen values."""
 
-from mail.config.files import CONFIG_PATH_VARIABLE, DEFAULT_FILE
-from mail.config.models import ClientConfig, MailConfig, ServerConfig, load_config
+from mail.config.models import (
+    CONFIG_PATH_VARIABLE,
+    DEFAULT_FILE,
+    ClientConfig,
+    MailConfig,
+    ServerConfig,
+    load_config,
+)
 from mail.config.tables import (
     InterswarmConfig,
     LimitsConfig,

@@ -1,4 +1,4 @@
-"""How a function on AWS is told what it works with: by its environment, which `template.yaml` sets."""
+"""The configuration of a function on AWS: its environment, which `template.yaml` sets."""
 
 import os
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from mail.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class AwsConfig:
-    """The environment of a function, read.
+    """The environment of a function.
 
     Attributes:
-        server: `mail.toml` of the bundle, with the swarm that the environment names.
+        server: `mail.toml` of the bundle, with the swarm of the environment.
         table: the DynamoDB table.
-        bucket: the S3 bucket for what doesn't fit into it; without one, such things are refused.
-        turn_queues: URLs of the SQS queues that wake mailboxes, one per tier; none where nothing is published.
-        delivery_queue: the URL of the one that wakes mail to other swarms; empty where nothing is published.
-        retention_days: after how many days what was written may be deleted; None for never.
-        stream_url: the base URL of the function that streams, where another one is asked to.
-        secrets_path: the path in SSM of the parameters that hold the tokens of other swarms, if there is one.
+        bucket: the S3 bucket for texts that are too large for the table; without one, they are refused.
+        turn_queues: the URLs of the SQS queues for turns, one per tier; none if this function never publishes.
+        delivery_queue: the URL of the queue for outbound mail; empty if this function never publishes.
+        retention_days: days after which items are deleted; None for never.
+        stream_url: the base URL of the function that streams, if this one doesn't.
+        secrets_path: the path in SSM of the parameters with the tokens of other swarms, if there is one.
     """
 
     server: ServerConfig
@@ -36,7 +36,7 @@ class AwsConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """Read MAIL_TABLE, MAIL_BUCKET, MAIL_TURN_QUEUES, … Raises ConfigurationError that names the variable."""
+        """Read MAIL_TABLE, MAIL_BUCKET, MAIL_TURN_QUEUES, … Raises ConfigurationError, with the variable."""
         return cls(
             server=load_config().server.with_overrides(
                 swarm_name=environ.get("MAIL_SWARM_NAME") or None,
@@ -70,5 +70,7 @@ def _days(text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
-        raise ConfigurationError(f"MAIL_RETENTION_DAYS: {text!r} is no whole number of days; 0 means forever")
+        raise ConfigurationError(
+            f"MAIL_RETENTION_DAYS: {text!r} is not a whole number of days; 0 means forever"
+        )
     return int(text) or None

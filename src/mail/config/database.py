@@ -1,4 +1,4 @@
-"""What a database setting means: a path, a URL, or `none`."""
+"""The setting `database`: a path, a URL, or `none`."""
 
 from urllib.parse import unquote
 
@@ -8,24 +8,27 @@ IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""
 
 SQLITE = "sqlite:///"
-DYNAMODB = "dynamodb://"
-"""Names a table, in the account and region of the environment: `dynamodb://TABLE`."""
 
-POSTGRES = ("postgresql://", "postgres://")
-"""A database in PostgreSQL, as its own programs write it: `postgresql://user:password@host:port/database`."""
+SCHEMES = {
+    SQLITE: "sqlite",
+    "postgresql://": "postgres",
+    "postgres://": "postgres",
+    "dynamodb://": "dynamodb",
+}
+"""The engine of each scheme (`mail.bootstrap.backends`). `dynamodb://TABLE` uses the environment's account and region."""
 
 
 def read_database(setting: str) -> str:
-    """What the setting names: the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
+    """Return the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
 
-    Raises ValueError for an engine that isn't there. The message never repeats a URL: it may hold a password.
+    Raises ValueError for an unknown engine. The message never repeats a URL: it may hold a password.
     """
     if setting.lower() == "none":
         return IN_MEMORY
     if setting.startswith(SQLITE):
         return unquote(setting.removeprefix(SQLITE)) or IN_MEMORY
     scheme, separator, rest = setting.partition("://")
-    if rest and f"{scheme}{separator}" in (DYNAMODB, *POSTGRES):
+    if rest and f"{scheme}{separator}" in SCHEMES:
         return setting
     if separator:
         raise ValueError(
@@ -37,6 +40,11 @@ def read_database(setting: str) -> str:
     return setting
 
 
+def engine_of(database: str) -> str:
+    """Return the engine of a database, as `read_database` returns it."""
+    return next((engine for scheme, engine in SCHEMES.items() if database.startswith(scheme)), "sqlite")
+
+
 def hide_password(database: str) -> str:
-    """The database as it may be shown: of a URL of PostgreSQL, without user, password and options."""
-    return hide_credentials(database) if database.startswith(POSTGRES) else database
+    """Return the database as it may be shown: a URL of PostgreSQL without user, password and options."""
+    return hide_credentials(database) if engine_of(database) == "postgres" else database

@@ -1,4 +1,4 @@
-"""Keys of `mail.toml` that environment variables go before, so that one image or bundle can be set up in many places."""
+"""Environment variables that override keys of `mail.toml`, so that one image or bundle fits many deployments."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from mail.errors import ConfigurationError
 
 OFF = "none"
-"""Says the same as 0."""
+"""The same as 0."""
 
 WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class _Variable(NamedTuple):
-    """A key of one of the tables of `[server]`; `read` raises ValueError for what is not `what`."""
+    """A key of a table of `[server]`. `read` raises ValueError for anything that is not `what`."""
 
     table: str
     key: str
@@ -68,7 +68,7 @@ _VARIABLES: Mapping[str, _Variable] = {
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What the environment says, as tables of `[server]`. Raises ConfigurationError that names the variable."""
+    """Return the tables of `[server]` that the environment sets. Raises ConfigurationError, with the variable."""
     tables: dict[str, dict[str, Any]] = {}
     for name, variable in _VARIABLES.items():
         text = environ.get(name, "").strip().lower()

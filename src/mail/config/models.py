@@ -1,10 +1,12 @@
-"""`mail.toml` as a whole, and where each value comes from.
+"""The configuration as a whole, and the sources of its values.
 
-For each key the first of these that has it: a command-line flag (`ServerConfig.with_overrides`), an
-environment variable where there is one (`mail.config.environment`), the file, the documented default.
+A value comes from the first of these that sets it: a command-line flag (`ServerConfig.with_overrides`), an environment
+variable (`mail.config.environment`), the file, the documented default.
 """
 
+import logging
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -13,7 +15,6 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 
 from mail.config.database import read_database
 from mail.config.environment import read_environment
-from mail.config.files import find_file, read_file
 from mail.config.tables import (
     InterswarmConfig,
     LimitsConfig,
@@ -28,17 +29,26 @@ from mail.core.protocol.problems import describe
 from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
+
+DEFAULT_FILE = "mail.toml"
+"""The file name in the current directory."""
+
+CONFIG_PATH_VARIABLE = "MAIL_CONFIG_PATH"
+"""The environment variable that names another file."""
+
+
 DATABASE_VARIABLE = "DATABASE_URL"
 
 BUDGET_KEY = r"^(admin|user)(:[^\s@]+)?$"
-"""Whose budget it is: that of a role, or of one caller, as `user:alice`."""
+"""The callers of a budget: a role, or one caller, such as `user:alice`."""
 
 AS_GIVEN = "as given"
-"""Validation context: what is given is everything; don't look for a file."""
+"""The validation context in which missing keys have their defaults, and no file is read."""
 
 
 class _TopTable(Table):
-    """A table whose missing keys, when it is built by hand, have the values of the configuration file."""
+    """A table whose missing keys have the values of the configuration file, if it is built directly."""
 
     table: ClassVar[str]
 
@@ -68,7 +78,7 @@ class ServerConfig(_TopTable):
     webhooks: WebhooksConfig = WebhooksConfig()
     budgets: dict[Annotated[str, Field(pattern=BUDGET_KEY)], Budget] = Field(
         default_factory=dict,
-        description="What tasks of a caller may use up at most, by `user`, `admin` or, for one caller, `role:id`.",
+        description="The budget of a caller's tasks, by `user`, `admin` or, for one caller, `role:id`.",
     )
 
     def with_overrides(
@@ -84,7 +94,7 @@ class ServerConfig(_TopTable):
         print_llm_streams: bool | None = None,
         database: str | None = None,
     ) -> Self:
-        """A copy with these values instead; None keeps what is there. Raises ConfigurationError for a wrong one."""
+        """Return a copy with these values; None keeps the present one. Raises ConfigurationError for an invalid value."""
         given = {
             "host": host,
             "port": port,
@@ -104,8 +114,8 @@ class ClientConfig(_TopTable):
     """`[client]`. `ClientConfig()` has the values of the configuration file.
 
     Attributes:
-        timeout: seconds that a client waits for an answer.
-        verbose: whether clients log what they send and get.
+        timeout: seconds that a client waits for a response.
+        verbose: whether clients log requests and responses.
     """
 
     table = "client"
@@ -115,16 +125,44 @@ class ClientConfig(_TopTable):
 
 
 class MailConfig(Table):
-    """The whole file."""
+    """The tables of the file."""
 
     server: ServerConfig
     client: ClientConfig
 
 
+def find_file(path: str | Path | None = None) -> Path | None:
+    """Return the file to read: `path`, else that of MAIL_CONFIG_PATH, else `mail.toml` in the current directory.
+
+    None if there is no file, and the defaults apply. Raises ConfigurationError if `path` is given and doesn't exist.
+    """
+    if path is not None:
+        if not Path(path).is_file():
+            raise ConfigurationError(f"{path}: this configuration file does not exist")
+        return Path(path)
+    named = os.environ.get(CONFIG_PATH_VARIABLE)
+    found = Path(named or DEFAULT_FILE)
+    if found.is_file():
+        return found
+    if named:
+        logger.warning("%s names %s, which does not exist; the defaults apply", CONFIG_PATH_VARIABLE, named)
+    return None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the tables of a file. Raises ConfigurationError if it can't be read or is not valid TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: is not valid TOML: {error}") from error
+
+
 def load_config(path: str | Path | None = None) -> MailConfig:
     """Read the configuration file, if there is one (see `find_file`), and the environment.
 
-    Raises ConfigurationError that names the file, the key, and what to change.
+    Raises ConfigurationError; the message has the file, the key, and what to change.
     """
     file = find_file(path)
     tables = {"server": {}, "client": {}, **(read_file(file) if file else {})}
@@ -135,7 +173,7 @@ def load_config(path: str | Path | None = None) -> MailConfig:
     given = read_environment(os.environ)
     if given:
         server = ServerConfig.model_validate(_merge(config.server.model_dump(), given), context=AS_GIVEN)
-        config = config.model_copy(update={"server": server})
+        config = MailConfig(server=server, client=config.client)
     url = os.environ.get(DATABASE_VARIABLE)
     if not url:
         return config
@@ -143,7 +181,7 @@ def load_config(path: str | Path | None = None) -> MailConfig:
         database = read_database(url)
     except ValueError as error:
         raise ConfigurationError(f"{DATABASE_VARIABLE}: {error}") from error
-    return config.model_copy(update={"server": config.server.with_overrides(database=database)})
+    return MailConfig(server=config.server.with_overrides(database=database), client=config.client)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -151,7 +189,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, table by table."""
+    """Return `base` with the values of `over`, table by table."""
     merged = dict(base)
     for key, value in over.items():
         if isinstance(value, BaseModel):

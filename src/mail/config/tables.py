@@ -1,25 +1,25 @@
-"""The tables of `mail.toml` that hold plain values. Their defaults are the documented ones."""
+"""The tables of `mail.toml` with plain values and their documented defaults."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mail.config.database import DYNAMODB, POSTGRES, hide_password, read_database
+from mail.config.database import engine_of, hide_password, read_database
 from mail.core.task.webhooks import RETRY_SECONDS
 
 
 class Table(BaseModel):
-    """A table of the file: frozen, of exact types, and closed to keys that nobody reads."""
+    """A table of the file: frozen, with exact types and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class SwarmConfig(Table):
-    """`[server.swarm]`: which swarm the server runs.
+    """`[server.swarm]`: the swarm that the server runs.
 
     Attributes:
-        source: path of the swarms.json file that holds it.
-        registry: path of the file in which known swarms are kept; the key `registry_file` means the same.
+        source: the path of its swarms.json file.
+        registry: the path of the file of known swarms; the key `registry_file` means the same.
     """
 
     name: str = Field(default="example-no-proxy", min_length=1)
@@ -36,15 +36,15 @@ class SwarmConfig(Table):
 
 
 class SettingsConfig(Table):
-    """`[server.settings]`: how tasks are run.
+    """`[server.settings]`: limits of tasks, turns and requests.
 
     Attributes:
-        task_message_limit: steps a task may take before its supervisor must finish it.
-        print_llm_streams: whether agents print what their model streams to the server's console.
-        turn_seconds: the longest turn of an agent, its actions included.
-        turn_concurrency: turns that run at once.
-        max_body_bytes: the largest HTTP request body that is accepted.
-        allowed_imports: the modules, with those inside them, that a swarm loaded over HTTP may refer to.
+        task_message_limit: steps of a task before its supervisor must finish it.
+        print_llm_streams: whether agents print the streams of their models to the server's console.
+        turn_seconds: the time limit of an agent's turn, including its actions.
+        turn_concurrency: the number of turns that run concurrently.
+        max_body_bytes: the size limit of an HTTP request body.
+        allowed_imports: the modules, with their submodules, that a swarm loaded over HTTP may refer to.
     """
 
     task_message_limit: int = Field(default=15, ge=1)
@@ -56,13 +56,13 @@ class SettingsConfig(Table):
 
 
 class LimitsConfig(Table):
-    """`[server.limits]`: what one caller may ask of the server; 0 for no limit.
+    """`[server.limits]`: limits per caller; 0 for none.
 
     Attributes:
-        requests_per_second: how often a caller may ask, on average.
-        request_burst: how often at once.
-        running_tasks: how many tasks of a caller may run at once.
-        mailbox_depth: how many messages may wait for an agent in a task when somebody outside adds one.
+        requests_per_second: the average rate of requests.
+        request_burst: the number of requests in a burst.
+        running_tasks: the number of running tasks.
+        mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
     """
 
     requests_per_second: float = Field(default=50.0, ge=0)
@@ -72,12 +72,12 @@ class LimitsConfig(Table):
 
 
 class TelemetryConfig(Table):
-    """`[server.telemetry]`: what is told of the server while it runs.
+    """`[server.telemetry]`: metrics, traces and logs.
 
     Attributes:
-        metrics: who may read `/metrics`: nobody, as nothing is counted; admins; or everybody.
-        traces: whether spans are sent by OpenTelemetry's protocol, as its own `OTEL_*` variables say.
-        log_format: lines for people, or JSON with a line for each turn and request, for programs.
+        metrics: `off`, or the callers that may read `/metrics`: `admin` or `public`.
+        traces: whether spans are sent by OTLP, configured by the `OTEL_*` variables.
+        log_format: `text`, or `json` with a line for each turn and request.
     """
 
     metrics: Literal["off", "admin", "public"] = "off"
@@ -86,40 +86,35 @@ class TelemetryConfig(Table):
 
 
 class StorageConfig(Table):
-    """`[server.storage]`: where tasks are kept.
+    """`[server.storage]`: the database of tasks.
 
     Attributes:
-        database: path of the SQLite file, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Given
+        database: the path of an SQLite file, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Set
             as a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
-        synchronous: for SQLite; `normal` survives the death of the process, `full` the loss of power as well.
+        synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
     """
 
     database: Annotated[str, AfterValidator(read_database)] = "mail.db"
     synchronous: Literal["normal", "full"] = "normal"
 
     @property
-    def dynamodb_table(self) -> str | None:
-        """The DynamoDB table, if it is one."""
-        return self.database.removeprefix(DYNAMODB) if self.database.startswith(DYNAMODB) else None
-
-    @property
-    def postgres_url(self) -> str | None:
-        """The URL of the PostgreSQL database, if it is one. It may hold a password."""
-        return self.database if self.database.startswith(POSTGRES) else None
+    def engine(self) -> str:
+        """The engine of the database, a key of `mail.bootstrap.backends.BACKENDS`."""
+        return engine_of(self.database)
 
     @property
     def shown(self) -> str:
-        """The database, as it may be shown to people."""
+        """The database without a password."""
         return hide_password(self.database)
 
 
 class WebhooksConfig(Table):
-    """`[server.webhooks]`: what callers may have events sent to.
+    """`[server.webhooks]`: delivery of events to webhooks.
 
     Attributes:
-        allow_private_addresses: whether webhooks may have addresses that are not public, and then be called by http.
-            Where the server listens doesn't tell who may write to it, as there may be a proxy in front of it.
-        retry_seconds: how long a webhook rests after each failure in a row before it is given up.
+        allow_private_addresses: whether webhooks may have addresses that are not public, and http URLs. The address on
+            which the server listens is no safe default, as there may be a proxy in front of it.
+        retry_seconds: seconds before the retry after each consecutive failure; after the last one, the event is a dead letter.
     """
 
     allow_private_addresses: bool = False
@@ -127,16 +122,16 @@ class WebhooksConfig(Table):
 
 
 class InterswarmConfig(Table):
-    """`[server.interswarm]`: how the server and other swarms reach each other.
+    """`[server.interswarm]`: connections with other swarms.
 
     Attributes:
-        base_url: the URL by which others reach this server; empty for the one it listens on.
-        allow_private_addresses: whether other swarms may have addresses that are not public; `auto` for whether
-            this server listens on this machine only.
-        request_timeout: seconds that another swarm may take for an answer.
-        health_check_seconds: the time between two looks at how the others are.
-        volatile_seconds: after how long a volatile registration is forgotten.
-        hop_limit: through how many swarms a task may go.
+        base_url: the URL by which other swarms reach this server; empty for the one it listens on.
+        allow_private_addresses: whether other swarms may have addresses that are not public; `auto` if this server
+            listens on this machine only.
+        request_timeout: seconds that another swarm may take to respond.
+        health_check_seconds: seconds between two health checks of other swarms.
+        volatile_seconds: seconds after which a volatile registration expires.
+        hop_limit: the number of swarms that a task may pass through.
     """
 
     base_url: str = ""

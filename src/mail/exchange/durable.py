@@ -233,7 +233,7 @@ async def open_exchange(url: str) -> AsyncIterator[DurableExchange]:
 
     Raises ConfigurationError for an invalid URL or an unusable database.
     """
-    from mail.bootstrap.exchanges import open_mailboxes
+    from mail.bootstrap.backends import open_mailboxes
 
     store = await open_mailboxes(url)
     try:

@@ -9,7 +9,7 @@ from fastapi.security.base import SecurityBase
 from mail.auth.fastapi import identify
 from mail.auth.keys import Caller
 from mail.core.protocol.address import Principal
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.errors import BadRequest, Forbidden
 from mail.http.service import service_of
 

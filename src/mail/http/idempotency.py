@@ -14,9 +14,9 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.traceparent import TRACEPARENT, read_traceparent
 from mail.core.task.context import CURRENT_TRACE
+from mail.core.task.documents import ClaimedKey
 from mail.core.task.idempotency import REMEMBERED_SECONDS, IdempotencyKey, check
 from mail.core.task.limits import Budget
-from mail.core.task.ports import KeyRecord
 from mail.errors import BadRequest, MAILError
 from mail.http.service import service_of
 
@@ -123,7 +123,7 @@ async def _claimed(
     content = f"{request.url.path}\n{request.headers.get('if-match', '')}\n{body.model_dump_json()}"
     task_id = terms.task_id or clock.new_id()
     now = clock.now().timestamp()
-    claim = KeyRecord(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
+    claim = ClaimedKey(sha256(content.encode()).hexdigest(), task_id, now + REMEMBERED_SECONDS)
     known = await service.documents.claim_key(str(caller), key, claim, now=now)
     idempotency = IdempotencyKey(key=key, digest=claim.digest, until=known.until)
     check(known.digest, idempotency)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from fastapi import Request
 
 from mail.auth.keys import Authenticator
+from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.core.task.ports import ServerRecords
 from mail.http.rates import RateLimiter
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Service:
     """
 
     runtime: Runtime
-    documents: ServerRecords
+    documents: ServerDocuments
     authenticator: Authenticator
     started: float
     max_body_bytes: int = 4 * 1024 * 1024

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mail.core.engine.documents import ServerDocuments
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.ports import ServerRecords
 from mail.errors import BadRequest, ConfigurationError
 from mail.net.registration import Access, amend, check_name, check_url, is_name
 from mail.net.secrets import reference_for, reference_to, variable_for, variable_in
@@ -43,7 +43,7 @@ class PeerDirectory:
 
     def __init__(
         self,
-        records: ServerRecords | None,
+        records: ServerDocuments | None,
         file: Path | None,
         header: Callable[[], Mapping[str, Any]],
         *,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.ports import ServerRecords
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
 from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerDirectory
@@ -64,7 +64,7 @@ class SwarmRegistry:
         local_swarm_keywords: Sequence[str] | None = None,
         local_swarm_public: bool = False,
         *,
-        records: ServerRecords | None = None,
+        records: ServerDocuments | None = None,
         tokens: Tokens | None = None,
         allow_private: bool | None = None,
         http: PeerHTTP | None = None,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mail.core.decisions.webhooks import RETRY_SECONDS, Reply
+from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import ServerRecords
 from mail.core.task.webhooks import TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.registration import MAX_URL, host_of, is_loopback
@@ -51,7 +51,7 @@ class HTTPWebhooks:
 
     def __init__(
         self,
-        records: ServerRecords,
+        records: ServerDocuments,
         secrets: Tokens,
         clock: Clock,
         *,

@@ -10,14 +10,14 @@ from mail import bootstrap
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
-from mail.core.task.ports import CallerRole, ServerRecords
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import CallerRole
 from mail.http.app import create_app as create_http_app
 from mail.http.rates import rates_of
 from mail.http.service import Service, unlimited
 
 if TYPE_CHECKING:
-    from mail.bootstrap.aws_system import AwsSystem
-    from mail.bootstrap.system import ServerSystem
+    from mail.bootstrap.system import AwsSystem, LocalSystem
 
 
 def create_app(config: ServerConfig | None = None) -> FastAPI:
@@ -28,7 +28,7 @@ def create_app(config: ServerConfig | None = None) -> FastAPI:
     return build_app(bootstrap.local(config or load_config().server))
 
 
-def build_app(system: "ServerSystem") -> FastAPI:
+def build_app(system: "LocalSystem") -> FastAPI:
     """Build the application on a system; the lifespan starts and stops the system.
 
     If there are no API tokens yet, it prints one per role when it starts.
@@ -38,15 +38,15 @@ def build_app(system: "ServerSystem") -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with system:
-            if system.issues_tokens and not await system.records.has_tokens():
-                print(await _issue_first_tokens(system.records), flush=True)  # noqa: T201
+            if system.issues_tokens and not await system.documents.has_tokens():
+                print(await _issue_first_tokens(system.documents), flush=True)  # noqa: T201
             yield
 
     return create_http_app(make_service(system, system.config), load_routers(), lifespan=lifespan)
 
 
 def make_service(
-    system: "ServerSystem | AwsSystem",
+    system: "LocalSystem | AwsSystem",
     config: ServerConfig,
     *,
     time_left: Callable[[Request], float | None] = unlimited,
@@ -60,7 +60,7 @@ def make_service(
     """
     return Service(
         runtime=system.runtime,
-        documents=system.records,
+        documents=system.documents,
         authenticator=system.authenticator,
         started=system.clock.now().timestamp(),
         max_body_bytes=config.settings.max_body_bytes,
@@ -71,14 +71,14 @@ def make_service(
         registry=system.registry,
         budgets=config.budgets,
         rates=rates_of(config.limits),
-        observers=system.watched.observers,
-        tracer=system.watched.tracer,
-        metrics=system.watched.metrics,
+        observers=system.telemetry.observers,
+        tracer=system.telemetry.tracer,
+        metrics=system.telemetry.metrics,
         metrics_are_public=config.telemetry.metrics == "public",
     )
 
 
-async def _issue_first_tokens(records: ServerRecords) -> str:
+async def _issue_first_tokens(records: ServerDocuments) -> str:
     """Create a token per role, and return the text that shows them to the operator."""
     tokens = {role: await issue_token(records, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [

@@ -20,7 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.bootstrap.system import ServerSystem
+from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
@@ -93,7 +93,7 @@ class GracefulServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(system: ServerSystem) -> AsyncIterator[str]:
+async def serving(system: LocalSystem) -> AsyncIterator[str]:
     """Serve a system on a free loopback port of the current event loop; yield the base URL.
 
     For programs that bring their own server: the demo, tests, benchmarks.
@@ -179,11 +179,11 @@ def _exit_cleanly(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 async def _serve(
-    system: ServerSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
+    system: LocalSystem, *, is_host_given: bool, on_ready: Callable[[], object] = lambda: None
 ) -> None:
     config = system.config
     try:
-        is_first_run = system.issues_tokens and not await system.records.has_tokens()
+        is_first_run = system.issues_tokens and not await system.documents.has_tokens()
         host = LOOPBACK if is_first_run and not is_host_given else config.host
         with listen(host, config.port) as listener:
             url = os.environ["BASE_URL"] = base_url(host, listener)
@@ -247,7 +247,7 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    async with bootstrap.open_records(config.storage) as records:
+    async with bootstrap.open_documents(config.storage) as records:
         return not await records.has_tokens()
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
+from mail.core.engine.documents import ServerDocuments
 from mail.core.engine.runtime import Runtime
-from mail.core.task.ports import ServerRecords, TemplateRecord
+from mail.core.task.documents import LoadedSwarm
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError
 from mail.swarms_json.check import validate_swarm_from_swarms_json
@@ -38,7 +39,7 @@ class LiveSwarm:
     def __init__(
         self,
         runtime: Runtime,
-        records: ServerRecords,
+        records: ServerDocuments,
         configured: SwarmEntry,
         build: Callable[[SwarmEntry], SwarmCore],
     ) -> None:
@@ -73,7 +74,7 @@ class LiveSwarm:
         except ConfigurationError as error:
             raise BadRequest(error.detail) from error
         await self._records.set_template(
-            TemplateRecord(
+            LoadedSwarm(
                 text=entry.model_dump_json(),
                 loaded=self._runtime.clock.now().isoformat(),
                 replaces=self._configured_digest,

@@ -1,4 +1,4 @@
-"""Texts too large for a table, as objects in an S3 bucket. An object is written once, under a name of its own."""
+"""Texts too large for the table, as objects in an S3 bucket. Objects have unique names and never change."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ class Blobs:
         self._bucket = bucket
 
     async def put(self, name: str, text: str) -> None:
-        """Keep a text. Raises StoreUnavailable."""
+        """Store a text. Raises StoreUnavailable."""
         await self._client.call(
             "put_object",
             Bucket=self._bucket,
@@ -28,16 +28,16 @@ class Blobs:
         )
 
     async def get(self, name: str) -> str:
-        """The text of this name. Raises StoreUnavailable, also where there is none."""
+        """Return a text. Raises StoreUnavailable, also if there is none."""
         answer = await self._client.call("get_object", Bucket=self._bucket, Key=name)
         body: bytes = answer["Body"]
         return body.decode()
 
     async def discard(self, names: Iterable[str]) -> None:
-        """Delete texts that nobody needs; what can't be deleted is left to the bucket's lifecycle."""
+        """Delete unused texts; those that can't be deleted are left to the bucket's lifecycle."""
         deletions = (self._client.call("delete_object", Bucket=self._bucket, Key=name) for name in names)
         for failure in await asyncio.gather(*deletions, return_exceptions=True):
             if isinstance(failure, StoreUnavailable):
-                logger.warning("a text that nobody needs is left in the bucket")
+                logger.warning("an unused text is left in the bucket")
             elif isinstance(failure, BaseException):
                 raise failure

@@ -1,7 +1,7 @@
-"""Calling AWS services from async code: what the adapters of DynamoDB, S3 and SQS share.
+"""Calls of AWS services from async code, for the adapters of DynamoDB, S3 and SQS.
 
-The clients are those of botocore, as importing boto3 costs a cold start twice the time. They block, so calls run in
-threads, as many as a client has connections.
+The clients are those of botocore, as importing boto3 would double the time of a cold start. They block, so that calls run in
+threads, one per connection.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from mail.errors import StoreUnavailable
 
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0
-"""How long a service may be silent. They answer in milliseconds; what takes longer is better tried again."""
+"""The time limit of a response. Services answer in milliseconds; a longer wait is better retried."""
 
 ATTEMPTS = 4
-"""How often botocore tries, with backoff, where a service is busy, broken or out of reach."""
+"""The number of botocore's attempts, with backoff, if a service is busy, broken or unreachable."""
 
 CONNECTIONS = 16
 
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """The service answered with an error that its caller knows how to read.
+    """An error of a service that the caller handles.
 
     Attributes:
         code: the service's name of the error, such as `ConditionalCheckFailedException`.
-        response: the whole answer.
-        repeated: whether the request was sent more than once, so that an earlier one may have gone through.
+        response: the whole response.
+        repeated: whether the request was retried, so that an earlier attempt may have gone through.
     """
 
     def __init__(self, code: str, response: dict[str, Any]) -> None:
@@ -46,11 +46,11 @@ class Refused(Exception):
 
 
 class Aws:
-    """The account that the environment names, as botocore reads it.
+    """The account of the environment, as botocore reads it.
 
     Args:
         region: the default is that of the environment.
-        endpoint_url: where the services are reached; the default is AWS_ENDPOINT_URL, or AWS itself.
+        endpoint_url: the URL of the services; the default is AWS_ENDPOINT_URL, or AWS itself.
     """
 
     def __init__(self, region: str = "", endpoint_url: str = "") -> None:
@@ -60,11 +60,11 @@ class Aws:
         self._lock = threading.Lock()
 
     def client(self, service: str, *, connections: int = CONNECTIONS) -> "AwsClient":
-        """A client of a service, such as `dynamodb`. It costs nothing until it is used."""
+        """Return a client of a service, such as `dynamodb`. It costs nothing until it is used."""
         return AwsClient(self, service, connections)
 
     def make(self, service: str, connections: int) -> Any:
-        """A client of botocore: some 50 ms of work."""
+        """Make a client of botocore, which takes some 50 ms."""
         import botocore.session  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
 
@@ -80,7 +80,7 @@ class Aws:
                 self._session = botocore.session.Session()
             return self._session.create_client(
                 service,
-                # AWS_REGION: which botocore does not read, but everybody sets
+                # AWS_REGION: commonly set, but not read by botocore
                 region_name=self._region or os.environ.get("AWS_REGION"),
                 endpoint_url=self._endpoint_url or None,
                 config=config,
@@ -88,7 +88,7 @@ class Aws:
 
 
 class AwsClient:
-    """A client of one service. `connections` bounds how many calls are under way at once; more of them wait."""
+    """A client of one service. `connections` limits the concurrent calls; more of them wait."""
 
     def __init__(self, aws: Aws, service: str, connections: int) -> None:
         self._aws = aws
@@ -100,25 +100,25 @@ class AwsClient:
 
     @property
     def botocore(self) -> Any:
-        """The client of botocore, made when it is first asked for."""
+        """The client of botocore, made on first use."""
         with self._lock:
             if self._made is None:
                 self._made = self._aws.make(self._service, self._connections)
             return self._made
 
     def warm_up(self) -> None:
-        """Make the client of botocore now, so that the first call needn't wait for it."""
+        """Make the client of botocore now, so that the first call is fast."""
         assert self.botocore is not None
 
     async def call(
         self, operation: str, /, *, expect: Collection[str] = (), **arguments: Any
     ) -> dict[str, Any]:
-        """Call an operation by botocore's name of it (`put_item`), and return the answer, its body read if it streams.
+        """Call an operation by botocore's name (`put_item`); return the response, with the content of a streaming body.
 
-        Raises Refused for an error whose code is in `expect`, and StoreUnavailable for any other that outlives
-        the retries; then the request may have gone through, unless it only reads.
+        Raises Refused for an error whose code is in `expect`, and StoreUnavailable for any other error after the
+        retries; then a write may have gone through.
         """
-        from botocore.exceptions import (  # type: ignore[import-untyped]  # not before a client is needed
+        from botocore.exceptions import (  # type: ignore[import-untyped]  # imported late, for fast cold starts
             BotoCoreError,
             ClientError,
         )
@@ -133,11 +133,11 @@ class AwsClient:
             logger.error("%s refused %s: %s", self._service, operation, error)
             raise StoreUnavailable from error
         except BotoCoreError as error:
-            logger.error("%s did not answer %s: %s", self._service, operation, error)
+            logger.error("%s did not respond to %s: %s", self._service, operation, error)
             raise StoreUnavailable from error
 
     def close(self) -> None:
-        """Begin no more calls and close the connections."""
+        """Reject further calls, and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             if self._made is not None:
@@ -151,5 +151,5 @@ class AwsClient:
 
 
 async def back_off(attempt: int, *, base: float = 0.02, cap: float = 1.0) -> None:
-    """Wait before the next attempt, `attempt` (from 0) having failed: exponential, with full jitter."""
+    """Wait after the failed attempt number `attempt`, from 0: exponential backoff with full jitter."""
     await asyncio.sleep(_CHANCE.uniform(0.0, min(cap, base * 2**attempt)))

@@ -1,9 +1,9 @@
-"""A change of a task as one transaction: the items that it writes, and what of them goes elsewhere for want of room.
+"""A change of a task as one transaction, with its overflow.
 
-Texts too large for an item go to the bucket before the transaction. Where there are more messages than a transaction
-has room for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged
-message counts once that item is there with that id; otherwise whoever meets it takes it for what a failed commit left. It is
-the same with the histories of a new task that brings those of very many agents.
+Texts too large for an item go to the bucket before the transaction. If there are more messages than a transaction has room
+for, the surplus is *staged*: written before it, each with the id of the commit and the key of its events. A staged message
+is valid if that item exists with that id; otherwise it is a leftover of a failed commit. The same is true of the histories
+of a fork with very many agents.
 """
 
 from collections import Counter
@@ -41,28 +41,28 @@ from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
 from mail.errors import PayloadTooLarge
 
 INLINE_BYTES = 190_000
-"""How large a text of an item may be, where there is a bucket: a message and its checkpoint fit together."""
+"""The size limit of a text in an item, if there is a bucket: a message and its checkpoint fit together."""
 
 ITEM_BYTES = 390_000
-"""How large an item may be: the limit, 400 KB, less what is not known here, such as leases."""
+"""The size limit of an item: 400 KB, less what is unknown here, such as leases."""
 
 TRANSACTION_BYTES = 3_500_000
-"""How large a transaction may be: the limit, 4 MB, less a margin."""
+"""The size limit of a transaction: 4 MB, less a margin."""
 
 TRANSACTION_ACTIONS = 100
 
-MOST_ALONG = TRANSACTION_ACTIONS - 5
-"""Messages that can be read besides the one that is consumed: the task, its events, history and response come first."""
+MOST_ALSO_READ = TRANSACTION_ACTIONS - 5
+"""The most messages that a turn can consume besides its own: task, events, history and response need actions, too."""
 
 _SPARSE = ("running", "due", "dead", "dead_place", "expires_at")
-"""Attributes of the task that are there at times."""
+"""Attributes that the task may lack."""
 
 OUTLIVES_BY = 60
-"""Seconds by which a task outlives its parts, so that nothing of it is found once it counts as gone."""
+"""Seconds by which a task outlives its other items, so that none of them is found after it has expired."""
 
 
 class Text:
-    """A text of an item; `blob` is its name in the bucket, once it has to go there."""
+    """A text of an item; `blob` is its name in the bucket, if it has to go there."""
 
     __slots__ = ("blob", "size", "value")
 
@@ -73,19 +73,19 @@ class Text:
 
     @property
     def attribute(self) -> Value:
-        """What stands in the item."""
+        """The attribute in the item."""
         return string(self.value) if self.blob is None else pointer(self.blob)
 
 
 class CommitPlan:
-    """What a commit writes.
+    """The writes of a commit.
 
-    Raises PayloadTooLarge where that fits neither the table nor, as there is none, a bucket; ValueError for
-    history that JSON can't hold.
+    Raises PayloadTooLarge if it doesn't fit into the table and there is no bucket; ValueError for a history that JSON can't
+    hold.
 
     Attributes:
-        commit_id: tells this attempt from all others.
-        events_key: the sort key of the item that proves, with `commit_id`, that it went through.
+        commit_id: a unique id of this attempt.
+        events_key: the sort key of the item that proves, with `commit_id`, that the commit went through.
         blobs: the texts for the bucket, by name.
         staged: the items to be written before the transaction.
         actions: the transaction; the first one changes the task.
@@ -103,17 +103,19 @@ class CommitPlan:
         self.blobs: dict[str, str] = {}
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
-        self._places = {"delivered": encode_delivered(change), "read": encode_read(change)}
+        self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
         self._histories = [
-            (record, Text(encode_history(record.entries).decode())) for record in change.histories
+            (history, Text(encode_history(history.entries).decode())) for history in change.histories
         ]
-        self._messages = {id(message): Text(message.model_dump_json()) for message in self._kept()}
-        parts = (change.consumed, change.response)
+        self._messages = {
+            id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
+        }
+        optional = (change.consumed, change.response)
         room = max(
-            0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(part is not None for part in parts)
+            0, TRANSACTION_ACTIONS - 2 - len(change.also_read) - sum(each is not None for each in optional)
         )
-        self._records = self._histories[:room]
-        self._direct = change.deliveries[: room - len(self._records)]
+        self._direct_histories = self._histories[:room]
+        self._direct = change.deliveries[: room - len(self._direct_histories)]
         if has_bucket:
             self._spill_large()
         self._events = self._encode_events()
@@ -121,14 +123,17 @@ class CommitPlan:
             self._make_room()
         self.staged = [
             *(self._staged(self._mail(entry)) for entry in change.deliveries[len(self._direct) :]),
-            *(self._staged(self._record(*each, commit_id)) for each in self._histories[len(self._records) :]),
+            *(
+                self._staged(self._history(*each, commit_id))
+                for each in self._histories[len(self._direct_histories) :]
+            ),
         ]
         self._check()
         puts: Iterator[dict[str, Any]] = ({"Put": {"Item": item}} for item in self._puts())
         self.actions = [self._change_task(), *self._deletes(), *puts]
 
-    def _kept(self) -> list[MAILMessage]:
-        """The messages that have items of their own, each once, however many items those are."""
+    def _messages_with_items(self) -> list[MAILMessage]:
+        """Return the messages that have items of their own, without duplicates."""
         messages = [entry.message for entry in self._change.deliveries]
         if self._change.response is not None:
             messages.append(self._change.response)
@@ -140,13 +145,13 @@ class CommitPlan:
         return [self._state, *self._messages.values(), *(text for _, text in self._histories)]
 
     def _spill_large(self) -> None:
-        """What is too large for an item goes to the bucket."""
+        """Move texts that are too large for an item to the bucket."""
         for text in self._texts():
             if text.size > INLINE_BYTES:
                 self._spill(text)
 
     def _make_room(self) -> None:
-        """What is too large for the transaction goes to the bucket, the largest first."""
+        """Move texts to the bucket, largest first, until the transaction is small enough."""
         if self._events.size > INLINE_BYTES:
             self._spill(self._events)
         while item_size(self._batch()) > ITEM_BYTES:
@@ -167,8 +172,8 @@ class CommitPlan:
         self.blobs[text.blob] = text.value
 
     def _check(self) -> None:
-        if len(self._change.also_read) > MOST_ALONG:
-            raise PayloadTooLarge(f"a turn can read {MOST_ALONG + 1} messages at most")
+        if len(self._change.also_read) > MOST_ALSO_READ:
+            raise PayloadTooLarge(f"a turn can read {MOST_ALSO_READ + 1} messages at most")
         largest = max(map(item_size, (*self.staged, *self._puts(), self._task_values())))
         if largest > ITEM_BYTES or self._size() > TRANSACTION_BYTES:
             raise PayloadTooLarge(
@@ -187,8 +192,8 @@ class CommitPlan:
     def _mail(self, entry: InboxEntry) -> Item:
         return self._item(inbox_key(entry), message=self._messages[id(entry.message)].attribute)
 
-    def _record(self, record: HistoryRecord, text: Text, writer: str = "") -> Item:
-        return self._item(history_key(record.agent, record.n, writer), entries=text.attribute)
+    def _history(self, history: HistoryRecord, text: Text, writer: str = "") -> Item:
+        return self._item(history_key(history.agent, history.n, writer), entries=text.attribute)
 
     def _staged(self, item: Item) -> Item:
         return {**item, "commit": string(self.commit_id), "proof": string(self.events_key)}
@@ -196,14 +201,14 @@ class CommitPlan:
     def _puts(self) -> Iterator[Item]:
         change = self._change
         yield from map(self._mail, self._direct)
-        yield from starmap(self._record, self._records)
+        yield from starmap(self._history, self._direct_histories)
         yield self._batch()
         if change.response is not None and change.ended is not None:
             message = self._messages[id(change.response)]
             yield self._item(response_key(change.ended), message=message.attribute)
 
     def _batch(self) -> Item:
-        """The events, and what the task is once they have happened."""
+        """Return the item of the events, with the state of the task after them."""
         batch = {
             "events": self._events.attribute,
             "commit": string(self.commit_id),
@@ -212,22 +217,22 @@ class CommitPlan:
         }
         if self._moved:
             batch["messages"] = {"M": {str(seq): pointer(blob) for seq, blob in self._moved.items()}}
-        for name, places in self._places.items():
-            if places is not None:
-                batch[name] = string(places)
+        for name, mail in self._mail_changes.items():
+            if mail is not None:
+                batch[name] = string(mail)
         return self._item(self.events_key, **batch)
 
     def _encode_events(self) -> Text:
-        """The batch of events, less the messages that are in the bucket; `_moved` says which, by their events' seq."""
+        """Encode the events without the messages that are in the bucket; `_moved` has their names there, by seq."""
         blobs = {message: text.blob for message, text in self._messages.items() if text.blob is not None}
         self._moved = {
             event.seq: blobs[id(event.message)] for event in self._change.events if id(event.message) in blobs
         }
-        left = (
+        events = (
             event._replace(message=None) if event.seq in self._moved else event
             for event in self._change.events
         )
-        return Text(encode_events(tuple(left)).decode())
+        return Text(encode_events(tuple(events)).decode())
 
     # ------------------------------------------------------------------------------------------- actions
 
@@ -273,7 +278,7 @@ class CommitPlan:
         }
 
     def _begin_task(self) -> dict[str, Any]:
-        """A new task; it may take the place of one that has expired."""
+        """Return the action that creates a task; it may replace an expired one."""
         condition = "attribute_not_exists(#PK) OR #expires_at <= :now"
         return {
             "Put": {

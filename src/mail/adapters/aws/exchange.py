@@ -1,16 +1,16 @@
 """Mailboxes of an exchange in a DynamoDB table, next to the tasks in it. `X` is `X#` and the exchange's name.
 
-    X          E#owner              who is registered, with its `box`
-    X#E#owner  BOX                  the entity: `box`, the id of its mailbox while it has one, and how much it has `sent`
+    X          E#owner              a registered entity, with its `box`
+    X#E#owner  BOX                  the entity: `box`, the id of its mailbox while it has one, and the number of mails `sent`
     X#OUT      owner#box#n          the n-th mail that the entity has sent, until it is collected
     X#B#box    I#sender#n#mail_id   the sender's n-th mail, in an inbox
-    X#B#box    W#sender             the last broadcast of the sender that was put there
+    X#B#box    W#sender             the number of the sender's last broadcast in this inbox
 
-A mail to one entity moves in one transaction. A broadcast may go to more than a transaction holds, so it is put into
-one inbox after the other, and leaves the outbox at the end. Whoever finds it in the outbox does all of that, from the
-beginning if somebody else has died over it: what was put before is refused by the number in W, which is there also
-when the mail was read long ago. That holds as the mail of an entity is numbered without gaps, in the transaction that
-stores it, and as nobody goes on to the next before the last has left the outbox.
+A mail to one entity moves in one transaction. A broadcast may have more recipients than a transaction allows, so it is
+put into one inbox after the next, and leaves the outbox at the end. A process that finds it in the outbox starts from the
+beginning, also after a crash of the one before: inboxes that have it refuse it by the number in W, which stays after the
+mail was read. This works because the mails of an entity are numbered without gaps, in the transaction that stores them, and
+because a mail is only moved after the one before it has left the outbox.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ Contents = tuple[list[str], list[str]]
 """The mail of a mailbox as JSON texts: the outbox, and the inbox grouped by sender."""
 
 MAIL_BYTES = 350_000
-"""How large a mail may be: it is in one item, which may have 400 KB."""
+"""The size limit of a mail, which is in one item of at most 400 KB."""
 
 PAGE = 100
-"""How much mail is collected at a time."""
+"""The number of mails that are collected at a time."""
 
-AT_ONCE = 8
-"""How many senders' mail is moved at once, and how many recipients get a broadcast at once."""
+CONCURRENCY = 8
+"""The number of senders whose mail is moved concurrently, and of recipients that get a broadcast."""
 
 TRIES = 100
-"""How often a mailbox is tried whose state others change all the time."""
+"""The number of attempts if a mailbox is changed concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class _Sent:
 
     @classmethod
     def of(cls, item: Item) -> Self:
-        place = item["SK"]["S"]
+        sort_key = item["SK"]["S"]
         recipient = item.get("recipient")
-        owner, box, n = place.split("#")
+        owner, box, n = sort_key.split("#")
         return cls(
-            (item["PK"]["S"], place),
+            (item["PK"]["S"], sort_key),
             owner,
             box,
             n,
@@ -75,7 +75,7 @@ class DynamoDBMailboxes:
     """`mail.exchange.durable.MailboxStore` on the table of a `DynamoDBStore`.
 
     Args:
-        exchange: which exchange of those in the table.
+        exchange: the name of the exchange; a table may have several.
     """
 
     def __init__(self, client: AwsClient, table: str, exchange: str = "") -> None:
@@ -85,7 +85,7 @@ class DynamoDBMailboxes:
         self._out = f"{self._listing}#OUT"
 
     async def open(self) -> None:
-        """See whether the table is there. Raises StoreUnavailable."""
+        """Check that the table exists. Raises StoreUnavailable."""
         await self._table.get((self._listing, "E#"))
 
     async def close(self) -> None:
@@ -106,8 +106,8 @@ class DynamoDBMailboxes:
         }
         return await self._try([update, {"Put": {"Item": {**key_of(self._listed(owner)), "box": box}}}])
 
-    async def unregister(self, owner: str) -> Contents | None:
-        """The mailbox is gone at once; then it is emptied, of what nobody takes before."""
+    async def unregister(self, owner: str) -> "Contents | None":
+        """Remove the mailbox immediately, then what is left in it."""
         while (box := await self._box(owner)) is not None:
             update = {
                 "Update": {
@@ -142,7 +142,7 @@ class DynamoDBMailboxes:
     # ----------------------------------------------------------------------------------------------- mail
 
     async def send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
-        """The entity's number and its mail are stored together; who comes second has to count again."""
+        """Store the mail and the entity's number together; of two concurrent calls, the second retries."""
         size = size_in_bytes(mail)
         if size > MAIL_BYTES:
             raise PayloadTooLarge(f"a mail may have {MAIL_BYTES} bytes as JSON, and this one has {size}")
@@ -151,8 +151,8 @@ class DynamoDBMailboxes:
             if entity is None or "box" not in entity:
                 return False
             box, sent = entity["box"], int(entity["sent"]["N"]) if "sent" in entity else 0
-            place = (self._out, f"{sender}#{box['S']}#{sent + 1:012}")
-            item = {**key_of(place), "mail_id": string(mail_id), "mail": string(mail)}
+            key = (self._out, f"{sender}#{box['S']}#{sent + 1:012}")
+            item = {**key_of(key), "mail_id": string(mail_id), "mail": string(mail)}
             if recipient is not None:
                 item["recipient"] = string(recipient)
             update = {
@@ -171,10 +171,10 @@ class DynamoDBMailboxes:
             if await self._try([update, {"Put": {"Item": item}}]):
                 return True
             await back_off(attempt, cap=0.2)
-        raise StoreUnavailable(f"too many send for {sender} at once; try again")
+        raise StoreUnavailable(f"too many concurrent sends for {sender}; try again")
 
     async def collect(self, owner: str | None) -> int | None:
-        """Page by page; the mail of one sender one by one, that of several senders at once."""
+        """Collect page by page; the mails of one sender in order, different senders concurrently."""
         low, high = "0", "~"
         if owner is not None:
             box = await self._box(owner)
@@ -194,7 +194,7 @@ class DynamoDBMailboxes:
         return _texts(await self._items(self._partition(box), low, high))
 
     async def pop(self, owner: str, sender: str) -> str | None:
-        """Two that find the same mail both try to delete it in a transaction, and one of them fails."""
+        """Delete the next mail in a transaction, so that only one of several callers gets it."""
         box = await self._box(owner)
         while box is not None:
             async with aclosing(self._table.pages(self._partition(box), *_inbox(sender), limit=1)) as pages:
@@ -216,12 +216,12 @@ class DynamoDBMailboxes:
                         return await self._delete(_key(item))
         return False
 
-    # --------------------------------------------------------------------------------------- to collect
+    # --------------------------------------------------------------------------------------- collection
 
     async def _collect_page(self, page: list[_Sent]) -> int:
         known = {sent.owner for sent in page} | {sent.recipient for sent in page if sent.recipient}
         boxes = await self._boxes(known)
-        # looked up after the mail, so that nobody is missing who was there before it was sent
+        # read after the mail, so that no mailbox is missing that existed before it was sent
         everyone = await self._everyone() if any(sent.recipient is None for sent in page) else {}
         senders: defaultdict[str, list[_Sent]] = defaultdict(list)
         for sent in page:
@@ -230,23 +230,21 @@ class DynamoDBMailboxes:
         async def one_by_one(mails: list[_Sent]) -> int:
             return sum([await self._move(sent, boxes, everyone) for sent in mails])
 
-        return sum(await _at_once(one_by_one(mails) for mails in senders.values()))
+        return sum(await _concurrently(one_by_one(mails) for mails in senders.values()))
 
     async def _move(self, sent: _Sent, boxes: Mapping[str, str], everyone: Mapping[str, str]) -> bool:
-        """Whether the mail has reached somebody, by us."""
+        """Deliver a mail; return whether this call has delivered it to a recipient."""
         if boxes.get(sent.owner) != sent.box and await self._box(sent.owner) != sent.box:
-            await self._delete(
-                sent.key
-            )  # a leftover: whoever unregistered the sender died over emptying its outbox
+            await self._delete(sent.key)  # a leftover: a crash while its sender was unregistered
             return False
         if sent.recipient is not None:
             return await self._hand_over(sent, sent.recipient, boxes.get(sent.recipient))
-        others = [(owner, box) for owner, box in everyone.items() if owner != sent.owner]
-        arrived = await _at_once(self._put(sent, owner, box) for owner, box in others)
+        recipients = [(owner, box) for owner, box in everyone.items() if owner != sent.owner]
+        arrived = await _concurrently(self._put(sent, owner, box) for owner, box in recipients)
         return await self._delete(sent.key) and any(arrived)
 
     async def _hand_over(self, sent: _Sent, recipient: str, box: str | None) -> bool:
-        """Move a mail from its outbox to the one inbox that it is for, or drop it if there is none."""
+        """Move a mail from its outbox to the recipient's inbox, or drop it if there is none."""
         for attempt in range(TRIES):
             box = box or await self._box(recipient)
             if box is None:
@@ -257,13 +255,13 @@ class DynamoDBMailboxes:
             ):
                 return True
             if await self._table.get(sent.key, "mail_id") is None:
-                return False  # somebody else has moved it
+                return False  # another process has moved it
             box = None
             await back_off(attempt)
         raise StoreUnavailable(f"the mailbox of {recipient} changes too often; try again")
 
     async def _put(self, sent: _Sent, owner: str, box: str) -> bool:
-        """Put a broadcast into an inbox, if it never was; returns whether the inbox has or had it."""
+        """Put a broadcast into an inbox that never had it; return whether the inbox has or had it."""
         watermark = {
             "Update": {
                 "Key": key_of((self._partition(box), f"W#{sent.owner}")),
@@ -281,8 +279,8 @@ class DynamoDBMailboxes:
         return True
 
     def _inbox_item(self, sent: _Sent, box: str) -> dict[str, Any]:
-        place = (self._partition(box), f"I#{sent.owner}#{sent.n}#{sent.mail_id}")
-        return {"Put": {"Item": {**key_of(place), "mail": string(sent.mail)}}}
+        key = (self._partition(box), f"I#{sent.owner}#{sent.n}#{sent.mail_id}")
+        return {"Put": {"Item": {**key_of(key), "mail": string(sent.mail)}}}
 
     def _is_box(self, owner: str, box: str) -> dict[str, Any]:
         return {
@@ -293,7 +291,7 @@ class DynamoDBMailboxes:
             }
         }
 
-    # ------------------------------------------------------------------------------------------- to reach
+    # -------------------------------------------------------------------------------------------- requests
 
     def _entity(self, owner: str) -> Key:
         return f"{self._listing}#E#{owner}", "BOX"
@@ -312,12 +310,12 @@ class DynamoDBMailboxes:
         return item["box"]["S"] if item and "box" in item else None
 
     async def _boxes(self, owners: Iterable[str]) -> dict[str, str]:
-        """The mailboxes of those that have one."""
+        """Return the mailboxes of the owners that have one."""
         items = await self._table.get_many(map(self._entity, owners))
         return {item["PK"]["S"].rpartition("#")[2]: item["box"]["S"] for item in items if "box" in item}
 
     async def _everyone(self) -> dict[str, str]:
-        """All mailboxes there are, by their owners."""
+        """Return all mailboxes, by owner."""
         listed = await self._items(self._listing, "E#", "E~")
         return {item["SK"]["S"].removeprefix("E#"): item["box"]["S"] for item in listed}
 
@@ -325,19 +323,19 @@ class DynamoDBMailboxes:
         return [item async for page in self._table.pages(partition, low, high) for item in page]
 
     async def _take(self, partition: str, low: str, high: str) -> list[str]:
-        """Delete items, and return the mail in those that nobody else has deleted."""
+        """Delete items; return the mail of those that this call has deleted."""
         taken: list[str] = []
         for items in batched(await self._items(partition, low, high), PAGE):
-            was_there = await _at_once(self._delete(_key(item)) for item in items)
+            was_there = await _concurrently(self._delete(_key(item)) for item in items)
             taken += _texts([item for item, there in zip(items, was_there, strict=True) if there])
         return taken
 
     async def _delete(self, key: Key) -> bool:
-        """Delete an item; returns whether it was there for us. A repeated request gives the same answer."""
+        """Delete an item; return whether this call has deleted it. A repeated request returns the same."""
         return await self._try([_deletion(key)])
 
     async def _try(self, actions: list[dict[str, Any]]) -> bool:
-        """Do all of the actions, or none where a condition doesn't hold; returns whether they were done."""
+        """Run all actions if all conditions hold; return whether they did."""
         try:
             await self._table.transact(actions, uuid4().hex)
         except ConditionFailed:
@@ -361,15 +359,15 @@ def _texts(items: list[Item]) -> list[str]:
     return [item["mail"]["S"] for item in items if "mail" in item]
 
 
-async def _at_once[T](work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of coroutines, of which a few run at once."""
-    turnstile = asyncio.Semaphore(AT_ONCE)
+async def _concurrently[T](work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of coroutines, of which a few run concurrently."""
+    limit = asyncio.Semaphore(CONCURRENCY)
 
     async def wait(one: Coroutine[Any, Any, T]) -> T:
         try:
-            async with turnstile:
+            async with limit:
                 return await one
         finally:
-            one.close()  # it has not begun where this is cancelled at the turnstile
+            one.close()  # it has not begun if this is cancelled before
 
     return list(await asyncio.gather(*map(wait, work)))

@@ -1,4 +1,4 @@
-"""Lists of tasks, by the table's indexes. An index lags behind, so what it says is checked against the tasks."""
+"""Lists tasks by the table's indexes. An index may lag behind, so its rows are checked against the tasks."""
 
 import asyncio
 import binascii
@@ -15,12 +15,12 @@ from mail.adapters.aws.items import (
     META,
     SHARDS,
     Item,
+    dead_key,
     dead_start,
+    listing_key,
     names,
     number,
     partition,
-    place_among_dead,
-    place_in_index,
     string,
     task_key,
 )
@@ -36,7 +36,7 @@ CHECKSUM_LENGTH = 16
 logger = logging.getLogger(__name__)
 
 ROWS_OF_ANY_STATUS = 500
-"""How many rows of the index are looked through at a time for those of one status."""
+"""The number of index rows that are read at a time in search of one status."""
 
 
 class TaskIndex:
@@ -49,7 +49,7 @@ class TaskIndex:
     async def page(
         self, instance: str | None, status: TaskStatus | None, limit: int, cursor: str | None
     ) -> TaskPage:
-        """Some tasks of an instance, newest first; of all, in no order, where that is None.
+        """Return a page of an instance's tasks, newest first; of all tasks, in no order, for None.
 
         Raises BadRequest for a cursor that is not this instance's.
         """
@@ -65,7 +65,7 @@ class TaskIndex:
         return TaskPage(tasks, None, instance is not None)
 
     async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
-        """Some tasks with dead letters, of an instance or of all. Raises BadRequest for a cursor that is not its own."""
+        """Return a page of tasks with dead letters, of an instance or of all. Raises BadRequest for a foreign cursor."""
         start = None if cursor is None else _read_dead_cursor(cursor)
         condition, values = "#dead = :dead", {":dead": string(DEAD)}
         if instance is not None:
@@ -94,24 +94,24 @@ class TaskIndex:
         return TaskPage(tasks, None)
 
     async def ready(self, quiet_since: str | None) -> list[WakeUp]:
-        """A token for every mailbox with mail to be worked on, of the tasks that have not changed since then."""
+        """Return a wake-up for every ready mailbox of the tasks that have not changed since then."""
         tasks = await self._running()
         return [
-            token
+            wake_up
             for task in tasks
             if quiet_since is None or task.updated < quiet_since
-            for token in wake_ups(task)
+            for wake_up in wake_ups(task)
         ]
 
     async def overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks that are due."""
+        """Return the running tasks whose deadline has passed."""
         tasks = await self._running(until=now)
         return [task.key for task in tasks if task.deadline is not None and task.deadline <= now]
 
     async def count_running(self, instance: str, upto: int) -> int:
-        """How many of an instance's newest tasks are running, `upto` at most, as far as the index knows.
+        """Count an instance's running tasks, `upto` at most, by the index.
 
-        One request, whatever the number of tasks: those beyond the first page of the index are old, and few run.
+        One request, whatever the number of tasks: those after the first page of the index are old, and few run.
         """
         async with aclosing(self._rows(instance, TaskStatus.RUNNING, None, upto)) as pages:
             async for page in pages:
@@ -119,13 +119,13 @@ class TaskIndex:
         return 0
 
     async def count_active_instances(self) -> int:
-        """How many instances have a running task, as far as the index knows."""
+        """Count the instances with a running task, by the index."""
         return len({task_key(name).instance for name in await self._running_partitions(None)})
 
     async def _newest(
         self, instance: str | None, status: TaskStatus | None, start: Item | None, at_once: int
     ) -> AsyncGenerator[Task]:
-        """An instance's tasks from `start` on, newest first, or everybody's; `at_once` are read at a time."""
+        """Yield the tasks of an instance, newest first, or of all, from `start` on; read `at_once` at a time."""
         async with aclosing(self._rows(instance, status, start, at_once)) as pages:
             async for page in pages:
                 for rows in batched(page, at_once):
@@ -149,12 +149,12 @@ class TaskIndex:
             choice |= {"Limit": ROWS_OF_ANY_STATUS, "FilterExpression": "#status = :status"}
             values[":status"] = string(status)
         if values:
-            said = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
-            choice |= {"ExpressionAttributeNames": names(said), "ExpressionAttributeValues": values}
+            expression = choice.get("KeyConditionExpression", "") + choice.get("FilterExpression", "")
+            choice |= {"ExpressionAttributeNames": names(expression), "ExpressionAttributeValues": values}
         return (self._table.scan if instance is None else self._table.query)(start, **choice)
 
     async def _running(self, until: float | None = None) -> list[Task]:
-        """The tasks that there is work for, or the running ones with a deadline up to `until`."""
+        """Return the tasks with work, or the running ones with a deadline up to `until`."""
         items = await self._current(await self._running_partitions(until))
         running = [item for item in items.values() if "running" in item]
         read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
@@ -162,7 +162,7 @@ class TaskIndex:
         for item, task in zip(running, read, strict=True):
             if isinstance(task, Task):
                 tasks.append(task)
-            elif isinstance(task, MAILError):  # one task's trouble must not keep the others from being swept
+            elif isinstance(task, MAILError):  # a failure of one task must not stop the sweep
                 logger.error("%s can't be read: %s", item["PK"]["S"], task)
             else:
                 raise task
@@ -186,57 +186,57 @@ class TaskIndex:
         return [row["PK"]["S"] async for page in pages for row in page]
 
     async def _current(self, partitions: list[str]) -> dict[str, Item]:
-        """The tasks' items as they are now, by partition."""
+        """Return the present items of tasks, by partition."""
         items = await self._table.get_many((name, META) for name in partitions)
         return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
 
 
 def _make_cursor(listed: str | None, task: Task) -> str:
-    """Where the page after this task starts. It holds a checksum with the listed instance, to be told from another's."""
-    place = f"{task.started}#{task.task_id}"
+    """Return the cursor of the page after a task, with a checksum of the listed instance."""
+    position = f"{task.started}#{task.task_id}"
     if listed is None:
-        place += f"#{task.instance}"
-    return urlsafe_b64encode((_checksum(listed, place) + place).encode()).decode()
+        position += f"#{task.instance}"
+    return urlsafe_b64encode((_checksum(listed, position) + position).encode()).decode()
 
 
 def _read_cursor(listed: str | None, cursor: str) -> Item:
-    """The inverse of `_make_cursor`, as the index wants it."""
+    """Return the start key of `_make_cursor`'s cursor."""
     try:
         text = urlsafe_b64decode(cursor).decode()
     except (binascii.Error, ValueError):
         text = ""
-    place = text[CHECKSUM_LENGTH:]
-    started, _, task_id = place.partition("#")
+    position = text[CHECKSUM_LENGTH:]
+    started, _, task_id = position.partition("#")
     instance = listed
     if listed is None:
         task_id, _, instance = task_id.partition("#")
-    if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, place):
+    if not task_id or not instance or text[:CHECKSUM_LENGTH] != _checksum(listed, position):
         raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
     return {
         **key_of((partition(TaskKey(instance, task_id)), META)),
         "instance": string(instance),
-        "started": string(place_in_index(started, task_id)),
+        "started": string(listing_key(started, task_id)),
     }
 
 
 def _make_dead_cursor(task: Task) -> str:
-    """Where the page of tasks with dead letters after this task starts."""
-    place = f"{place_among_dead(task)}\n{partition(task.key)}"
-    return urlsafe_b64encode((_checksum(DEAD_INDEX, place) + place).encode()).decode()
+    """Return the cursor of the page after a task with dead letters."""
+    position = f"{dead_key(task)}\n{partition(task.key)}"
+    return urlsafe_b64encode((_checksum(DEAD_INDEX, position) + position).encode()).decode()
 
 
 def _read_dead_cursor(cursor: str) -> Item:
-    """The inverse of `_make_dead_cursor`, as the index wants it."""
+    """Return the start key of `_make_dead_cursor`'s cursor."""
     try:
         text = urlsafe_b64decode(cursor).decode()
     except (binascii.Error, ValueError):
         text = ""
-    place = text[CHECKSUM_LENGTH:]
-    among_dead, _, name = place.partition("\n")
-    if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, place):
+    position = text[CHECKSUM_LENGTH:]
+    among_dead, _, name = position.partition("\n")
+    if not name or text[:CHECKSUM_LENGTH] != _checksum(DEAD_INDEX, position):
         raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
     return {**key_of((name, META)), "dead": string(DEAD), "dead_place": string(among_dead)}
 
 
-def _checksum(listed: str | None, place: str) -> str:
-    return sha256(f"{listed or ''}\n{place}".encode()).hexdigest()[:CHECKSUM_LENGTH]
+def _checksum(listed: str | None, position: str) -> str:
+    return sha256(f"{listed or ''}\n{position}".encode()).hexdigest()[:CHECKSUM_LENGTH]

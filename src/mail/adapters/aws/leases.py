@@ -1,7 +1,7 @@
-"""Turns on DynamoDB: who holds a mailbox, and how far they have come.
+"""Leases and checkpoints of turns on DynamoDB.
 
-A worker that was taken for dead may still be alive. Nothing that it writes counts: all writes of a turn ask for its
-lease, and the lease of whoever took over is another one.
+A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease, which
+the worker that took over has replaced.
 """
 
 import logging
@@ -41,24 +41,24 @@ MAY_CLAIM = (
     " AND (attribute_not_exists(#leases.#mailbox) OR #leases.#mailbox.#expires <= :now"
     " OR #leases.#mailbox.#token = :token)"
 )
-"""The last of it is for a request that was repeated: the lease that it finds is its own."""
+"""The last condition is for a repeated request, which finds its own lease."""
 
 AND_HAS_MAIL = " AND attribute_exists(#pending.#mailbox)"
-"""For turns; what else is claimed has its mail elsewhere."""
+"""For turns; the mail of webhooks is not in the inbox."""
 
 AND_RUNS = " AND #status = :status"
-"""For agents: another swarm gets its mail even when the task has stopped."""
+"""For agents; outbound mail is delivered even after the task has stopped."""
 
 IS_OURS = "#leases.#mailbox.#token = :token"
 
 OPENINGS = 3
-"""How often a turn is opened whose mail is found to be gone."""
+"""The number of attempts to open a turn whose mail has expired."""
 
 logger = logging.getLogger(__name__)
 
 
 class Leases:
-    """Hands out turns. All methods raise StoreUnavailable."""
+    """Leases mailboxes. All methods raise StoreUnavailable."""
 
     def __init__(self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock) -> None:
         self._table = table
@@ -66,17 +66,15 @@ class Leases:
         self._blobs = blobs
         self._clock = clock
         self._spilled: dict[str, str] = {}
-        """By lease, the name in the bucket of the turn's checkpoint, where it is there."""
+        """The names of checkpoints in the bucket, by lease."""
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        """Lease a mailbox and read what its next turn needs, in two requests."""
+        """Lease a mailbox and read the input of its next turn, in two requests."""
         try:
             return await self._open(key, mailbox, lease, now, history_after)
-        except (
-            BaseException
-        ):  # nobody will run the turn, so nobody shall have to wait for the lease to expire
+        except BaseException:  # the turn will not be run, so that the lease must not have to expire
             with suppress(StoreUnavailable):
                 await self.release(key, mailbox, lease)
             raise
@@ -84,7 +82,7 @@ class Leases:
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, now: float
     ) -> WebhookClaim | Leased | Idle:
-        """Lease a mailbox that holds no messages, in one request."""
+        """Lease a mailbox without messages, in one request."""
         try:
             item = await self._take(key, mailbox, lease, now)
             return WebhookClaim(await self._reader.task(item), mailbox, lease)
@@ -96,12 +94,12 @@ class Leases:
             raise
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint beside the message that is read.
+        """Store a checkpoint with the message of its turn.
 
-        Raises LeaseLost, and PayloadTooLarge where there is no bucket for what doesn't fit into the table.
+        Raises LeaseLost, and PayloadTooLarge if it doesn't fit into the table and there is no bucket.
         """
         save_id = self._clock.new_id()
-        text = await self._keep(turn, write_checkpoint(checkpoint), save_id)
+        text = await self._spill(turn, write_checkpoint(checkpoint), save_id)
         try:
             await self._table.transact(_saving(turn, text), save_id)
         except ConditionFailed as refusal:
@@ -112,13 +110,13 @@ class Leases:
             self._spilled[turn.lease.token] = text.blob
 
     async def leases(self, key: TaskKey, now: float) -> dict[str, Lease]:
-        """By mailbox, the leases that have not expired."""
+        """Return the leases that have not expired, by mailbox."""
         item = await self._table.get((partition(key), META), "leases")
         leases = {} if item is None else decode_leases(item)
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
-        """Give a lease back, if it is still there."""
+        """Release a lease, if it is still there."""
         self._spilled.pop(lease.token, None)
         with suppress(ConditionFailed):
             await self._table.update(
@@ -130,7 +128,7 @@ class Leases:
             )
 
     async def discard_checkpoint(self, turn: Claim) -> None:
-        """Tidy the bucket up: nobody will read the turn's last checkpoint any more."""
+        """Delete the turn's last checkpoint from the bucket."""
         await self._discard(self._spilled.pop(turn.lease.token, None))
 
     async def _open(
@@ -145,12 +143,12 @@ class Leases:
             mail = await self._reader.next_mail(task, mailbox, history_after)
             if mail is not None:
                 leases = decode_leases(item)
-                others = sum(
-                    other.expires > now
-                    for name, other in leases.items()
+                running_turns = sum(
+                    each.expires > now
+                    for name, each in leases.items()
                     if name != mailbox and not goes_out(name)
                 )
-                return await self._turn(task, mailbox, lease, mail, others)
+                return await self._turn(task, mailbox, lease, mail, running_turns)
             if await self._forget_mail(item, task, mailbox, lease):
                 return Idle(await self._reader.load(key))
         raise StoreUnavailable
@@ -178,22 +176,21 @@ class Leases:
             return Leased()
         return Idle(await self._reader.task(item))
 
-    async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, others: int) -> Turn:
+    async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int) -> Turn:
         entry = await self._reader.mail(mailbox, mail.head)
-        history = await self._reader.join_history(mail.records)
+        history = await self._reader.join_history(mail.history)
         checkpoint = None
         if "checkpoint" in mail.head:
-            kept = mail.head["checkpoint"]
-            checkpoint = read_checkpoint(await self._reader.text(kept))
-            if (blob := blob_of(kept)) is not None:
+            stored = mail.head["checkpoint"]
+            checkpoint = read_checkpoint(await self._reader.text(stored))
+            if (blob := blob_of(stored)) is not None:
                 self._spilled[lease.token] = blob
-        return Turn(task, entry, lease, history, checkpoint, others)
+        return Turn(task, entry, lease, history, checkpoint, running_turns)
 
     async def _forget_mail(self, item: Item, task: Task, mailbox: str, lease: Lease) -> bool:
-        """Mail that has waited for longer than it is kept is gone: count it no more, and give the lease back.
+        """Subtract mail that has expired, and release the lease; return False if the task has changed meanwhile.
 
-        Raises StoreUnavailable where mail is missing that should be kept for ever. Returns
-        False where somebody else has committed meanwhile.
+        Raises StoreUnavailable if mail without retention is missing.
         """
         if "expires_at" not in item:
             try:
@@ -204,7 +201,7 @@ class Leases:
                     {":token": string(lease.token)},
                     mailbox=mailbox,
                 )
-            except ConditionFailed:  # the lease has expired, and whoever took it over has read the mail
+            except ConditionFailed:  # the lease has expired, and another worker has read the mail
                 return False
             logger.error("task %s: the mail of %s is not in the table", task.task_id, mailbox)
             raise StoreUnavailable
@@ -225,8 +222,8 @@ class Leases:
             return False
         return True
 
-    async def _keep(self, turn: Turn, value: str, save_id: str) -> Text:
-        """The text of a checkpoint, in the bucket if it is large. Raises PayloadTooLarge."""
+    async def _spill(self, turn: Turn, value: str, save_id: str) -> Text:
+        """Return the text of a checkpoint, after moving a large one to the bucket. Raises PayloadTooLarge."""
         text = Text(value)
         if self._blobs is not None:
             if text.size > INLINE_BYTES:
@@ -234,7 +231,7 @@ class Leases:
                 await self._blobs.put(text.blob, text.value)
         elif text.size + size_in_bytes(turn.entry.message.model_dump_json()) > ITEM_BYTES:
             raise PayloadTooLarge(
-                f"the output of the turn is too large to be kept: it has {text.size} bytes with its results; "
+                f"the output of the turn is too large to be stored: it has {text.size} bytes with its results; "
                 f"without a bucket (MAIL_BUCKET), a message and what is made of it may have {ITEM_BYTES} bytes"
             )
         return text
@@ -245,7 +242,7 @@ class Leases:
 
 
 def _saving(turn: Turn, text: Text) -> list[dict[str, Any]]:
-    """Write a checkpoint if the lease is still the turn's; a late one must not bring a read message back."""
+    """Return the actions that store a checkpoint if the lease is valid; a late one must not restore a consumed message."""
     name = partition(turn.task.key)
     check = {
         "Key": key_of((name, META)),

@@ -1,9 +1,9 @@
 """Wakes mailboxes over SQS: a FIFO queue per tier, so that a flood of one tier never delays a more urgent one.
 
-A message is a token. Those of one mailbox are one message group of its queue, so that they come one at a time;
-what turns there are, and in which order, is said by the mailbox alone. Mail for other swarms has a standard queue of
-its own, as only that can hold a message back until it is time to try again. What the service limits is kept by how a
-token is made: a batch of ten of them, with names as long as a table's keys may be, is a sixth of a request.
+A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time; which turns
+there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue can
+delay single messages for retries. Requests are always small enough: a batch of ten wake-ups, with names as long as the
+table allows, takes a sixth of the limit.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ from mail.errors import BadRequest, ConfigurationError, StoreUnavailable
 logger = logging.getLogger(__name__)
 
 BATCH = 10
-"""Messages in one request, at most."""
+"""The most messages in one request."""
 
 ATTEMPTS = 4
-"""How often a message is sent that the service keeps refusing."""
+"""The number of attempts for a message that the service refuses."""
 
 SEND_SECONDS = 0.1
-"""What the first pause before sending it again is drawn from; twice as long after each further failure."""
+"""The longest first pause before a retry; twice as long after each further failure."""
 
 RETRY_SECONDS = (2, 15, 300, 1800)
-"""After how long a message comes back whose turn has failed once, twice, …; the last for all further times.
+"""Seconds before the retry of a message after its first, second, … failure; the last for all further ones.
 
-What fails here is not the turn but what it needs, such as a table that can't be reached. For half an hour, that does
-no turn any harm.
+The failures are not those of the turn but of services, such as a table that can't be reached. A turn survives that
+for half an hour.
 """
 
 
 LONGEST_DELAY = 900
-"""Seconds for which SQS holds a message back, at most."""
+"""The longest delay of SQS, in seconds."""
 
 Clock = Callable[[], float]
 
@@ -60,25 +60,25 @@ class _Body(Value):
     seq: int
 
 
-def encode_token(token: WakeUp) -> str:
-    """The body of a token's message. All ASCII: SQS refuses some characters that JSON and names may hold."""
+def encode_wake_up(wake_up: WakeUp) -> str:
+    """Encode the body of a message. All ASCII: SQS refuses some characters that JSON and names may contain."""
     return json.dumps(
         {
-            "instance": token.key.instance,
-            "task_id": token.key.task_id,
-            "mailbox": token.mailbox,
-            "seq": token.seq,
+            "instance": wake_up.key.instance,
+            "task_id": wake_up.key.task_id,
+            "mailbox": wake_up.mailbox,
+            "seq": wake_up.seq,
         }
     )
 
 
-def decode_token(body: str) -> tuple[TaskKey, str, int]:
-    """The task and mailbox that a message is about, and the seq that the task was at. Raises BadRequest."""
+def decode_wake_up(body: str) -> tuple[TaskKey, str, int]:
+    """Decode the task, the mailbox and the task's seq from the body of a message. Raises BadRequest."""
     try:
         fields = _Body.model_validate_json(body)
     except ValidationError as error:
         raise BadRequest(
-            f"a token is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
+            f"a wake-up is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
     return TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq
 
@@ -86,8 +86,9 @@ def decode_token(body: str) -> tuple[TaskKey, str, int]:
 class SQSQueue:
     """`mail.core.task.ports.TurnQueue` on SQS.
 
-    `urls` are those of the queues, tier 1 first; none where a process never publishes. `delivery_url` is that of the
-    queue for other swarms' mail.
+    Args:
+        urls: the URLs of the queues, tier 1 first; none if this process never publishes.
+        delivery_url: the URL of the queue for outbound mail.
     """
 
     def __init__(
@@ -98,29 +99,28 @@ class SQSQueue:
         self._delivery_url = delivery_url
         self._clock = clock
 
-    read = staticmethod(decode_token)
+    read = staticmethod(decode_wake_up)
 
-    async def publish(self, tokens: Sequence[WakeUp]) -> None:
-        """Send the tokens. Raises StoreUnavailable when some may not have arrived; sending them again does no harm."""
-        if tokens and not self._urls:
+    async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
+        """Send wake-ups. Raises StoreUnavailable if some may not have arrived; it is safe to send them again."""
+        if wake_ups and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
-        deliveries = [token for token in tokens if goes_out(token.mailbox)]
-        turns = [token for token in tokens if not goes_out(token.mailbox)]
-        tiers = {token.tier for token in turns}
+        deliveries = [each for each in wake_ups if goes_out(each.mailbox)]
+        turns = [each for each in wake_ups if not goes_out(each.mailbox)]
+        tiers = {each.tier for each in turns}
         sent = await asyncio.gather(
-            *(self._send_turns(tier, [token for token in turns if token.tier is tier]) for tier in tiers),
+            *(self._send_turns(tier, [each for each in turns if each.tier is tier]) for tier in tiers),
             self._send_deliveries(deliveries),
-            return_exceptions=True,  # the other queues get theirs all the same
+            return_exceptions=True,  # a failure of one queue does not stop the rest
         )
         for error in sent:
             if error is not None:
                 raise error
 
     async def retry_soon(self, record: Mapping[str, Any]) -> None:
-        """Let a message that an event source brought, and whose turn failed, come back before its visibility ends.
+        """Retry a message whose turn has failed before its visibility timeout, later after each failure.
 
-        `record` is that of the event. The more often it has come, the longer it stays away. Where this fails the
-        message only comes later.
+        `record` is that of the event. If this fails, the message returns after its visibility timeout.
         """
         receives = int(record["attributes"]["ApproximateReceiveCount"])
         with suppress(StoreUnavailable):
@@ -140,19 +140,19 @@ class SQSQueue:
             f"MAIL_TURN_QUEUES does not name the queue that this function is fed by, {arn}"
         )
 
-    async def _send_turns(self, tier: Tier, tokens: Sequence[WakeUp]) -> None:
-        """Send the tokens of one tier in their order, one batch after the other."""
-        for batch in batched(tokens, BATCH):
-            entries = [_turn_entry(str(n), token) for n, token in enumerate(batch)]
+    async def _send_turns(self, tier: Tier, wake_ups: Sequence[WakeUp]) -> None:
+        """Send the wake-ups of one tier in order, batch by batch."""
+        for batch in batched(wake_ups, BATCH):
+            entries = [_turn_entry(str(n), wake_up) for n, wake_up in enumerate(batch)]
             await self._send_batch(self._urls[tier], entries)
 
-    async def _send_deliveries(self, tokens: Sequence[WakeUp]) -> None:
-        if tokens and not self._delivery_url:
+    async def _send_deliveries(self, wake_ups: Sequence[WakeUp]) -> None:
+        if wake_ups and not self._delivery_url:
             raise ConfigurationError(
                 "set the environment variable MAIL_DELIVERY_QUEUE; template.yaml does so"
             )
-        for batch in batched(tokens, BATCH):
-            entries = [_delivery_entry(str(n), token, self._clock()) for n, token in enumerate(batch)]
+        for batch in batched(wake_ups, BATCH):
+            entries = [_delivery_entry(str(n), each, self._clock()) for n, each in enumerate(batch)]
             await self._send_batch(self._delivery_url, entries)
 
     async def _send_batch(self, url: str, entries: list[dict[str, Any]]) -> None:
@@ -164,24 +164,24 @@ class SQSQueue:
             if not refused:
                 return
             entries = [entry for entry in entries if entry["Id"] in refused]
-        logger.error("sqs refused %d of a batch of tokens: %s", len(entries), list(refused.values()))
+        logger.error("sqs refused %d of a batch of wake-ups: %s", len(entries), list(refused.values()))
         raise StoreUnavailable
 
 
-def _delivery_entry(entry_id: str, token: WakeUp, now: float) -> dict[str, Any]:
-    delay = min(max(0, ceil(token.not_before - now)), LONGEST_DELAY)
-    return {"Id": entry_id, "MessageBody": encode_token(token), "DelaySeconds": delay}
+def _delivery_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any]:
+    delay = min(max(0, ceil(wake_up.not_before - now)), LONGEST_DELAY)
+    return {"Id": entry_id, "MessageBody": encode_wake_up(wake_up), "DelaySeconds": delay}
 
 
-def _turn_entry(entry_id: str, token: WakeUp) -> dict[str, Any]:
-    mailbox = (*token.key, token.mailbox)
+def _turn_entry(entry_id: str, wake_up: WakeUp) -> dict[str, Any]:
+    mailbox = (*wake_up.key, wake_up.mailbox)
     return {
         "Id": entry_id,
-        "MessageBody": encode_token(token),
+        "MessageBody": encode_wake_up(wake_up),
         "MessageGroupId": _digest(*mailbox),
-        "MessageDeduplicationId": _digest(*mailbox, token.cause or uuid4().hex),
+        "MessageDeduplicationId": _digest(*mailbox, wake_up.cause or uuid4().hex),
     }
 
 
-def _digest(*parts: str) -> str:
-    return sha256(json.dumps(parts).encode()).hexdigest()
+def _digest(*names: str) -> str:
+    return sha256(json.dumps(names).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What there is of a task in the table. Reads are consistent; what is past its retention isn't there."""
+"""Reads tasks from the table. Reads are consistent, and skip items that are past their retention."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from mail.adapters.aws.items import (
     inbox_start,
     is_expired,
     is_mail,
-    mail_place,
+    mail_position,
     partition,
     response_key,
 )
@@ -39,14 +39,14 @@ from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
 
-_PLACES = ("delivered", "read")
+_MAIL_CHANGES = ("delivered", "read")
 
 
 @dataclass(frozen=True, slots=True)
 class NextMail:
-    """The items that a turn starts from: the history records that are new to its worker, and the head."""
+    """The items that a turn starts from: the history that is new to its worker, and the head of the inbox."""
 
-    records: list[Item]
+    history: list[Item]
     head: Item
 
 
@@ -59,11 +59,11 @@ class TaskReader:
         self._clock = clock
 
     def now(self) -> float:
-        """The time by which things expire."""
+        """Return the present time, in seconds since the epoch."""
         return self._clock.now().timestamp()
 
     async def text(self, value: Value) -> str:
-        """A text, wherever it is."""
+        """Return a text, from the item or the bucket."""
         blob = blob_of(value)
         if blob is None:
             inline: str = value["S"]
@@ -73,41 +73,41 @@ class TaskReader:
         return await self._blobs.get(blob)
 
     async def texts(self, values: Iterable[Value]) -> list[str]:
-        """Several texts, in order; what stands in more than one of their places is fetched once."""
+        """Return several texts, in order; a text that occurs more than once is fetched only once."""
         values = list(values)
         fetched = {blob: value for value in values if (blob := blob_of(value)) is not None}
         found = dict(zip(fetched, await asyncio.gather(*map(self.text, fetched.values())), strict=True))
         return [value["S"] if (blob := blob_of(value)) is None else found[blob] for value in values]
 
     async def load(self, key: TaskKey) -> Task | None:
-        """The task as it is now."""
+        """Return the task, None if there is none."""
         item = await self._table.get((partition(key), META))
         return None if item is None or self.is_gone(item) else await self.task(item)
 
     async def get(self, key: TaskKey) -> Task:
-        """The task as it is now. Raises TaskNotFound."""
+        """Return the task. Raises TaskNotFound."""
         task = await self.load(key)
         if task is None:
             raise _not_found(key)
         return task
 
     async def seq(self, key: TaskKey) -> int:
-        """How far the task is. Raises TaskNotFound."""
+        """Return the task's seq. Raises TaskNotFound."""
         item = await self._table.get((partition(key), META), "seq", "expires_at")
         if item is None or self.is_gone(item):
             raise _not_found(key)
         return int(item["seq"]["N"])
 
     async def task(self, item: Item) -> Task:
-        """The task of an item."""
+        """Return the task of an item."""
         return decode_task(item, await self.text(item["state"]))
 
     def is_gone(self, item: Item) -> bool:
-        """Whether the item counts as deleted."""
+        """Return whether the item counts as deleted."""
         return is_expired(item, self.now())
 
     async def history(self, key: TaskKey, agent: str, upto: int | None = None) -> History:
-        """An agent's whole history, or its records up to the `upto`-th. Raises TaskNotFound."""
+        """Return an agent's history, up to its `upto`-th part if that is given. Raises TaskNotFound."""
         end = history_end(agent) if upto is None else history_key(agent, upto + 1)
         items = await self._proven(await self._items(key, history_key(agent, 1), end))
         items = [item for item in items if upto is None or history_number(item) <= upto]
@@ -116,37 +116,37 @@ class TaskReader:
         return await self.join_history(items)
 
     async def snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        """The task as it was. Raises TaskNotFound, BadRequest, MomentNotKept."""
+        """Return the task as it was. Raises TaskNotFound, BadRequest, SnapshotExpired."""
         name = partition(key)
         present = await self._table.get((name, META))
         if present is None or self.is_gone(present):
             raise _not_found(key)
         check_snapshot(await self.task(present), at)
-        moment = await self._commit_of(key, at)
-        if moment is None or "state" not in moment:
+        commit = await self._commit_of(key, at)
+        if commit is None or "state" not in commit:
             raise SnapshotExpired
-        commits = await self._items(key, events_after(0), moment["SK"]["S"])
+        commits = await self._items(key, events_after(0), commit["SK"]["S"])
         batches = await asyncio.gather(*map(self._batch, commits))
         if not batches or batches[-1][0].seq > at:
             raise SnapshotExpired
-        was = {**moment, "started": present["started"]}
-        places = [[item[name]["S"] if name in item else None for name in _PLACES] for item in commits]
-        waiting = waits_after((delivered, read) for delivered, read in places)
+        was = {**commit, "started": present["started"]}
+        mail = [[item[name]["S"] if name in item else None for name in _MAIL_CHANGES] for item in commits]
+        waiting = waits_after((delivered, read) for delivered, read in mail)
         return take_snapshot(await self.task(was), waiting, list(chain.from_iterable(batches)))
 
-    async def join_history(self, records: Iterable[Item]) -> History:
-        """The entries of history records."""
-        texts = await self.texts(record["entries"] for record in records)
+    async def join_history(self, items: Iterable[Item]) -> History:
+        """Join the entries of a history's items."""
+        texts = await self.texts(item["entries"] for item in items)
         return list(chain.from_iterable(map(decode_history, texts)))
 
     async def next_mail(self, task: Task, mailbox: str, after: int) -> NextMail | None:
-        """What the next turn of a leased mailbox needs, `after` history records being known; None without mail.
+        """Read the input of the next turn of a leased mailbox; None without mail.
 
-        Others may have committed since `task` was read. What they brought is none of this turn's business, and
-        older mail is still there, as only the holder of the lease takes any away.
+        The caller knows the first `after` parts of the history. Mail of commits after `task` was read is skipped. Older
+        mail is still there, as only the owner of the lease consumes any.
         """
         known = task.histories.get(mailbox, 0)
-        records: list[Item] = []
+        history: list[Item] = []
         pages = self._table.pages(
             partition(task.key),
             history_key(mailbox, after + 1),
@@ -157,15 +157,15 @@ class TaskReader:
             async for item in (item async for page in pages for item in page):
                 if not is_mail(item):
                     if history_number(item) <= known and not self.is_gone(item):
-                        records += await self._proven([item])
+                        history += await self._proven([item])
                 elif await self._counting([item], task):
-                    return NextMail(records, item)
+                    return NextMail(history, item)
                 else:
                     await self._clear_away(item, task)
         return None
 
     async def inbox(self, key: TaskKey) -> list[InboxEntry]:
-        """All mail that waits, in the order of (tier, seq). Raises TaskNotFound."""
+        """Return all waiting mail, by (tier, seq). Raises TaskNotFound."""
         task = await self.get(key)
         mailboxes = await asyncio.gather(
             *(self._items(key, inbox_start(name), inbox_end(name)) for name in task.pending)
@@ -183,15 +183,15 @@ class TaskReader:
         return sorted(mail, key=attrgetter("tier", "seq"))
 
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
-        """The message of an item."""
+        """Return the message of an item."""
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
     async def events(self, key: TaskKey, after: int, limit: int | None = None) -> list[Event]:
-        """The events past `after`, or the first `limit` of them, without a gap. Raises TaskNotFound.
+        """Return the first `limit` events after `after`, without a gap. Raises TaskNotFound.
 
-        Two commits may come in while a query passes their places, so that it meets the second and not the first. A
-        gap is looked at again, and what lies behind one that is still there is left for the next time; only
-        before the first event there may be one, where older ones have expired.
+        A query may miss a commit and find the next one, if both are made while it runs. So a gap is read again, and events
+        after a gap that remains are left to the next call; only before the first event there may be one, if older
+        events have expired.
         """
         events = await self._events(key, after, limit)
         if events and events[-1].seq - after != len(events):
@@ -202,7 +202,7 @@ class TaskReader:
         return events
 
     async def response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        """The message that ended a generation."""
+        """Return the message that ended a generation."""
         item = await self._table.get((partition(key), response_key(generation)))
         if item is None or self.is_gone(item):
             return None
@@ -219,13 +219,13 @@ class TaskReader:
         return items[:limit]
 
     async def _counting(self, items: list[Item], task: Task) -> list[Item]:
-        """The messages that were in their mailboxes when `task` was read; not what failed commits have left."""
+        """Return the messages that were in their mailboxes when `task` was read, without leftovers of failed commits."""
         return await self._proven(
-            [item for item in items if mail_place(item)[1] <= task.seq and not self.is_gone(item)]
+            [item for item in items if mail_position(item)[1] <= task.seq and not self.is_gone(item)]
         )
 
     async def _proven(self, there: list[Item]) -> list[Item]:
-        """The items of a task that belong to a commit which went through, where they were staged for one."""
+        """Return the items of a task without staged ones whose commit did not go through."""
         proofs = {item["proof"]["S"]: item["PK"]["S"] for item in there if "proof" in item}
         if not proofs:
             return there
@@ -240,14 +240,14 @@ class TaskReader:
         ]
 
     async def _clear_away(self, item: Item, task: Task) -> None:
-        """Delete a message that doesn't count, if that is for good: what is to come may still be committed."""
-        if mail_place(item)[1] <= task.seq and not self.is_gone(item):
+        """Delete a leftover message, unless its commit may still go through."""
+        if mail_position(item)[1] <= task.seq and not self.is_gone(item):
             key = (partition(task.key), item["SK"]["S"])
             with suppress(StoreUnavailable):
                 await self._table.delete(key, "#commit = :commit", {":commit": item["commit"]})
 
     async def _commit_of(self, key: TaskKey, seq: int) -> Item | None:
-        """The commit that holds an event, or the next one that is there."""
+        """Return the commit of an event, or the next one that exists."""
         pages = self._table.pages(partition(key), events_after(seq - 1), EVENTS_END, limit=1)
         async with aclosing(pages):
             async for item in (item async for page in pages for item in page):
@@ -261,7 +261,7 @@ class TaskReader:
         return [event for event in chain.from_iterable(batches) if event.seq > after][:limit]
 
     async def _batch(self, item: Item) -> tuple[Event, ...]:
-        """The events of a commit; a large message among them may be elsewhere."""
+        """Return the events of a commit, with the messages that are in the bucket."""
         events = decode_events(await self.text(item["events"]))
         moved = item.get("messages", {"M": {}})["M"]
         if not moved:

@@ -1,16 +1,16 @@
-"""The table and its indexes, as `template.yaml` declares them, made by ourselves: in tests, and on engines that run here."""
+"""Creates the table and its indexes as `template.yaml` declares them, for tests and for engines on this machine."""
 
 from mail.adapters.aws.client import AwsClient, Refused, back_off
 from mail.errors import StoreUnavailable
 
 TASKS_INDEX = "tasks"
-"""Of each instance, the tasks by their start."""
+"""The tasks of each instance, by start."""
 
 RUNNING_INDEX = "running"
-"""The running tasks by their deadline."""
+"""The running tasks, by deadline."""
 
 DEAD_INDEX = "dead"
-"""The tasks with dead letters, instance by instance."""
+"""The tasks with dead letters, by instance."""
 
 _ATTRIBUTES = {
     "PK": "S",
@@ -23,11 +23,11 @@ _ATTRIBUTES = {
     "dead_place": "S",
 }
 
-_LOOKS = 60
+_ATTEMPTS = 60
 
 
 async def create_table(client: AwsClient, name: str) -> bool:
-    """Make the table where there is none; returns whether it did. Raises StoreUnavailable."""
+    """Create the table if it is missing; return whether it was. Raises StoreUnavailable."""
     try:
         await client.call(
             "create_table",
@@ -64,7 +64,7 @@ async def create_table(client: AwsClient, name: str) -> bool:
         TableName=name,
         TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"},
     )
-    await _keep_backups(client, name)
+    await _turn_on_backups(client, name)
     return True
 
 
@@ -76,7 +76,7 @@ def _key(hash_key: str, range_key: str) -> list[dict[str, str]]:
 
 
 async def _until_active(client: AwsClient, name: str) -> None:
-    for attempt in range(_LOOKS):
+    for attempt in range(_ATTEMPTS):
         table = (await client.call("describe_table", TableName=name))["Table"]
         if table["TableStatus"] == "ACTIVE":
             return
@@ -84,9 +84,9 @@ async def _until_active(client: AwsClient, name: str) -> None:
     raise StoreUnavailable(f"the table {name} was made but is not ready yet; try again")
 
 
-async def _keep_backups(client: AwsClient, name: str) -> None:
-    """Let the table be restored to any second of the last weeks; not all local engines know that."""
-    for attempt in range(_LOOKS):
+async def _turn_on_backups(client: AwsClient, name: str) -> None:
+    """Turn on point-in-time recovery; not all local engines have it."""
+    for attempt in range(_ATTEMPTS):
         try:
             await client.call(
                 "update_continuous_backups",

@@ -1,8 +1,8 @@
-"""The store on DynamoDB: any number of processes share it, and none keeps anything that the table doesn't hold.
+"""The store on DynamoDB, which any number of processes share. No state is in a process only.
 
 Opening a turn is one conditional update and one query, committing it one transaction, however long the task. Every
-write asks for the task's version or the mailbox's lease, so that a request which is repeated, delayed or overtaken
-changes nothing. Leases outlive the process that took them.
+write checks the task's version or the mailbox's lease, so that a repeated, delayed or overtaken request changes
+nothing. Leases outlive the process that took them.
 """
 
 import asyncio
@@ -31,21 +31,22 @@ from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
 SECONDS_PER_DAY = 86_400
 
 CONTENTION_THRESHOLD = 4
-"""Turns of one task at once from which on those that conflict wait before they try again, each for some other time."""
+"""The number of concurrent turns of a task from which conflicting commits wait, with jitter, before they retry."""
 
 SECONDS_PER_COMMIT = 0.015
 
-FIRST_LOOK = 0.05
-LAST_LOOK = 1.0
-LOOKS_GROW_BY = 1.5
-"""Seconds between two looks at what somebody waits for. Commits of this process are seen at once."""
+FIRST_POLL = 0.05
+LONGEST_POLL = 1.0
+POLL_GROWTH = 1.5
+"""Seconds between two polls of a waiter. It sees commits of this process immediately."""
 
 
 class DynamoDBStore:
     """`mail.core.task.ports.Store` on a table made by `create_table` or `template.yaml`.
 
-    `blobs` takes what is too large for the table; without it, such changes are refused with PayloadTooLarge.
-    With `retention_days`, everything is deleted that many days after it was written; a task, after its last commit.
+    Args:
+        blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
+        retention_days: days after which items are deleted; those of a task, after its last commit.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class DynamoDBStore:
         await self._write(change, plan)
         if change.turn is not None and change.consumed is not None:
             await self._turns.discard_checkpoint(change.turn)
-        self._changes.announce(change.key)
+        self._changes.notify(change.key)
         if change.response is not None:
-            self._endings.announce(change.key)
+            self._endings.notify(change.key)
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None
@@ -121,7 +122,7 @@ class DynamoDBStore:
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         response = await self.read_response(key, generation)
         if response is None:
-            async for _ in self._looks(self._endings, key, seconds):
+            async for _ in self._polls(self._endings, key, seconds):
                 response = await self._reader.response(key, generation)
                 if response is not None:
                     break
@@ -130,7 +131,7 @@ class DynamoDBStore:
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         seq = await self._reader.seq(key)
         if seq <= after:
-            async for _ in self._looks(self._changes, key, seconds):
+            async for _ in self._polls(self._changes, key, seconds):
                 seq = await self._reader.seq(key)
                 if seq > after:
                     break
@@ -174,31 +175,31 @@ class DynamoDBStore:
         )
 
     async def _write(self, change: TaskChange, plan: CommitPlan) -> None:
-        """Write a change, or nothing of it. Raises StoreUnavailable where it can't be told which."""
+        """Write a change as a whole. Raises StoreUnavailable if it is unknown whether it is written."""
         try:
             await self._prepare(plan)
         except StoreUnavailable:
-            await self._take_back(change, plan)
+            await self._clean_up(change, plan)
             raise
         try:
             await self._table.transact(plan.actions, plan.commit_id)
         except ConditionFailed as refusal:
             if refusal.repeated and await self._is_written(change, plan):
                 return
-            await self._take_back(change, plan)
-            raise await self._verdict(change, refusal) from refusal
+            await self._clean_up(change, plan)
+            raise await self._refusal(change, refusal) from refusal
         except StoreUnavailable:
             if not await self._is_written(change, plan):
                 raise
 
     async def _prepare(self, plan: CommitPlan) -> None:
-        """Write what must be there before the transaction."""
+        """Write the overflow, before the transaction."""
         if self._blobs is not None:
             await asyncio.gather(*(self._blobs.put(name, text) for name, text in plan.blobs.items()))
         await self._table.put_many(plan.staged)
 
-    async def _take_back(self, change: TaskChange, plan: CommitPlan) -> None:
-        """Delete what was prepared for a transaction that failed; where that can't be done, it does no harm."""
+    async def _clean_up(self, change: TaskChange, plan: CommitPlan) -> None:
+        """Delete the overflow of a failed transaction; leftovers do no harm."""
         name = partition(change.key)
         with suppress(StoreUnavailable):
             await self._table.delete_many([(name, item["SK"]["S"]) for item in plan.staged])
@@ -206,12 +207,12 @@ class DynamoDBStore:
             await self._blobs.discard(plan.blobs)
 
     async def _is_written(self, change: TaskChange, plan: CommitPlan) -> bool:
-        """Whether the transaction went through, though its answer was lost."""
+        """Return whether the transaction went through although its response was lost."""
         item = await self._table.get((partition(change.key), plan.events_key), "commit")
         return item is not None and item["commit"]["S"] == plan.commit_id
 
-    async def _verdict(self, change: TaskChange, refusal: ConditionFailed) -> StoreError:
-        """Why a change was refused, from the task as the transaction has found it."""
+    async def _refusal(self, change: TaskChange, refusal: ConditionFailed) -> StoreError:
+        """Return why a change was refused, from the task that the transaction has found."""
         item, turn = refusal.item, change.turn
         if item is None or self._reader.is_gone(item):
             return VersionConflict() if turn is None else LeaseLost()
@@ -225,11 +226,11 @@ class DynamoDBStore:
             return VersionConflict()
         return VersionConflict(await self._reader.task(item))
 
-    async def _looks(self, news: Waiters, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
-        """The moments to look for what somebody waits for: at news of the task, now and then, and at the end."""
+    async def _polls(self, waiters: Waiters, key: TaskKey, seconds: float) -> AsyncGenerator[None]:
+        """Yield whenever a waiter should poll: after commits of this process, at intervals, and at the end."""
         loop = asyncio.get_running_loop()
-        end, pause = loop.time() + seconds, FIRST_LOOK
-        while (left := end - loop.time()) > 0:
-            await news.wait(key, min(pause, left))
-            pause = min(pause * LOOKS_GROW_BY, LAST_LOOK)
+        end, pause = loop.time() + seconds, FIRST_POLL
+        while (remaining := end - loop.time()) > 0:
+            await waiters.wait(key, min(pause, remaining))
+            pause = min(pause * POLL_GROWTH, LONGEST_POLL)
             yield

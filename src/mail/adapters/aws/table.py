@@ -1,4 +1,4 @@
-"""The few requests that the store makes of its DynamoDB table, with their limits and retries."""
+"""The requests to the DynamoDB table, with their limits and retries."""
 
 import asyncio
 import logging
@@ -14,10 +14,10 @@ KEYS_IN_A_READ = 100
 ITEMS_IN_A_WRITE = 25
 
 TRIES = 10
-"""How often a request is made that others' writes of the same items get in the way of."""
+"""The number of attempts of a request that conflicts with concurrent writes."""
 
 CONFLICTS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
-"""Why a transaction may fail that would go through a moment later."""
+"""The reasons for which a transaction may be retried."""
 
 FAILED = "ConditionalCheckFailed"
 
@@ -30,8 +30,8 @@ class ConditionFailed(Exception):
     """A write whose condition didn't hold; nothing was written.
 
     Attributes:
-        item: the item whose condition failed first, as it was found; None where there was none.
-        repeated: whether the request was made before, so that an earlier one may have made the condition fail.
+        item: the first item whose condition failed, None if there was none.
+        repeated: whether the request was sent before, so that it may have made its own condition fail.
     """
 
     def __init__(self, item: Item | None, repeated: bool) -> None:
@@ -41,14 +41,14 @@ class ConditionFailed(Exception):
 
 
 class DynamoDBTable:
-    """A table. All of its requests raise StoreUnavailable where DynamoDB can't be reached or is too busy."""
+    """A table. All requests raise StoreUnavailable if DynamoDB can't be reached or is too busy."""
 
     def __init__(self, client: AwsClient, name: str) -> None:
         self._client = client
         self.name = name
 
     async def get(self, key: Key, *attributes: str) -> Item | None:
-        """The item as it is now, or only some attributes of it."""
+        """Return an item, or only some of its attributes; None if there is none."""
         fields: dict[str, Any] = {}
         if attributes:
             projection = ", ".join(f"#{name}" for name in attributes)
@@ -60,7 +60,7 @@ class DynamoDBTable:
         return item
 
     async def get_many(self, keys: Iterable[Key]) -> list[Item]:
-        """The items of these keys that are there, each once and in no order."""
+        """Return the items of these keys that exist, in no order."""
         chunks = batched(dict.fromkeys(keys), KEYS_IN_A_READ)
         found = await asyncio.gather(*map(self._get_chunk, chunks))
         return [item for items in found for item in items]
@@ -68,7 +68,7 @@ class DynamoDBTable:
     def pages(
         self, partition: str, low: str, high: str, *, limit: int | None = None
     ) -> AsyncGenerator[list[Item]]:
-        """The items of a partition between two sort keys, in order, as they are now. `limit` is a page's size."""
+        """Yield pages of a partition's items between two sort keys, in order; `limit` is the size of a page."""
         arguments: dict[str, Any] = {
             "KeyConditionExpression": "PK = :partition AND SK BETWEEN :low AND :high",
             "ExpressionAttributeValues": {
@@ -83,27 +83,29 @@ class DynamoDBTable:
         return self.query(**arguments)
 
     def query(self, start: Item | None = None, **arguments: Any) -> AsyncGenerator[list[Item]]:
-        """The pages of a query, from behind the row that `start` names."""
+        """Yield the pages of a query, from the row after `start`."""
         return self._pages("query", start, arguments)
 
     def scan(self, start: Item | None = None, **arguments: Any) -> AsyncGenerator[list[Item]]:
-        """Likewise of all there is in an index, in no order."""
+        """Yield the pages of an index, from the row after `start`, in no order."""
         return self._pages("scan", start, arguments)
 
     async def _pages(
         self, verb: str, start: Item | None, arguments: dict[str, Any]
     ) -> AsyncGenerator[list[Item]]:
         while True:
-            place = {} if start is None else {"ExclusiveStartKey": start}
-            answer = await self._client.call(verb, TableName=self.name, **arguments, **place)
+            position = {} if start is None else {"ExclusiveStartKey": start}
+            answer = await self._client.call(verb, TableName=self.name, **arguments, **position)
             yield answer["Items"]
             start = answer.get("LastEvaluatedKey")
             if start is None:
                 return
 
     async def update(self, key: Key, update: str, condition: str, values: Item, **given: str) -> Item:
-        """Change an item and return it as it is then; an empty condition always holds. Raises ConditionFailed."""
-        conditional = {"ConditionExpression": condition} if condition else {}
+        """Change an item and return it; an empty condition is always true. Raises ConditionFailed."""
+        conditional: dict[str, Any] = {"ConditionExpression": condition} if condition else {}
+        if values:
+            conditional["ExpressionAttributeValues"] = values
         for attempt in range(TRIES):
             try:
                 answer = await self._client.call(
@@ -113,7 +115,6 @@ class DynamoDBTable:
                     Key=key_of(key),
                     UpdateExpression=update,
                     ExpressionAttributeNames=names(f"{update} {condition}", **given),
-                    ExpressionAttributeValues=values,
                     ReturnValues="ALL_NEW",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                     **conditional,
@@ -128,10 +129,7 @@ class DynamoDBTable:
         raise StoreUnavailable
 
     async def transact(self, actions: Sequence[dict[str, Any]], token: str) -> None:
-        """Do all of the actions or none. With one token they are done once, however often they are sent.
-
-        Raises ConditionFailed.
-        """
+        """Run all actions or none. Requests with the same token run only once. Raises ConditionFailed."""
         repeated = False
         for attempt in range(TRIES):
             try:
@@ -144,24 +142,20 @@ class DynamoDBTable:
                 return
             except Refused as refusal:
                 repeated |= refusal.repeated
-                self._judge(refusal, repeated)
+                self._check_retry(refusal, repeated)
             await back_off(attempt)
         raise StoreUnavailable
 
     async def put_many(self, items: Sequence[Item]) -> None:
-        """Write items, each by itself and whatever was there before."""
+        """Write items unconditionally, not as one transaction."""
         await self._write_many([{"PutRequest": {"Item": item}} for item in items])
 
     async def delete_many(self, keys: Iterable[Key]) -> None:
         """Delete the items of these keys."""
         await self._write_many([{"DeleteRequest": {"Key": key_of(key)}} for key in keys])
 
-    async def put(self, item: Item) -> None:
-        """Write an item, whatever was there before."""
-        await self._client.call("put_item", TableName=self.name, Item=item)
-
     async def delete(self, key: Key, condition: str, values: Item) -> bool:
-        """Delete an item if it is what the condition says; returns whether it was."""
+        """Delete an item if the condition holds; return whether it did."""
         given = {"ExpressionAttributeValues": values} if values else {}
         try:
             await self._client.call(
@@ -177,8 +171,8 @@ class DynamoDBTable:
             return False
         return True
 
-    def _judge(self, refusal: Refused, repeated: bool) -> None:
-        """Return where a cancelled transaction is worth another try."""
+    def _check_retry(self, refusal: Refused, repeated: bool) -> None:
+        """Return if a cancelled transaction may be retried. Raises ConditionFailed or StoreUnavailable if not."""
         reasons = refusal.response.get("CancellationReasons", [])
         codes = [reason.get("Code", "None") for reason in reasons]
         if FAILED in codes:

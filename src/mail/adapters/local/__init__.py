@@ -1,1 +1,1 @@
-"""The in-process queue and its workers."""
+"""A queue in this process, and workers that take from it."""

@@ -1,8 +1,8 @@
 """A change of a task as one statement.
 
-It writes all or nothing, and nothing where the task has moved on or the turn's lease is gone: what it writes is joined
-with the row of the task that it could change. The statement before it has locked that row, so what it looks at is what
-was committed last.
+It writes all or nothing, and nothing if the task has another version or the turn's lease is gone: all writes are joined with
+the row of the task that the statement could change. The statement before it has locked that row, so that it sees the last
+commit.
 """
 
 from typing import Any, LiteralString
@@ -18,21 +18,21 @@ from mail.errors import LeaseLost, StoreError, VersionConflict
 _BEGIN: LiteralString = """
 WITH moved AS (
     INSERT INTO mail.tasks (id, instance, task_id, status, due, delivering, dead, updated, seq, version, state)
-    VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(due)s, %(delivering)s, %(dead)s, %(updated)s,
+    VALUES (%(task)s, %(instance)s, %(task_id)s, %(status)s, %(deadline)s, %(delivering)s, %(dead)s, %(updated)s,
         %(seq)s, %(version)s, %(state)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), inherited AS (
     INSERT INTO mail.commits (task, seq, agent, n, events, history, state)
-    SELECT moved.id, part.*, %(state)s::text FROM moved, unnest(
-        %(part_seqs)s::integer[], %(part_agents)s::text[], %(part_ns)s::integer[], %(part_events)s::text[],
-        %(part_histories)s::text[]
-    ) AS part
+    SELECT moved.id, inherited_row.*, %(state)s::text FROM moved, unnest(
+        %(row_seqs)s::integer[], %(row_agents)s::text[], %(row_ns)s::integer[], %(row_events)s::text[],
+        %(row_histories)s::text[]
+    ) AS inherited_row
 )"""
 
 _MOVE: LiteralString = """
 WITH moved AS (
-    UPDATE mail.tasks SET status = %(status)s, due = %(due)s, delivering = %(delivering)s, dead = %(dead)s,
+    UPDATE mail.tasks SET status = %(status)s, due = %(deadline)s, delivering = %(delivering)s, dead = %(dead)s,
         updated = %(updated)s, seq = %(seq)s, version = %(version)s, state = %(state)s
     WHERE id = %(task)s AND version = %(expected)s AND (%(token)s::text IS NULL OR EXISTS (
         SELECT FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text AND token = %(token)s::text
@@ -54,7 +54,7 @@ _ADD: LiteralString = """, delivered AS (
 ), written AS (
     INSERT INTO mail.commits (task, seq, agent, n, ended, delivered, read, state, events, history, response)
     SELECT id, %(seq)s, %(agent)s::text, %(n)s::integer, %(ended)s::integer, %(delivered)s::text,
-        %(taken)s::text, %(state)s::text, %(events)s::text, %(history)s::text, %(response)s::text
+        %(consumed)s::text, %(state)s::text, %(events)s::text, %(history)s::text, %(response)s::text
     FROM moved
 )
 SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done),
@@ -68,22 +68,22 @@ MOVE_TASK: LiteralString = _MOVE + _ADD
 IS_WRITTEN: LiteralString = (
     "SELECT FROM mail.commits WHERE task = %(task)s AND seq = %(seq)s AND events = %(events)s"
 )
-"""Whether a commit whose answer was lost went through: no two have the same events, with their ids and times."""
+"""Selects a row if a commit whose outcome was lost went through: no two commits have the same events."""
 
 
 def commit_values(change: TaskChange) -> dict[str, Any]:
-    """The values of the statements. Raises ValueError for history that JSON can't hold."""
+    """Return the values of the statements. Raises ValueError for a history that JSON can't hold."""
     task, turn, response = change.task, change.turn, change.response
-    *parts, (_, new, events) = rows_of(change)
-    records = [(seq, record, batch) for seq, record, batch in parts if record is not None]
-    assert not records or change.expected_version == 0
-    read = () if change.consumed is None else (change.consumed, *change.also_read)
+    *early, (_, new, events) = rows_of(change)
+    inherited = [(seq, history, batch) for seq, history, batch in early if history is not None]
+    assert not inherited or change.expected_version == 0
+    consumed = () if change.consumed is None else (change.consumed, *change.also_read)
     return {
         "task": task_number(change.key),
         "instance": change.key.instance,
         "task_id": change.key.task_id,
         "status": task.status.value,
-        "due": task.deadline,
+        "deadline": task.deadline,
         "delivering": task.is_delivering,
         "dead": bool(task.dead_letters),
         "updated": task.updated,
@@ -94,7 +94,7 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "leased": turn and turn.mailbox,
         "token": turn and turn.lease.token,
         "read_mailbox": change.consumed and change.consumed.mailbox,
-        "read": [entry.seq for entry in read],
+        "read": [entry.seq for entry in consumed],
         "mailboxes": [entry.mailbox for entry in change.deliveries],
         "tiers": [int(entry.tier) for entry in change.deliveries],
         "seqs": [entry.seq for entry in change.deliveries],
@@ -103,20 +103,20 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "n": new and new.n,
         "ended": change.ended,
         "delivered": encode_delivered(change),
-        "taken": encode_read(change),
+        "consumed": encode_read(change),
         "events": encode_events(events).decode(),
         "history": new and encode_history(new.entries).decode(),
         "response": response and response.model_dump_json(),
-        "part_seqs": [seq for seq, _, _ in records],
-        "part_agents": [record.agent for _, record, _ in records],
-        "part_ns": [record.n for _, record, _ in records],
-        "part_events": [encode_events(batch).decode() for _, _, batch in records],
-        "part_histories": [encode_history(record.entries).decode() for _, record, _ in records],
+        "row_seqs": [seq for seq, _, _ in inherited],
+        "row_agents": [history.agent for _, history, _ in inherited],
+        "row_ns": [history.n for _, history, _ in inherited],
+        "row_events": [encode_events(batch).decode() for _, _, batch in inherited],
+        "row_histories": [encode_history(history.entries).decode() for _, history, _ in inherited],
     }
 
 
 def refusal(change: TaskChange, row: Row) -> StoreError | None:
-    """Why the change was not written, from what its statement has found; None if it was."""
+    """Return why a change was not written, from the row of its statement; None if it was written."""
     is_done, state, token = row
     if is_done:
         return None

@@ -1,8 +1,8 @@
-"""Turns on PostgreSQL: who holds a mailbox, and how far they have come.
+"""Leases and checkpoints of turns on PostgreSQL.
 
-A worker that was taken for dead may still be alive. Nothing that it writes counts: all writes of a turn ask for its
-lease, and the lease of whoever took over is another one. They ask while they hold the row of the task, so that no
-lease changes hands between the question and the write.
+A worker that was taken for dead may still be alive. Its writes have no effect: all writes of a turn check the lease, which
+the worker that took over has replaced. They check while they have the lock on the task's row, so that no lease is
+replaced between the check and the write.
 """
 
 from contextlib import suppress
@@ -22,10 +22,10 @@ from mail.errors import LeaseLost, StoreUnavailable
 
 LOCK_TASK: LiteralString = "SELECT FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
-# That a lease was given need not be on the disk: if PostgreSQL forgets it in a crash, its turn is run again.
+# A lease need not be on disk: if PostgreSQL loses it in a crash, its turn is run again.
 LOCK_TASK_LIGHTLY: LiteralString = "SELECT set_config('synchronous_commit', 'off', true) FROM mail.tasks WHERE id = %(task)s FOR NO KEY UPDATE"
 
-# The last condition is for work that was repeated: the lease that it finds is its own.
+# The last condition is for a repeated statement, which finds its own lease.
 TAKE_LEASE: LiteralString = """
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
 SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
@@ -36,7 +36,7 @@ SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
 WHERE held.expires <= %(now)s OR held.token = excluded.token
 """
 
-# What waits in such a mailbox is in the state of the task; whoever claims it looks there.
+# The mail of such a mailbox is in the state of the task, where it is checked after the claim.
 CLAIM: LiteralString = """
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
 SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
@@ -80,11 +80,11 @@ RELEASE: LiteralString = "DELETE FROM mail.leases WHERE task = %s AND mailbox = 
 
 
 class Leases:
-    """Hands out turns. All methods raise StoreUnavailable.
+    """Leases mailboxes. All methods raise StoreUnavailable.
 
     Attributes:
-        owner: the number of this server, once it has one.
-        held: the tokens of the leases that somebody in this process works under.
+        owner: the number of this server, after it has one.
+        held: the tokens of the leases that are used in this process.
     """
 
     def __init__(self, postgres: Postgres) -> None:
@@ -95,7 +95,7 @@ class Leases:
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        """Lease a mailbox and read what its next turn needs, in one round trip."""
+        """Lease a mailbox and read the input of its next turn, in one round trip."""
         values = {
             "task": task_number(key),
             "mailbox": mailbox,
@@ -117,11 +117,9 @@ class Leases:
 
         self.held.add(lease.token)
         try:
-            row, records = await self._sql.run(work)
-            opened = _read(row, records, mailbox, lease, now)
-        except (
-            BaseException
-        ):  # nobody will run the turn, so nobody shall have to wait for the lease to expire
+            row, history = await self._sql.run(work)
+            opened = _read(row, history, mailbox, lease, now)
+        except BaseException:  # the turn will not be run, so that the lease must not have to expire
             with suppress(StoreUnavailable):
                 await self.release(key, mailbox, lease)
             raise
@@ -132,7 +130,7 @@ class Leases:
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, now: float
     ) -> WebhookClaim | Leased | Idle:
-        """Lease a mailbox without looking for messages in it, in one round trip."""
+        """Lease a mailbox without reading messages, in one round trip."""
         values = {
             "task": task_number(key),
             "mailbox": mailbox,
@@ -161,7 +159,7 @@ class Leases:
         return claimed
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint beside the message that is read. Raises LeaseLost."""
+        """Store a checkpoint with the message of its turn. Raises LeaseLost."""
         values = {
             "task": task_number(turn.task.key),
             "mailbox": turn.mailbox,
@@ -182,7 +180,7 @@ class Leases:
             raise LeaseLost
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
-        """Give a lease back, if it is still there."""
+        """Release a lease, if it is still there."""
         self.held.discard(lease.token)
         await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
 
@@ -199,11 +197,11 @@ def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> Webh
 
 
 def _read(
-    row: Row | None, records: list[Row], mailbox: str, lease: Lease, now: float
+    row: Row | None, history: list[Row], mailbox: str, lease: Lease, now: float
 ) -> Turn | Leased | Idle:
     if row is None:
         return Idle(None)
-    state, token, expires, *head, others = row
+    state, token, expires, *head, leased = row
     if token == lease.token:
         tier, seq, message, checkpoint = head
         entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
@@ -211,15 +209,15 @@ def _read(
             read_task(state),
             entry,
             lease,
-            read_records(records),
+            join_history(history),
             None if checkpoint is None else read_checkpoint(checkpoint),
-            sum(not goes_out(other) for other in others),
+            sum(not goes_out(name) for name in leased),
         )
     if token is not None and expires > now:
         return Leased()
     return Idle(read_task(state))
 
 
-def read_records(rows: list[Row]) -> list[dict[str, Any]]:
-    """The entries of history records, joined."""
+def join_history(rows: list[Row]) -> list[dict[str, Any]]:
+    """Join the entries of a history's rows."""
     return [entry for (entries,) in rows for entry in decode_history(entries)]

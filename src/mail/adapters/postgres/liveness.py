@@ -1,27 +1,35 @@
-"""Which servers share a database, and what becomes of the work of one that is gone.
+"""Finds servers that are gone, and takes over their work.
 
-Each server holds an advisory lock, under its number, on the connection that listens for news: with the process ends the
-connection, and with that the lock. The others look for servers without one. Leases expire by themselves as well, but a
-lease outlives the longest turn, which is a quarter of an hour; this takes seconds. Whoever is taken for dead and isn't, as
-its connection broke, finds that its leases are somebody else's, and throws its turns away.
+Each server takes an advisory lock, under its number, on its listening connection. The lock ends with the connection, and the
+connection with the process; the remaining servers look for servers without a lock. Leases expire as well, but only
+after the longest turn, a quarter of an hour; this takes seconds. A server that is alive but has lost its connection finds
+that its leases belong to other servers, and drops its turns.
 """
 
+import asyncio
 import logging
 from typing import LiteralString
 
 from mail.adapters.postgres.leases import Leases
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
+from mail.adapters.shared.backend import Recover
+
+LIVENESS_SECONDS = 2.0
+"""Seconds between two checks for servers that are gone. A server counts as gone at the second check that misses it."""
+
+SWEEP_SECONDS = 60.0
+"""Seconds between two sweeps, each of which wakes the mailboxes of tasks that have been quiet for as long."""
 
 LOCKS = 0x6D61696C
-"""The class of the advisory locks that servers hold."""
+"""The class of the advisory locks of servers."""
 
-# Shared: after a break PostgreSQL may still think that the old connection is there, which holds the same lock.
-_HOLD: LiteralString = "SELECT pg_advisory_lock_shared(%s, %s)"
+# Shared: after a break PostgreSQL may take the old connection, with the same lock, for alive.
+_LOCK: LiteralString = "SELECT pg_advisory_lock_shared(%s, %s)"
 
-_ENROL: LiteralString = "INSERT INTO mail.servers DEFAULT VALUES RETURNING id"
+_REGISTER: LiteralString = "INSERT INTO mail.servers DEFAULT VALUES RETURNING id"
 
-_ENROL_AGAIN: LiteralString = "INSERT INTO mail.servers (id) VALUES (%s) ON CONFLICT (id) DO NOTHING"
+_REGISTER_AGAIN: LiteralString = "INSERT INTO mail.servers (id) VALUES (%s) ON CONFLICT (id) DO NOTHING"
 
 _MISSING: LiteralString = """
 SELECT id FROM mail.servers WHERE id <> %s AND NOT EXISTS (
@@ -30,7 +38,7 @@ SELECT id FROM mail.servers WHERE id <> %s AND NOT EXISTS (
 )
 """
 
-_BURY: LiteralString = """
+_REMOVE: LiteralString = """
 WITH dead AS (DELETE FROM mail.servers WHERE id = ANY(%s) RETURNING id),
     freed AS (UPDATE mail.leases SET expires = 0 FROM dead WHERE owner = dead.id)
 SELECT id FROM dead
@@ -44,38 +52,71 @@ logger = logging.getLogger(__name__)
 
 
 class Liveness:
-    """The part of one server. It enrols when the bell connects, each time anew."""
+    """One server's registration, renewed each time that its notifier connects, and its checks of the rest."""
 
     def __init__(self, postgres: Postgres, notifier: Notifier, turns: Leases) -> None:
         self._sql = postgres
         self._turns = turns
         self._missing: set[int] = set()
-        notifier.at_connect.append(self._enrol)
+        notifier.at_connect.append(self._register)
 
-    async def call(self, *, patient: bool = True) -> bool:
-        """Free the leases that nobody works under any more; returns whether there were any, or tokens may be lost.
+    async def check(self, *, twice: bool = True) -> bool:
+        """Free the leases of servers that are gone; return whether wake-ups may be lost. Raises StoreUnavailable.
 
-        A server counts as gone that was missing at the last call, too, unless nobody is `patient`. Raises StoreUnavailable.
+        With `twice`, a server counts as gone if it was missing at the last check, too.
         """
         rows = await self._sql.fetch(_MISSING, (self._turns.owner, LOCKS))
         missing = {number for (number,) in rows}
-        gone = missing & self._missing if patient else missing
+        gone = missing & self._missing if twice else missing
         self._missing = missing - gone
-        buried = await self._sql.fetch(_BURY, (list(gone),)) if gone else []
-        for (number,) in buried:
+        removed = await self._sql.fetch(_REMOVE, (list(gone),)) if gone else []
+        for (number,) in removed:
             logger.warning("server %d is gone; its tasks are taken over", number)
-        return await self._free_own() or bool(buried)
+        return await self._free_own() or bool(removed)
 
     async def _free_own(self) -> bool:
-        """Free what could not be given back when it was time to, such as while PostgreSQL was away."""
+        """Free leases of this server that could not be released, for example while PostgreSQL was down."""
         rows = await self._sql.fetch(_OWN_LEASES, (self._turns.owner,))
-        left = [token for (token,) in rows if token not in self._turns.held]
-        return bool(left and await self._sql.fetch(_FREE, (self._turns.owner, left)))
+        unused = [token for (token,) in rows if token not in self._turns.held]
+        return bool(unused and await self._sql.fetch(_FREE, (self._turns.owner, unused)))
 
-    async def _enrol(self, connection: Connection) -> None:
+    async def _register(self, connection: Connection) -> None:
         if self._turns.owner is None:
-            row = await (await connection.execute(_ENROL)).fetchone()
+            row = await (await connection.execute(_REGISTER)).fetchone()
             assert row is not None
             (self._turns.owner,) = row
-        await connection.execute(_HOLD, (LOCKS, self._turns.owner))
-        await connection.execute(_ENROL_AGAIN, (self._turns.owner,))
+        await connection.execute(_LOCK, (LOCKS, self._turns.owner))
+        await connection.execute(_REGISTER_AGAIN, (self._turns.owner,))
+
+
+class Takeover:
+    """Takes over the work of servers that are gone, and wakes mailboxes whose wake-ups were lost."""
+
+    def __init__(self, liveness: Liveness) -> None:
+        self._liveness = liveness
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self, recover: Recover) -> None:
+        """Free the leases of servers that are gone already, and begin to check for more."""
+        await self._liveness.check(twice=False)
+        self._sweeper = asyncio.create_task(self._sweep(recover))
+
+    async def stop(self) -> None:
+        """Stop checking."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    async def _sweep(self, recover: Recover) -> None:
+        loop = asyncio.get_running_loop()
+        next_sweep = loop.time() + SWEEP_SECONDS
+        while True:
+            await asyncio.sleep(LIVENESS_SECONDS)
+            try:
+                if await self._liveness.check():
+                    await recover(0.0)
+                elif loop.time() >= next_sweep:
+                    next_sweep = loop.time() + SWEEP_SECONDS
+                    await recover(SWEEP_SECONDS)
+            except Exception:  # the outermost loop: PostgreSQL may be down for a while
+                logger.exception("the check for servers that are gone has failed; it is repeated")

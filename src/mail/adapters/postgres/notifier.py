@@ -1,8 +1,8 @@
-"""News over LISTEN/NOTIFY: whoever waits for a topic, in whatever process, is told that there is something to look at.
+"""Notifications between processes over LISTEN/NOTIFY, by topic.
 
-A notification is a hint: it may be lost, as those of the moments in which the connection is down are. So whoever waits looks
-again now and then. They are sent by themselves and not in the transaction that they tell of, several at once: a
-commit that notifies holds a lock of the whole database until it is on the disk.
+A notification is a hint and may be lost, for example while the connection is down, so that every waiter also polls. They
+are sent in batches after the transaction that they are about, and not in it: a commit that notifies holds a lock of the
+whole database until it is on disk.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from mail.errors import StoreUnavailable
 CHANNEL = "mail"
 
 POLL_SECONDS = 3.0
-"""How long one who waits goes on without a look, for want of news."""
+"""The longest time between two polls of a waiter."""
 
 PAYLOAD_BYTES = 7_000
-"""PostgreSQL takes 8,000."""
+"""The size limit of a payload; that of PostgreSQL is 8,000."""
 
 RECONNECT_SECONDS = 1.0
 
 SERVER_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
-"""So that PostgreSQL notices within half a minute that the machine of a session is gone; with its process, it does at once."""
+"""With these, PostgreSQL notices within half a minute that the machine of a session is gone."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,28 +36,27 @@ AtConnect = Callable[[Connection], Awaitable[None]]
 
 
 class Subscription:
-    """What one who waits for a topic holds."""
+    """A waiter's subscription to a topic."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Return when there has been news since this was called last, when it is time for a look, or time is up."""
+        """Wait for a notification since the last call, for the next poll, or until the time is up."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), min(seconds, POLL_SECONDS))
-        self._rung.clear()
+            await asyncio.wait_for(self._notified.wait(), min(seconds, POLL_SECONDS))
+        self._notified.clear()
 
-    def ring(self) -> None:
-        """There is news."""
-        self._rung.set()
+    def notify(self) -> None:
+        """Wake the waiter."""
+        self._notified.set()
 
 
 class Notifier:
-    """The news of one database, between `start` and `stop`. Without them, only those of this process.
+    """The notifications of one database, between `start` and `stop`; otherwise only those of this process.
 
     Attributes:
-        at_connect: what is to be done on the connection that listens, each time that it is made; it stays open for as
-            long as the process lives.
+        at_connect: run on the listening connection each time that it is made. It stays open while the process lives.
     """
 
     def __init__(self, postgres: Postgres) -> None:
@@ -71,12 +70,12 @@ class Notifier:
         self.at_connect: list[AtConnect] = []
 
     async def start(self) -> None:
-        """Listen. Returns as soon as the connection is there; until that is possible, it tries."""
+        """Listen. Retry until there is a connection, then return."""
         self._listening = asyncio.create_task(self._listen())
         await self._connected.wait()
 
     async def stop(self) -> None:
-        """Listen no more; what was rung is sent."""
+        """Send what is left, and stop listening."""
         if self._sending is not None:
             await self._sending
         if self._listening is not None:
@@ -86,27 +85,27 @@ class Notifier:
 
     @contextmanager
     def subscribe(self, topic: str) -> Iterator[Subscription]:
-        """Hear of a topic from now on: subscribe first, then look whether you have to wait."""
-        news = Subscription()
-        self._waiting[topic].add(news)
+        """Subscribe to a topic. Check the condition to wait for after subscribing, not before."""
+        subscription = Subscription()
+        self._waiting[topic].add(subscription)
         try:
-            yield news
+            yield subscription
         finally:
-            self._waiting[topic].discard(news)
+            self._waiting[topic].discard(subscription)
             if not self._waiting[topic]:
                 del self._waiting[topic]
 
-    def ring(self, *topics: str) -> None:
-        """Tell all who wait for these topics: here at once, elsewhere soon."""
-        self._tell(topics)
+    def notify(self, *topics: str) -> None:
+        """Wake all waiters of these topics: those in this process immediately, the rest soon."""
+        self._wake(topics)
         self._to_send |= dict.fromkeys(topics)
         if self._sending is None and self._listening is not None:
             self._sending = asyncio.create_task(self._send())
 
-    def _tell(self, topics: Iterable[str]) -> None:
+    def _wake(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for news in self._waiting.get(topic, ()):
-                news.ring()
+            for subscription in self._waiting.get(topic, ()):
+                subscription.notify()
 
     async def _send(self) -> None:
         try:
@@ -115,12 +114,12 @@ class Notifier:
                 for payload in _payloads(self._name, topics):
                     await self._postgres.fetch("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
         except StoreUnavailable:
-            logger.warning("others are not told what has happened; they will look by themselves")
+            logger.warning("notifications could not be sent; other servers will find the changes by polling")
         finally:
             self._sending = None
 
     async def _listen(self) -> None:
-        is_told = False
+        is_logged = False
         while True:
             try:
                 connection = await self._postgres.connect()
@@ -131,21 +130,23 @@ class Notifier:
                     for act in self.at_connect:
                         await act(connection)
                     self._connected.set()
-                    is_told = False
-                    self._tell([*self._waiting])  # who knows what was missed
+                    is_logged = False
+                    self._wake([*self._waiting])  # notifications may have been missed
                     async for notification in connection.notifies():
                         sender, *topics = notification.payload.split(",")
                         if sender != self._name:
-                            self._tell(topics)
+                            self._wake(topics)
             except psycopg.Error as error:
-                if not is_told:
-                    logger.warning("%s: nobody listens for news: %s", self._postgres.name, one_line(error))
-                is_told = True
+                if not is_logged:
+                    logger.warning(
+                        "%s: no connection for notifications: %s", self._postgres.name, one_line(error)
+                    )
+                is_logged = True
             await asyncio.sleep(RECONNECT_SECONDS)
 
 
 def _payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
-    """The topics, after the name of their sender, in as few payloads as they fit into."""
+    """Return as few payloads as possible, each with the name of the sender and topics."""
     payload = sender
     for topic in topics:
         if len(payload) + len(topic) >= PAYLOAD_BYTES:

@@ -1,8 +1,8 @@
-"""A pool of connections, and what is done where one breaks.
+"""A pool of connections, with retries if one breaks.
 
-Each piece of work is one round trip: a statement by itself, or a pipeline of them, which PostgreSQL takes for one
-transaction. Transactions are READ COMMITTED: each statement sees what was committed before it began. The adapters rely
-on that: they lock the row of a task by one statement, and look at all else of it by the next.
+Each piece of work is one round trip: a single statement, or a pipeline, which PostgreSQL runs as one transaction.
+Transactions are READ COMMITTED: each statement sees what was committed before it began. The adapters rely on that: they
+lock the row of a task by one statement, and read the rest of the task by the next.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from mail.core.protocol.redact import hide_credentials
 from mail.errors import BadRequest, StoreUnavailable
 
 CONNECTIONS = 8
-"""How many pieces of work are under way at once; more of them wait."""
+"""The number of connections, and so of pieces of work at a time; more of them wait."""
 
 TIMEOUT = 5.0
 """Seconds that a piece of work waits for a connection."""
 
 ATTEMPTS = 3
-"""How often a piece of work is tried whose connection breaks: when the server restarts, all of them are broken."""
+"""The number of attempts if connections break: when the server restarts, all of them do."""
 
 RETRY_SECONDS = 0.2
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Postgres:
-    """A database. Connections are made when they are needed, on the event loop that needs them."""
+    """A database. Connections are opened on demand, on the event loop that needs them."""
 
     def __init__(self, url: str, *, connections: int = CONNECTIONS) -> None:
         self.name = hide_credentials(url)
@@ -49,7 +49,7 @@ class Postgres:
         self._at_work: set[asyncio.Future[Any]] = set()
 
     async def fetch(self, statement: LiteralString, values: Values = ()) -> list[Row]:
-        """Run one statement that may be repeated, and return its rows. Raises as `run` does."""
+        """Run one statement that may be repeated; return its rows. Raises as `run` does."""
 
         async def work(connection: Connection, _: bool) -> list[Row]:
             cursor = await connection.execute(statement, values)
@@ -58,10 +58,10 @@ class Postgres:
         return await self.run(work)
 
     async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        """Do a piece of work on a connection, again where that breaks; the work is told whether it is done again.
+        """Run a piece of work on a connection, and retry if that breaks; the second argument says if it is a retry.
 
-        A caller that is cancelled leaves it to end by itself, so that the connection is fit for the next. Raises
-        StoreUnavailable where it can't be told whether it is done, and BadRequest for text that can't be kept.
+        The work of a cancelled caller continues to its end, so that the connection stays usable. Raises
+        StoreUnavailable if it is unknown whether the work is done, and BadRequest for text that can't be stored.
         """
         working = asyncio.ensure_future(self._run(work))
         self._at_work.add(working)
@@ -69,11 +69,11 @@ class Postgres:
         return await asyncio.shield(working)
 
     async def connect(self) -> Connection:
-        """A connection of one's own, to be closed. Raises psycopg.OperationalError."""
+        """Open a connection outside the pool; the caller closes it. Raises psycopg.OperationalError."""
         return await AsyncConnection.connect(**self._parameters, autocommit=True)
 
     async def close(self) -> None:
-        """Wait for the work that is under way, and close all connections."""
+        """Wait for running work, and close all connections."""
         while self._at_work:
             await asyncio.wait(self._at_work)
         pool, self._pool = self._pool, None
@@ -83,7 +83,7 @@ class Postgres:
     def _forget(self, working: asyncio.Future[Any]) -> None:
         self._at_work.discard(working)
         if not working.cancelled():
-            working.exception()  # whoever was cancelled does not ask for it
+            working.exception()  # a cancelled caller does not retrieve it
 
     async def _run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
         for attempt in range(ATTEMPTS):
@@ -95,12 +95,12 @@ class Postgres:
                 logger.error("%s can't be reached: %s", self.name, one_line(error))
                 raise StoreUnavailable from error
             except psycopg.DataError as error:
-                raise BadRequest(f"PostgreSQL can't keep this: {error}") from error
+                raise BadRequest(f"PostgreSQL can't store this: {error}") from error
             except psycopg.Error as error:
                 if attempt == ATTEMPTS - 1 or not isinstance(error, psycopg.OperationalError):
                     logger.error("%s: %s", self.name, one_line(error))
                     raise StoreUnavailable from error
-                logger.warning("%s: trying again after: %s", self.name, one_line(error))
+                logger.warning("%s: retrying after: %s", self.name, one_line(error))
             await asyncio.sleep(RETRY_SECONDS * attempt)
             await pool.check()
         raise AssertionError("the last attempt returns or raises")
@@ -122,21 +122,21 @@ class Postgres:
 
 
 def one_line(error: Exception) -> str:
-    """What PostgreSQL says, which may be several lines. It never holds a password."""
+    """Return PostgreSQL's message on one line. It never contains a password."""
     return " ".join(str(error).split())
 
 
 @asynccontextmanager
 async def transaction(connection: Connection) -> AsyncGenerator[None]:
-    """One transaction, sent as a whole; what its statements return is read after it.
+    """Send the statements of a transaction as a whole; their results are read after it.
 
-    In autocommit mode PostgreSQL commits all that was sent before a Sync at once, or nothing of it; with BEGIN and
-    COMMIT, psycopg would wait for each.
+    In autocommit mode PostgreSQL commits everything before a Sync, or nothing; with BEGIN and COMMIT, psycopg would wait
+    for each.
     """
     async with connection.pipeline():
         yield
 
 
 async def _configure(connection: Connection) -> None:
-    """Whatever the database's own default is."""
+    """Set the isolation level, whatever the default of the database."""
     await connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -1,8 +1,8 @@
-"""Wakes mailboxes over PostgreSQL: a table of tokens, which the workers of all servers take from.
+"""Wakes mailboxes over PostgreSQL: a table of wake-ups, which the workers of all servers take from.
 
-Whoever has a worker free takes the most urgent token, past those that others are just taking (SKIP LOCKED). A token that
-waits already is not put in again, so the table never holds more than the mailboxes that wait. It holds hints, as every
-queue does: what is lost with a server that dies right after taking one is found by whoever sweeps.
+A free worker takes the most urgent wake-up, past those that other workers are taking (SKIP LOCKED). A wake-up that waits
+already is not added twice, so that the table has one row per waiting mailbox. Like every queue it has hints only: if a
+server crashes right after taking one, a sweep finds the mailbox.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
 
 RETRY_SECONDS = 1.0
-"""How long a worker rests that could not reach the table."""
+"""Seconds before a worker that could not reach the table retries."""
 
 _PUT: LiteralString = """
 INSERT INTO mail.wake_ups AS waiting
     (swarm, task, mailbox, tier, place, not_before, instance, task_id, is_delivery)
-SELECT %s, token.* FROM unnest(
+SELECT %s, wake_up.* FROM unnest(
     %s::uuid[], %s::text[], %s::smallint[], %s::bigint[], %s::double precision[], %s::text[], %s::text[], %s::boolean[]
-) AS token
+) AS wake_up
 ON CONFLICT (task, mailbox, tier) DO UPDATE SET not_before = excluded.not_before
 WHERE excluded.not_before < waiting.not_before
 """
@@ -61,65 +61,64 @@ class PostgresQueue:
         self._sql = postgres
         self._notifier = notifier
         self._swarm = swarm
-        self._topics = {lane: wake_topic(swarm, is_delivery=lane) for lane in (False, True)}
+        self._topics = {kind: wake_topic(swarm, is_delivery=kind) for kind in (False, True)}
         self._clock = clock
-        self._place = 0
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._last_position = 0
+        self._running: set[asyncio.Task[Any]] = set()
 
-    async def publish(self, tokens: Sequence[WakeUp]) -> None:
-        """Put the tokens in. Raises StoreUnavailable."""
-        if not tokens:
+    async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
+        """Add wake-ups. Raises StoreUnavailable."""
+        if not wake_ups:
             return
         rows: dict[tuple[UUID, str, int], tuple[int, WakeUp]] = {}
-        for token in tokens:
-            rows.setdefault(
-                (task_number(token.key), token.mailbox, int(token.tier)), (self._next_place(), token)
-            )
-        # in the order of their keys: two servers that insert in different orders would wait for each other
+        for wake_up in wake_ups:
+            row = (task_number(wake_up.key), wake_up.mailbox, int(wake_up.tier))
+            rows.setdefault(row, (self._next_position(), wake_up))
+        # in the order of their keys: servers that insert in different orders would deadlock
         columns = [
-            (*key, place, token.not_before, *token.key, goes_out(token.mailbox))
-            for key, (place, token) in sorted(rows.items(), key=itemgetter(0))
+            (*key, position, wake_up.not_before, *wake_up.key, goes_out(wake_up.mailbox))
+            for key, (position, wake_up) in sorted(rows.items(), key=itemgetter(0))
         ]
         await self._sql.fetch(_PUT, [self._swarm, *map(list, zip(*columns, strict=True))])
-        self._notifier.ring(*{self._topics[column[-1]] for column in columns})
+        self._notifier.notify(*{self._topics[column[-1]] for column in columns})
 
-    def put(self, token: WakeUp) -> None:
-        """Publish one token soon. Where that can't be done, a sweep wakes its mailbox."""
-        _ = self._begin(self._put(token))
+    def put(self, wake_up: WakeUp) -> None:
+        """Publish one wake-up soon. If that fails, a sweep wakes its mailbox."""
+        _ = self._begin(self._put(wake_up))
 
     async def close(self) -> None:
-        """Wait for what is under way; to be called when nobody takes any more."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        """Wait for running work, after the last `take`."""
+        while self._running:
+            await asyncio.wait(self._running)
 
     async def take(self) -> tuple[TaskKey, str]:
-        """The most urgent token of an agent; waits for one."""
+        """Return the most urgent wake-up of an agent, when there is one."""
         return await self._take(is_delivery=False)
 
     async def take_delivery(self) -> tuple[TaskKey, str]:
-        """The most urgent token of another swarm's mail; waits for one."""
+        """Return the most urgent wake-up for outbound mail, when there is one."""
         return await self._take(is_delivery=True)
 
     def __len__(self) -> int:
-        """No token waits in this process alone."""
+        """Return 0: every wake-up can be taken by another server."""
         return 0
 
-    async def _put(self, token: WakeUp) -> None:
+    async def _put(self, wake_up: WakeUp) -> None:
         with suppress(StoreUnavailable):
-            await self.publish([token])
+            await self.publish([wake_up])
 
     async def _take(self, *, is_delivery: bool) -> tuple[TaskKey, str]:
-        with self._notifier.subscribe(self._topics[is_delivery]) as news:
+        with self._notifier.subscribe(self._topics[is_delivery]) as subscription:
             while True:
                 try:
-                    if (token := await self._take_now(is_delivery)) is not None:
-                        return token.key, token.mailbox
-                    await news.wait(await self._rest(is_delivery))
-                except StoreUnavailable:  # the workers live on until it can be reached again
+                    if (wake_up := await self._take_now(is_delivery)) is not None:
+                        return wake_up.key, wake_up.mailbox
+                    await subscription.wait(await self._seconds_to_next(is_delivery))
+                except StoreUnavailable:  # retry until the database can be reached again
                     await asyncio.sleep(RETRY_SECONDS)
 
     async def _take_now(self, is_delivery: bool) -> WakeUp | None:
-        """The most urgent token. It is put back where whoever wanted it has gone before it came."""
+        """Return the most urgent wake-up; put it back if the taker is cancelled before it arrives."""
         taking = self._begin(self._delete(is_delivery))
         try:
             return await asyncio.shield(taking)
@@ -128,13 +127,13 @@ class PostgresQueue:
             raise
 
     def _put_back(self, taking: "asyncio.Task[WakeUp | None]") -> None:
-        if not taking.cancelled() and taking.exception() is None and (token := taking.result()) is not None:
-            self.put(token)
+        if not taking.cancelled() and taking.exception() is None and (wake_up := taking.result()) is not None:
+            self.put(wake_up)
 
     def _begin[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return task
 
     async def _delete(self, is_delivery: bool) -> WakeUp | None:
@@ -143,15 +142,15 @@ class PostgresQueue:
             return WakeUp(TaskKey(instance, task_id), mailbox, Tier(tier))
         return None
 
-    async def _rest(self, is_delivery: bool) -> float:
-        """Seconds until one of the tokens may be taken that may not be taken yet; those of agents never wait."""
+    async def _seconds_to_next(self, is_delivery: bool) -> float:
+        """Return the seconds until the next delayed wake-up may be taken; those of agents are never delayed."""
         if not is_delivery:
             return inf
         values = {"swarm": self._swarm, "is_delivery": is_delivery}
         ((first,),) = await self._sql.fetch(_NEXT, values)
         return inf if first is None else max(0.0, first - self._clock())
 
-    def _next_place(self) -> int:
-        """By time, so that those of all servers are in order, and each its own."""
-        self._place = max(self._place + 1, int(self._clock() * 1_000_000))
-        return self._place
+    def _next_position(self) -> int:
+        """Return a position by time, so that the wake-ups of all servers are ordered, and each is unique."""
+        self._last_position = max(self._last_position + 1, int(self._clock() * 1_000_000))
+        return self._last_position

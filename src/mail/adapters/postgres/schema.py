@@ -1,4 +1,4 @@
-"""The tables in PostgreSQL, in a schema of their own, and how they come there."""
+"""The tables in PostgreSQL, in a schema of their own, and their migrations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +14,15 @@ from mail.errors import ConfigurationError
 SCHEMA_VERSION = 1
 
 LOCK = 0x6D61696C
-"""Whoever makes the tables holds this advisory lock, so that servers which are started at once make them once."""
+"""The advisory lock under which tables are created, so that servers that start together do so one by one."""
 
-# A task's row is its lock: whatever changes something of a task holds that row, and looks at the rest afterwards. It is
-# written by each commit, and short (`fillfactor` keeps the new row on the page of the old one). `born` is the order in which
-# tasks began. A message that waits is a row of `inbox`, with the checkpoint of the turn that reads it; a commit's events, what
-# it adds to a history and its answer are a row of `commits`, never changed, with the task's state then and the places of the
-# mail that came (`delivered`) and went (`read`), so that a task can be read as it was at any time (`moments`). `owner` is the server that holds a lease.
-# `wake_ups` is the queue: it holds hints, not the truth, so it is not logged, and empty after a crash of PostgreSQL.
+# A task's row is its lock: every change of a task locks that row first, and reads the rest afterwards. Each commit writes
+# it, and it is short (`fillfactor` keeps the new row on the page of the old one). `born` numbers tasks in the order in which
+# they began, and `due` is the deadline. A waiting message is a row of `inbox`, with the checkpoint of the turn that reads it.
+# A commit is a row of `commits`, which never changes: its events, what it adds to a history, its response, the task's state
+# after it, and which mail it delivered (`delivered`) and consumed (`read`), so that a task can be read as it was after any
+# commit (`mail.adapters.shared.snapshots`). `owner` is the server that has a lease. `wake_ups` is the queue: it has hints,
+# so that it is not logged, and empty after a crash of PostgreSQL.
 SCHEMA: LiteralString = """
 CREATE SCHEMA IF NOT EXISTS mail;
 CREATE TABLE mail.settings (
@@ -127,7 +128,7 @@ CREATE TABLE mail.webhooks (
 """
 
 MIGRATIONS: dict[int, LiteralString] = {}
-"""From each earlier version of the schema to the next."""
+"""The migration from each earlier version of the schema to the next."""
 
 TABLES = (
     "tasks",
@@ -144,13 +145,13 @@ TABLES = (
 )
 
 VERSION = "schema_version"
-"""The setting that holds it."""
+"""The setting with the version of the schema."""
 
 
 def prepare(url: str) -> None:
-    """Connect, and create or bring up to date what is missing. Safe to repeat, and to do by several at once.
+    """Create or migrate the tables. Safe to repeat, also by several servers at the same time.
 
-    Raises ConfigurationError that says what to change where the database can't be used.
+    Raises ConfigurationError if the database can't be used; the message says what to change.
     """
     with _connection(url) as connection, connection.transaction():
         (encoding,) = connection.execute("SHOW server_encoding").fetchone() or ("",)
@@ -186,16 +187,16 @@ def _migrate(connection: psycopg.Connection, name: str) -> None:
 
 
 def _version(connection: psycopg.Connection, name: str) -> int:
-    """The version of the tables that are there, 0 for none. Raises ConfigurationError where they are somebody else's."""
+    """Return the version of the tables, 0 for none. Raises ConfigurationError if they belong to another program."""
     (is_there,) = connection.execute("SELECT to_regclass('mail.settings') IS NOT NULL").fetchone() or (False,)
     if is_there:
         row = connection.execute("SELECT value FROM mail.settings WHERE name = %s", (VERSION,)).fetchone()
         if row is not None:
             return int(row[0])
-    (others,) = connection.execute(
+    (foreign,) = connection.execute(
         "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('mail')"
     ).fetchone() or (0,)
-    if others:
+    if foreign:
         raise ConfigurationError(
             f"{name} has a schema named mail, with tables of another program; use another database"
         )
@@ -204,7 +205,7 @@ def _version(connection: psycopg.Connection, name: str) -> int:
 
 @contextmanager
 def _connection(url: str) -> Iterator[psycopg.Connection]:
-    """A connection for an operator, who is told what is wrong in PostgreSQL's words; they never hold a password."""
+    """Connect for an operator: errors have PostgreSQL's message, which never contains a password."""
     name, parameters = hide_credentials(url), read(url)
     try:
         connection = psycopg.connect(**parameters)

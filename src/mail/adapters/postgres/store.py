@@ -1,10 +1,9 @@
-"""The store on PostgreSQL: any number of servers share it, and none keeps anything that the tables don't hold.
+"""The store on PostgreSQL, which any number of servers share. No state is in a process only.
 
 Opening a turn is one round trip and committing it another, however long the task. Each is a transaction that first
-locks the task's row and then looks, by another statement, which at READ COMMITTED sees all that was committed before the
-lock was got. So the changes of one task come one after the other, those of different tasks don't wait for each other, and
-no transaction holds more than one task: there is nothing to deadlock. What is read alone needs no lock, as a commit is
-there as a whole or not at all.
+locks the task's row and then reads, by another statement, which at READ COMMITTED sees all that was committed before the
+lock was taken. So the changes of one task are serial, different tasks don't wait for each other, and no transaction
+locks more than one task: there are no deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
@@ -12,11 +11,10 @@ from typing import LiteralString
 
 from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
 from mail.adapters.postgres.keys import change_topic, ending_topic, task_number
-from mail.adapters.postgres.leases import LOCK_TASK, Leases, read_records
+from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
-from mail.adapters.shared.codec import decode_events
-from mail.adapters.shared.cursors import place_before
+from mail.adapters.shared.codec import decode_events, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
@@ -27,7 +25,7 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, TaskNotFound
 
-LAST_RECORD = 2**31 - 1
+LAST_TURN = 2**31 - 1
 
 
 class PostgresStore:
@@ -73,13 +71,13 @@ class PostgresStore:
         values = commit_values(change)
         statement = MOVE_TASK if change.expected_version else BEGIN_TASK
 
-        async def work(connection: Connection, is_again: bool) -> Row | None:
+        async def work(connection: Connection, is_retry: bool) -> Row | None:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK, values)
                 outcome = await connection.execute(statement, values)
             row = await outcome.fetchone()
             assert row is not None
-            if is_again and not row[0]:
+            if is_retry and not row[0]:
                 written = await connection.execute(IS_WRITTEN, values)
                 return None if written.rowcount else row
             return row
@@ -91,19 +89,19 @@ class PostgresStore:
         if error is not None:
             raise error
         number = values["task"]
-        self._notifier.ring(
+        self._notifier.notify(
             change_topic(number), *((ending_topic(number),) if change.response is not None else ())
         )
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None
     ) -> list[dict[str, object]]:
-        return read_records(
-            await self._parts(
+        return join_history(
+            await self._rows(
                 key,
                 "SELECT history FROM mail.commits WHERE task = %s AND agent = %s AND n <= %s ORDER BY n",
                 agent,
-                LAST_RECORD if upto is None else upto,
+                LAST_TURN if upto is None else upto,
             )
         )
 
@@ -112,11 +110,11 @@ class PostgresStore:
         if present is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
         check_snapshot(present, at)
-        ((state,),) = await self._parts(
+        ((state,),) = await self._rows(
             key, "SELECT state FROM mail.commits WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1", at
         )
         task = read_task(state)
-        commits = await self._parts(
+        commits = await self._rows(
             key,
             "SELECT delivered, read, events FROM mail.commits WHERE task = %s AND seq <= %s ORDER BY seq",
             task.seq,
@@ -127,7 +125,7 @@ class PostgresStore:
         )
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        rows = await self._parts(
+        rows = await self._rows(
             key,
             "SELECT mailbox, tier, seq, message FROM mail.inbox WHERE task = %s ORDER BY tier, seq, mailbox",
         )
@@ -137,7 +135,7 @@ class PostgresStore:
         ]
 
     async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        rows = await self._parts(
+        rows = await self._rows(
             key,
             "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s",
             after,
@@ -146,7 +144,7 @@ class PostgresStore:
         return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        rows = await self._parts(
+        rows = await self._rows(
             key, "SELECT response FROM mail.commits WHERE task = %s AND ended = %s", generation
         )
         return MAILMessage.model_validate_json(rows[0][0]) if rows else None
@@ -154,21 +152,21 @@ class PostgresStore:
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        with self._notifier.subscribe(ending_topic(task_number(key))) as news:
+        with self._notifier.subscribe(ending_topic(task_number(key))) as subscription:
             while (response := await self.read_response(key, generation)) is None:
-                if (left := end - loop.time()) <= 0:
+                if (remaining := end - loop.time()) <= 0:
                     break
-                await news.wait(left)
+                await subscription.wait(remaining)
             return response
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        with self._notifier.subscribe(change_topic(task_number(key))) as news:
+        with self._notifier.subscribe(change_topic(task_number(key))) as subscription:
             while (seq := await self._seq(key)) <= after:
-                if (left := end - loop.time()) <= 0:
+                if (remaining := end - loop.time()) <= 0:
                     break
-                await news.wait(left)
+                await subscription.wait(remaining)
             return max(after, seq)
 
     async def list_tasks(
@@ -179,13 +177,13 @@ class PostgresStore:
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        whose: LiteralString = "" if instance is None else "instance = %(instance)s AND"
+        condition: LiteralString = "" if instance is None else "instance = %(instance)s AND"
         rows = await self._sql.fetch(
-            f"SELECT born, state FROM mail.tasks WHERE {whose} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
+            f"SELECT born, state FROM mail.tasks WHERE {condition} born < %(cursor)s AND (%(status)s::text IS NULL"  # noqa: S608
             " OR status = %(status)s::text) ORDER BY born DESC LIMIT %(limit)s",
             {
                 "instance": instance,
-                "cursor": place_before(cursor),
+                "cursor": read_cursor(cursor),
                 "status": status and status.value,
                 "limit": limit + 1,
             },
@@ -198,7 +196,7 @@ class PostgresStore:
         rows = await self._sql.fetch(
             "SELECT born, state FROM mail.tasks WHERE dead AND (%(instance)s::text IS NULL OR instance = %(instance)s)"
             " AND born < %(cursor)s ORDER BY born DESC LIMIT %(limit)s",
-            {"instance": instance, "cursor": place_before(cursor), "limit": limit + 1},
+            {"instance": instance, "cursor": read_cursor(cursor), "limit": limit + 1},
         )
         return _page(rows, limit)
 
@@ -208,7 +206,7 @@ class PostgresStore:
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
             {"since": quiet_since},
         )
-        return [token for (state,) in rows for token in wake_ups(read_task(state))]
+        return [wake_up for (state,) in rows for wake_up in wake_ups(read_task(state))]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = await self._sql.fetch(
@@ -235,8 +233,8 @@ class PostgresStore:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
         return int(rows[0][0])
 
-    async def _parts(self, key: TaskKey, statement: LiteralString, *values: object) -> list[Row]:
-        """The rows of what belongs to a task. Raises TaskNotFound."""
+    async def _rows(self, key: TaskKey, statement: LiteralString, *values: object) -> list[Row]:
+        """Return rows that belong to a task. Raises TaskNotFound."""
         number = task_number(key)
         rows = await self._sql.fetch(statement, (number, *values))
         if not rows:

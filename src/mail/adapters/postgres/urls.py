@@ -13,18 +13,18 @@ DEFAULTS: dict[str, str | int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Where the URL doesn't say otherwise: a primary, and a network that fails is noticed within a minute."""
+"""Defaults for what the URL doesn't set: connect to a primary, and detect a failed network within a minute."""
 
 
 def read(url: str) -> dict[str, Any]:
-    """The parameters of libpq that the URL names, over the defaults.
+    """Return the parameters of libpq in the URL, over the defaults.
 
-    Raises ConfigurationError for what can't be a URL. Nothing of it is repeated, and neither is libpq's own message: a
-    password with a `/` in it looks like a port.
+    Raises ConfigurationError for an invalid URL. The message repeats neither the URL nor the message of libpq: a password
+    with a `/` in it looks like a port.
     """
     from psycopg import (
         ProgrammingError,
-    )  # not before a database is used: mail.config is always there, psycopg isn't
+    )  # imported late: psycopg may not be installed
     from psycopg.conninfo import conninfo_to_dict
 
     try:
@@ -32,8 +32,8 @@ def read(url: str) -> dict[str, Any]:
     except ProgrammingError:
         given = {}
     ports = str(given.get("port", "")).split(",")
-    places = (str(given.get(name, "")) for name in ("host", "dbname"))
-    is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in at for at in places)
+    names = (str(given.get(name, "")) for name in ("host", "dbname"))
+    is_sound = all(port.isdecimal() or not port for port in ports) and not any("@" in name for name in names)
     if not given or not is_sound:
         raise ConfigurationError(
             "the URL of the PostgreSQL database can't be read: it is postgresql://user:password@host:port/database, and "

@@ -1,1 +1,1 @@
-"""Code that several stores share."""
+"""Code that several adapters share."""

@@ -1,30 +1,43 @@
-"""How records are written as JSON text, the same in every store."""
+"""The JSON of stored values, the same in every store, and cursors over numbered tasks."""
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from mail.core.task.events import Event
 from mail.core.task.swarm import History
+from mail.errors import BadRequest
+
+LAST_NUMBER = 2**63 - 1
 
 _EVENTS = TypeAdapter(tuple[Event, ...])
 
 
 def encode_events(events: tuple[Event, ...]) -> bytes:
-    """The batch of events of one commit."""
+    """Encode the events of one commit."""
     return _EVENTS.dump_json(events)
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
-    """The inverse of `encode_events`."""
+    """Decode what `encode_events` has encoded."""
     return _EVENTS.validate_json(text)
 
 
 def encode_history(entries: History) -> bytes:
-    """One history record. Raises ValueError for entries that JSON can't hold."""
+    """Encode what one turn adds to a history. Raises ValueError for entries that JSON can't hold."""
     return to_json(entries)
 
 
 def decode_history(text: bytes | str) -> History:
-    """The inverse of `encode_history`."""
+    """Decode what `encode_history` has encoded."""
     entries: History = from_json(text)
     return entries
+
+
+def read_cursor(cursor: str | None) -> int:
+    """Return the number of the task that a page ends before. Raises BadRequest for a cursor that no page gave out.
+
+    Tasks are numbered in the order in which they began; pages list the newest first.
+    """
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise BadRequest(f"cursor {cursor!r} is not one that this server gave out")
+    return int(cursor or LAST_NUMBER)

@@ -1,7 +1,7 @@
-"""What a commit keeps of the moment that it made, so that a task can be read as it was then.
+"""Reading a task as it was after an earlier commit.
 
-A commit keeps the task's state, and which mail it has brought and taken; the messages themselves are in the events that
-announced them. So the mail of a moment is what all commits up to then have brought, less what they have taken.
+A commit stores the task's state, and which mail it delivered and consumed; the messages themselves are in the events of
+their commits. So the mail that waited after a commit is all that was delivered up to it, less what was consumed.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from mail.core.task.task import Task
 from mail.errors import BadRequest, SnapshotExpired
 
 Waiting = dict[tuple[str, int], Tier]
-"""By mailbox and seq, the mail that waits."""
+"""The tiers of waiting mail, by mailbox and seq."""
 
 
 def rows_of(change: TaskChange) -> Iterator[tuple[int, HistoryRecord | None, tuple[Event, ...]]]:
-    """A commit as rows of a table in which a row holds one history record: its seq, record and events.
+    """Split a commit into rows with at most one agent's history each: seq, history and events.
 
-    That is one row but for a new task that brings the histories of several agents: then all but the last get a
-    row with one of the first events.
+    A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
+    but the last row hold one of the first events.
     """
     *early, last = change.histories or (None,)
     assert len(change.events) > len(early) or not early
@@ -33,27 +33,27 @@ def rows_of(change: TaskChange) -> Iterator[tuple[int, HistoryRecord | None, tup
 
 
 def encode_delivered(change: TaskChange) -> str | None:
-    """The places of the mail that a commit brings: `[[mailbox, tier, seq], …]`."""
-    places = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
-    return to_json(places).decode() if places else None
+    """Encode which mail a commit delivers: `[[mailbox, tier, seq], …]`."""
+    mail = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
+    return to_json(mail).decode() if mail else None
 
 
 def encode_read(change: TaskChange) -> str | None:
-    """The places of the mail that it takes away: `[mailbox, seq, …]`."""
-    gone = change.consumed
-    if gone is None:
+    """Encode which mail a commit consumes: `[mailbox, seq, …]`."""
+    consumed = change.consumed
+    if consumed is None:
         return None
-    return to_json([gone.mailbox, gone.seq, *(entry.seq for entry in change.also_read)]).decode()
+    return to_json([consumed.mailbox, consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
 
 
 def deliver(waiting: Waiting, delivered: str | bytes | None) -> None:
-    """Add what `encode_delivered` has written."""
+    """Add the mail that `encode_delivered` has encoded."""
     if delivered is not None:
         waiting |= {(mailbox, seq): Tier(tier) for mailbox, tier, seq in from_json(delivered)}
 
 
 def waits_after(commits: Iterable[tuple[str | None, str | None]]) -> Waiting:
-    """What waits after some commits, which are given by what `encode_delivered` and `encode_read` have written."""
+    """Return the mail that waits after commits, each given as `encode_delivered` and `encode_read` have encoded it."""
     waiting: Waiting = {}
     for delivered, read in commits:
         if read is not None:
@@ -71,22 +71,22 @@ def check_snapshot(task: Task, at: int) -> None:
 
 
 def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: Sequence[Event]) -> Snapshot:
-    """The task as it was, from the mail that waited and the events up to then.
+    """Assemble the task as it was, from the mail that waited and the events up to then.
 
-    Raises MomentNotKept where some of that is missing: an earlier version did not keep it, or its retention is over.
+    Raises SnapshotExpired if some of that is missing: an earlier version did not store it, or its retention is over.
     """
     messages = {event.seq: event.message for event in events if event.message is not None}
-    places = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())
+    keys = sorted((tier, seq, mailbox) for (mailbox, seq), tier in waiting.items())
     expected = {
         (mailbox, tier): count
         for mailbox, counts in task.pending.items()
         for tier, count in zip(Tier, counts, strict=True)
         if count
     }
-    is_whole = Counter((mailbox, tier) for tier, _, mailbox in places) == expected
-    if not is_whole or any(seq not in messages for _, seq, _ in places):
+    is_whole = Counter((mailbox, tier) for tier, _, mailbox in keys) == expected
+    if not is_whole or any(seq not in messages for _, seq, _ in keys):
         raise SnapshotExpired(
             f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is kept"
         )
-    mail = [InboxEntry(mailbox, tier, seq, messages[seq]) for tier, seq, mailbox in places]
+    mail = [InboxEntry(mailbox, tier, seq, messages[seq]) for tier, seq, mailbox in keys]
     return Snapshot(task, [event for event in events if event.seq <= task.seq], mail)

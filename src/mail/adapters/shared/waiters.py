@@ -1,4 +1,4 @@
-"""Waking those in this process who wait for something to happen to a task."""
+"""Waits, in this process, for a change of a task."""
 
 import asyncio
 from collections import defaultdict
@@ -7,19 +7,19 @@ from mail.core.task.task import TaskKey
 
 
 class Waiters:
-    """News about tasks: whoever waits for a task is woken by the next announcement of it."""
+    """Coroutines that wait for tasks. `notify` wakes those of one task."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[TaskKey, set[asyncio.Future[None]]] = defaultdict(set)
 
-    def announce(self, key: TaskKey) -> None:
-        """Wake all who wait for this task."""
+    def notify(self, key: TaskKey) -> None:
+        """Wake everything that waits for this task."""
         for waiter in self._waiting.pop(key, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self, key: TaskKey, seconds: float) -> None:
-        """Return at the next announcement, or when the time is up."""
+        """Wait for the next `notify`, for so many seconds at most."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[key].add(waiter)
         try:

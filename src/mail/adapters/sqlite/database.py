@@ -1,4 +1,4 @@
-"""The SQLite file: its schema, its connection, and who may run turns on it."""
+"""The SQLite file: its schema, its connection, and the claim of the process that runs turns on it."""
 
 import os
 import sqlite3
@@ -12,14 +12,13 @@ IN_MEMORY = ":memory:"
 
 SCHEMA_VERSION = 3
 
-# A commit is one row, and its state, mail and events are those of one moment: so a turn costs one statement,
-# and a task can be read as it was at any time. Only a new task that brings the histories of several agents (a fork) has a
-# row for each, with the first events. `tasks` has only what tasks are looked up by; it changes when a
-# task starts, stops or gets another deadline. `delivered` and `read_mailbox`, `read_seq` say which mail came and
-# went: [[mailbox, tier, seq], …]; the messages themselves are in the events that announced them. `read_seq` is a
-# JSON list where several messages were read at once. `delivering` is 1 while mail waits for other swarms, `dead` while
-# there are dead letters. Short columns come first, as long ones may lie on pages
-# behind.
+# A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
+# after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
+# events. `tasks` has only the columns that tasks are looked up by; it changes when a task starts, stops or gets another
+# deadline. `delivered` has the mail that was delivered, [[mailbox, tier, seq], …], and `read_mailbox` and `read_seq` the
+# mail that was consumed; the messages themselves are in the events of their commits. `read_seq` is a JSON list if several
+# messages were consumed together. `delivering` is 1 while outbound mail waits, `dead` while there are dead letters. Short
+# columns come first, as long ones may spill to overflow pages.
 SCHEMA = """
 CREATE TABLE tasks (
     id INTEGER PRIMARY KEY,
@@ -104,25 +103,25 @@ ALTER TABLE tasks ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 """,
 }
-"""From each earlier version of the schema to the next."""
+"""The migration from each earlier version of the schema to the next."""
 
 TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys", "webhooks")
 
 
 def commit_id(task_row: int, seq: int) -> int:
-    """The row of the commit whose last event is `seq`: rows are in the order of their task, then of their seq."""
+    """Return the id of the commit whose last event is `seq`. Ids are ordered by task, then by seq."""
     return task_row << 32 | seq
 
 
 Synchronous = Literal["normal", "full"]
-"""`normal` survives the death of the process at any moment; `full` the loss of power as well, at a price."""
+"""`normal` survives a crash of the process at any time; `full` also survives a power loss, at a price."""
 
 
 class SQLiteDatabase:
     """One connection to a file (or `:memory:`), in WAL mode, with the schema in place.
 
-    With `own=True` this process claims the right to run turns: a second one that does gets a
-    ConfigurationError. Others may still read, and add tokens. The claim ends with the process.
+    With `own=True` this process claims the right to run turns: a second process that does so gets a ConfigurationError,
+    but may still open the file without a claim, to read and to add tokens. The claim ends with the process.
     """
 
     def __init__(self, path: str | Path, *, own: bool = True, synchronous: Synchronous = "normal") -> None:
@@ -134,7 +133,7 @@ class SQLiteDatabase:
             if own:
                 self._claim = _claim(self.path)
         try:
-            # one thread uses it at a time, but not always the one that opened it: an embedding app may hand it on
+            # one thread uses it at a time, but not always the one that opened it
             self.connection = sqlite3.connect(
                 self.path, isolation_level=None, timeout=10.0, check_same_thread=False
             )
@@ -163,7 +162,7 @@ class SQLiteDatabase:
             )
 
     def close(self) -> None:
-        """Close the connection and give up the claim."""
+        """Close the connection and end the claim."""
         for connection in (getattr(self, "connection", None), self._claim):
             if connection is not None:
                 connection.close()
@@ -178,7 +177,7 @@ class SQLiteDatabase:
 
 
 def _claim(path: str) -> sqlite3.Connection:
-    """Hold an exclusive lock beside the database for as long as the process lives."""
+    """Take an exclusive lock beside the database; it ends with the process."""
     file = os.path.realpath(path)  # the claim is on the file, by whatever name it is opened
     try:
         lock = sqlite3.connect(f"{file}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)

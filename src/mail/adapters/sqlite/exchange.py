@@ -1,10 +1,10 @@
-"""Mailboxes of an exchange in an SQLite file, which several processes use at once.
+"""Mailboxes of an exchange in an SQLite file, which several processes may use concurrently.
 
-The tables are the exchange's own, with a version of their own, so it may share a file with the tasks of a server:
-it takes no part in the server's claim on the file, and holds SQLite's lock for one batch of deliveries at a time.
+The exchange has tables and a schema version of its own, so that it may share a file with the tasks of a server: it
+ignores the server's claim on the file, and locks the file for one batch of deliveries at a time.
 
-What a mail says is stored once; outboxes and inboxes refer to it, and it goes with the last of them. A broadcast to more
-than a batch stays in the outbox until all have got it, and says there how far it has come.
+The content of a mail is stored only once, with references from outboxes and inboxes, and deleted with the last of them. A
+broadcast to more than a batch of mailboxes stays in the outbox, with its progress, until it is delivered to all.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 SCHEMA = (
     "CREATE TABLE exchange_schema (version INTEGER NOT NULL)",
     f"INSERT INTO exchange_schema VALUES ({SCHEMA_VERSION})",  # noqa: S608
-    # a mailbox that is registered anew is another one: AUTOINCREMENT never gives out an id again
+    # AUTOINCREMENT never reuses an id: an owner that registers again gets another mailbox
     """CREATE TABLE exchange_boxes (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         exchange TEXT NOT NULL,
@@ -71,19 +71,19 @@ SCHEMA = (
 )
 
 BATCH = 500
-"""How many deliveries are made in one transaction."""
+"""The number of deliveries in one transaction."""
 
 BUSY_SECONDS = 10.0
-"""How long others may hold the lock before a call gives up."""
+"""Seconds that a call waits for a lock of another process."""
 
 
 class SQLiteMailboxes:
     """`mail.exchange.durable.MailboxStore` on an SQLite file.
 
-    It has a connection and a thread of its own, so that waiting for a lock holds up nobody else.
+    It has a connection and a thread of its own, so that waiting for a lock doesn't block the event loop.
 
     Args:
-        exchange: which exchange of those in the file.
+        exchange: the name of the exchange; a file may have several.
     """
 
     def __init__(self, path: str | Path, exchange: str = "") -> None:
@@ -92,7 +92,7 @@ class SQLiteMailboxes:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange-sqlite")
 
     async def open(self) -> None:
-        """Open the file, and make the tables where they are missing. Raises ConfigurationError."""
+        """Open the file, and create the tables if they are missing. Raises ConfigurationError."""
         try:
             await self._run(self._open)
         except (OSError, StoreUnavailable) as error:
@@ -132,7 +132,7 @@ class SQLiteMailboxes:
         return await self._run(self._send, sender, recipient, mail_id, mail)
 
     async def collect(self, owner: str | None) -> int | None:
-        """A transaction for each batch of what is there when this begins."""
+        """Deliver the mail that exists now, in a transaction per batch."""
         last = await self._run(self._last_sent, owner)
         if last is None:
             return None
@@ -183,7 +183,7 @@ class SQLiteMailboxes:
             )
 
     def _use_wal(self) -> None:
-        """SQLite doesn't wait for others here, as it does everywhere else."""
+        """Turn on WAL mode. SQLite itself doesn't wait for locks here."""
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -267,7 +267,7 @@ class SQLiteMailboxes:
         return True
 
     def _last_sent(self, owner: str | None) -> int | None:
-        """The newest mail in the outboxes, 0 where there is none; None where the owner has no mailbox."""
+        """Return the newest mail in the outboxes, 0 if there is none; None if the owner has no mailbox."""
         if owner is not None and self._box(owner) is None:
             return None
         where, value = self._outboxes(owner)
@@ -275,11 +275,11 @@ class SQLiteMailboxes:
         return (row[0] if row else None) or 0
 
     def _outboxes(self, owner: str | None) -> tuple[str, int | str | None]:
-        """The condition for the mail of one owner or of all, and its value."""
+        """Return the condition for the mail of one owner or of all, and its value."""
         return ("exchange = ?", self._exchange) if owner is None else ("box = ?", self._box(owner))
 
     def _collect_some(self, owner: str | None, last: int) -> tuple[bool, int]:
-        """Make one batch of deliveries; returns whether there may be more, and how many mails have all been delivered."""
+        """Deliver one batch; return whether there may be more, and the number of mails delivered completely."""
         arrived, left = 0, BATCH
         with self._transaction():
             where, value = self._outboxes(owner)
@@ -294,7 +294,7 @@ class SQLiteMailboxes:
                 else:
                     made = self._deliver_to_all(mail, sender, reached, left)
                 left -= max(1, made)
-                if left <= 0 and recipient is None:  # there may be others yet
+                if left <= 0 and recipient is None:  # there may be more recipients
                     break
                 self._sql.execute("DELETE FROM exchange_outbox WHERE mail = ?", (mail,))
                 arrived += made + reached > 0
@@ -312,7 +312,7 @@ class SQLiteMailboxes:
         return inserted.rowcount
 
     def _deliver_to_all(self, mail: int, sender: str, reached: int, most: int) -> int:
-        """Deliver a broadcast to the next mailboxes, and note how far it has come; returns how many there were."""
+        """Deliver a broadcast to the next mailboxes, and store the progress; return the number of mailboxes."""
         boxes = self._sql.execute(
             "SELECT id FROM exchange_boxes INDEXED BY exchange_boxes_of_all "
             "WHERE exchange = ? AND id > ? AND owner <> ? ORDER BY id LIMIT ?",

@@ -1,9 +1,8 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
-Calls run on the event loop itself: a commit takes some tens of microseconds, less than handing it to a
-thread. As nobody else writes tasks, the state and inboxes of the tasks in use are kept in memory as well,
-and every write goes through to the file. Leases live in memory only: they die with the process, so that a
-restart after a crash waits for nothing.
+Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. As no other
+process writes tasks, recently used tasks are cached with their inboxes; every write goes through to the file. Leases exist
+in memory only: they end with the process, so that a restart after a crash waits for nothing.
 """
 
 import logging
@@ -13,8 +12,14 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from mail.adapters.shared.codec import decode_events, decode_history, encode_events, encode_history
-from mail.adapters.shared.cursors import LAST_PLACE, place_before
+from mail.adapters.shared.codec import (
+    LAST_NUMBER,
+    decode_events,
+    decode_history,
+    encode_events,
+    encode_history,
+    read_cursor,
+)
 from mail.adapters.shared.snapshots import (
     Waiting,
     check_snapshot,
@@ -35,8 +40,8 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
 
-HOT_TASKS = 1_000
-"""How many tasks are kept in memory besides those in the middle of a turn; the least recently used go first."""
+CACHED_TASKS = 1_000
+"""The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
 
 LAST_SEQ = 2**32 - 1
 
@@ -50,84 +55,84 @@ class SQLiteStore:
 
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
-        self._hot: OrderedDict[TaskKey, CachedTask] = OrderedDict()
+        self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
         self._changes = Waiters()
         self._endings = Waiters()
 
     async def load(self, key: TaskKey) -> Task | None:
-        hot = self._find(key)
-        return None if hot is None else hot.task
+        cached = self._find(key)
+        return None if cached is None else cached.task
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        hot = self._find(key)
-        if hot is None:
+        cached = self._find(key)
+        if cached is None:
             return Idle(None)
-        if hot.is_leased(mailbox, now):
+        if cached.is_leased(mailbox, now):
             return Leased()
-        entry = hot.head(mailbox)
-        if entry is None or not hot.task.lets_open(mailbox):
-            return Idle(hot.task)
+        entry = cached.head(mailbox)
+        if entry is None or not cached.task.lets_open(mailbox):
+            return Idle(cached.task)
         history = (
-            self._history(hot.row, mailbox, history_after)
-            if hot.task.histories.get(mailbox, 0) > history_after
+            self._history(cached.row, mailbox, history_after)
+            if cached.task.histories.get(mailbox, 0) > history_after
             else []
         )
-        others = hot.count_leases(now)
-        hot.leases[mailbox] = lease
-        checkpoint = hot.checkpoints.get((mailbox, entry.seq))
-        return Turn(hot.task, entry, lease, history, checkpoint, others)
+        running_turns = cached.count_leases(now)
+        cached.leases[mailbox] = lease
+        checkpoint = cached.checkpoints.get((mailbox, entry.seq))
+        return Turn(cached.task, entry, lease, history, checkpoint, running_turns)
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
     ) -> WebhookClaim | Leased | Idle:
-        hot = self._find(key)
-        if hot is None:
+        cached = self._find(key)
+        if cached is None:
             return Idle(None)
-        if hot.is_leased(mailbox, now):
+        if cached.is_leased(mailbox, now):
             return Leased()
-        if hot.task.head_tier(mailbox) is None:
-            return Idle(hot.task)
-        hot.leases[mailbox] = lease
-        return WebhookClaim(hot.task, mailbox, lease)
+        if cached.task.head_tier(mailbox) is None:
+            return Idle(cached.task)
+        cached.leases[mailbox] = lease
+        return WebhookClaim(cached.task, mailbox, lease)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        hot = self._held(turn)
+        cached = self._leased_task(turn)
         try:
             self._sql.execute(
                 "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
-                (hot.row, turn.mailbox, turn.entry.seq, write_checkpoint(checkpoint)),
+                (cached.row, turn.mailbox, turn.entry.seq, write_checkpoint(checkpoint)),
             )
         except sqlite3.Error as error:
             self._roll_back(error)
-        hot.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+        cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        hot = self._find(key)
-        leases = {} if hot is None else hot.leases
+        cached = self._find(key)
+        leases = {} if cached is None else cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
     async def release(self, turn: Claim) -> None:
-        hot = self._find(turn.task.key)
-        if hot is not None and hot.leases.get(turn.mailbox) is turn.lease:
-            del hot.leases[turn.mailbox]
+        cached = self._find(turn.task.key)
+        if cached is not None and cached.leases.get(turn.mailbox) is turn.lease:
+            del cached.leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
-        hot = self._find(change.key) if change.turn is None else self._held(change.turn)
-        if (hot.task.version if hot else 0) != change.expected_version:
-            raise VersionConflict(hot and hot.task)
+        cached = self._find(change.key) if change.turn is None else self._leased_task(change.turn)
+        if (cached.task.version if cached else 0) != change.expected_version:
+            raise VersionConflict(cached and cached.task)
         try:
-            row = self._write(change, hot)
+            row = self._write(change, cached)
         except BaseException as error:
             self._roll_back(error)
             raise
-        if hot is None:
-            hot = self._keep(CachedTask(row, change.task))
-        hot.apply(change)
-        self._changes.announce(change.key)
+        if cached is None:
+            cached = self._remember(CachedTask(row, change.task))
+        cached.apply(change)
+        self._changes.notify(change.key)
         if change.response is not None:
-            self._endings.announce(change.key)
+            self._endings.notify(change.key)
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None
@@ -135,13 +140,13 @@ class SQLiteStore:
         return self._history(self._get(key).row, agent, 0, upto)
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        hot = self._get(key)
-        check_snapshot(hot.task, at)
+        cached = self._get(key)
+        check_snapshot(cached.task, at)
         ((state,),) = self._read(
-            "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(hot.row, at),)
+            "SELECT state FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(cached.row, at),)
         )
         task = read_task(state)
-        return take_snapshot(task, self._waiting(hot.row, task.seq), self._events(hot.row, 0, task.seq))
+        return take_snapshot(task, self._waiting(cached.row, task.seq), self._events(cached.row, 0, task.seq))
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
         return self._get(key).all_mail()
@@ -150,12 +155,12 @@ class SQLiteStore:
         return self._events(self._get(key).row, after, LAST_SEQ, limit)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        hot = self._get(key)
-        if hot.answer is not None and hot.answer[0] == generation:
-            return hot.answer[1]
+        cached = self._get(key)
+        if cached.answer is not None and cached.answer[0] == generation:
+            return cached.answer[1]
         rows = self._read(
             "SELECT response FROM commits WHERE id > ? AND id < ? AND ended = ? ORDER BY id DESC LIMIT 1",
-            (*_all(hot.row), generation),
+            (*_all(cached.row), generation),
         )
         return MAILMessage.model_validate_json(rows[0][0]) if rows else None
 
@@ -179,10 +184,10 @@ class SQLiteStore:
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        whose, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
+        condition, values = ("", ()) if instance is None else ("instance = ? AND", (instance,))
         rows = self._read(
-            f"SELECT id FROM tasks WHERE {whose} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
-            (*values, place_before(cursor), status, status, limit + 1),
+            f"SELECT id FROM tasks WHERE {condition} id < ? AND (? IS NULL OR status = ?) ORDER BY id DESC LIMIT ?",  # noqa: S608
+            (*values, read_cursor(cursor), status, status, limit + 1),
         )
         return self._page(rows, limit)
 
@@ -191,7 +196,7 @@ class SQLiteStore:
     ) -> TaskPage:
         rows = self._read(
             "SELECT id FROM tasks WHERE dead AND (? IS NULL OR instance = ?) AND id < ? ORDER BY id DESC LIMIT ?",
-            (instance, instance, place_before(cursor), limit + 1),
+            (instance, instance, read_cursor(cursor), limit + 1),
         )
         return self._page(rows, limit)
 
@@ -199,10 +204,10 @@ class SQLiteStore:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
         tasks = [self._state(row) for (row,) in rows]
         return [
-            token
+            wake_up
             for task in tasks
             if quiet_since is None or task.updated < quiet_since
-            for token in wake_ups(task)
+            for wake_up in wake_ups(task)
         ]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
@@ -227,7 +232,7 @@ class SQLiteStore:
         return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     def _roll_back(self, error: BaseException) -> None:
-        """Leave nothing half-written. Raises StoreUnavailable for what SQLite raised."""
+        """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
@@ -235,39 +240,39 @@ class SQLiteStore:
             raise StoreUnavailable from error
 
     def _find(self, key: TaskKey) -> CachedTask | None:
-        """The task in memory, read from the file where it isn't there yet; None where there is none."""
-        hot = self._hot.get(key)
-        if hot is not None:
-            self._hot.move_to_end(key)
-            return hot
+        """Return a task from the cache or the file; None if there is none."""
+        cached = self._cache.get(key)
+        if cached is not None:
+            self._cache.move_to_end(key)
+            return cached
         found = self._read("SELECT id FROM tasks WHERE instance = ? AND task_id = ?", key)
-        return self._keep(self._warm(found[0][0])) if found else None
+        return self._remember(self._read_task(found[0][0])) if found else None
 
-    def _warm(self, row: int) -> CachedTask:
-        """Read a task as its last commit left it."""
-        hot = CachedTask(row, self._state(row))
-        for (mailbox, seq), tier in self._waiting(row, hot.task.seq).items():
-            hot.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
+    def _read_task(self, row: int) -> CachedTask:
+        """Read a task from the file, with its mail and checkpoints."""
+        cached = CachedTask(row, self._state(row))
+        for (mailbox, seq), tier in self._waiting(row, cached.task.seq).items():
+            cached.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
         checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
         for mailbox, seq, checkpoint in checkpoints:
-            hot.checkpoints[mailbox, seq] = read_checkpoint(checkpoint)
-        return hot
+            cached.checkpoints[mailbox, seq] = read_checkpoint(checkpoint)
+        return cached
 
     def _waiting(self, row: int, upto: int) -> Waiting:
-        """The mail that waited when the commit was made whose last event is `upto`."""
+        """Return the mail that waited after the commit whose last event is `upto`."""
         waiting: Waiting = {}
         mail = self._read(
             "SELECT delivered, read_mailbox, read_seq FROM commits WHERE id > ? AND id <= ? ORDER BY id",
             (commit_id(row, 0), commit_id(row, upto)),
         )
-        for delivered, read_mailbox, read_seq in mail:
-            for seq in from_json(read_seq) if isinstance(read_seq, str) else (read_seq,):
-                waiting.pop((read_mailbox, seq), None)
+        for delivered, consumed_from, seqs in mail:
+            for seq in from_json(seqs) if isinstance(seqs, str) else (seqs,):
+                waiting.pop((consumed_from, seq), None)
             deliver(waiting, delivered)
         return waiting
 
     def _events(self, row: int, after: int, upto: int, limit: int | None = None) -> list[Event]:
-        """The events past `after` of the commits up to the one whose last event is `upto`; the first `limit` of them."""
+        """Return the first `limit` events after `after`, up to the commit whose last event is `upto`."""
         rows = self._read(
             "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
             (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
@@ -275,14 +280,14 @@ class SQLiteStore:
         return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     def _state(self, row: int) -> Task:
-        """The task as its last commit left it."""
+        """Return the state of a task after its last commit."""
         ((state,),) = self._read(
             "SELECT state FROM commits WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1", _all(row)
         )
         return read_task(state)
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query. Raises StoreUnavailable for what SQLite raises."""
+        """Return the rows of a query. Raises StoreUnavailable for an error of SQLite."""
         try:
             return self._sql.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -290,7 +295,7 @@ class SQLiteStore:
             raise StoreUnavailable from error
 
     def _message(self, row: int, seq: int) -> MAILMessage:
-        """The message that was sent with the event `seq`."""
+        """Return the message that was sent with the event `seq`."""
         ((events,),) = self._read(
             "SELECT events FROM commits WHERE id >= ? ORDER BY id LIMIT 1", (commit_id(row, seq),)
         )
@@ -298,55 +303,55 @@ class SQLiteStore:
         assert message is not None
         return message
 
-    def _keep(self, hot: CachedTask) -> CachedTask:
-        self._hot[hot.task.key] = hot
-        for key in list(self._hot)[: len(self._hot) - HOT_TASKS]:
-            if not self._hot[key].leases:
-                del self._hot[key]
-        return hot
+    def _remember(self, cached: CachedTask) -> CachedTask:
+        self._cache[cached.task.key] = cached
+        for key in list(self._cache)[: len(self._cache) - CACHED_TASKS]:
+            if not self._cache[key].leases:
+                del self._cache[key]
+        return cached
 
     def _get(self, key: TaskKey) -> CachedTask:
-        hot = self._find(key)
-        if hot is None:
+        cached = self._find(key)
+        if cached is None:
             raise TaskNotFound(f"there is no task {key.task_id!r}")
-        return hot
+        return cached
 
-    def _held(self, turn: Claim) -> CachedTask:
-        hot = self._get(turn.task.key)
-        if hot.leases.get(turn.mailbox) is not turn.lease:
+    def _leased_task(self, turn: Claim) -> CachedTask:
+        cached = self._get(turn.task.key)
+        if cached.leases.get(turn.mailbox) is not turn.lease:
             raise LeaseLost
-        return hot
+        return cached
 
     def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
         rows = self._read(
             "SELECT history FROM commits WHERE id > ? AND id < ? AND agent = ? AND n > ? AND n <= ? ORDER BY id",
-            (*_all(row), agent, after, LAST_PLACE if upto is None else upto),
+            (*_all(row), agent, after, LAST_NUMBER if upto is None else upto),
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write(self, change: TaskChange, hot: CachedTask | None) -> int:
-        """Write the change; returns the row of its task. The usual turn is one statement, atomic by itself."""
+    def _write(self, change: TaskChange, cached: CachedTask | None) -> int:
+        """Write a change; return the row of its task. The usual turn is a single statement, which is atomic."""
         task = change.task
-        finished = None if hot is None else hot.finished_checkpoint(change)
+        finished = None if cached is None else cached.finished_checkpoint(change)
         if (
-            hot is not None
+            cached is not None
             and finished is None
-            and task.status is hot.task.status
-            and task.is_delivering is hot.task.is_delivering
-            and bool(task.dead_letters) is bool(hot.task.dead_letters)
-            and task.deadline == hot.task.deadline
+            and task.status is cached.task.status
+            and task.is_delivering is cached.task.is_delivering
+            and bool(task.dead_letters) is bool(cached.task.dead_letters)
+            and task.deadline == cached.task.deadline
         ):
-            self._insert_commit(hot.row, change)
-            return hot.row
+            self._insert_commit(cached.row, change)
+            return cached.row
         self._sql.execute("BEGIN IMMEDIATE")
-        if hot is None:
+        if cached is None:
             (row,) = self._sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
                 " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
                 (*task.key, task.status, task.deadline, task.is_delivering, bool(task.dead_letters)),
             ).fetchone()
         else:
-            row = hot.row
+            row = cached.row
             self._sql.execute(
                 "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
                 (task.status, task.deadline, task.is_delivering, bool(task.dead_letters), row),
@@ -360,18 +365,18 @@ class SQLiteStore:
         return int(row)
 
     def _insert_commit(self, row: int, change: TaskChange) -> None:
-        gone, response = change.consumed, change.response
-        read_seq: int | str | None = gone.seq if gone else None
-        if gone and change.also_read:
-            read_seq = to_json([gone.seq, *(entry.seq for entry in change.also_read)]).decode()
+        consumed, response = change.consumed, change.response
+        consumed_seqs: int | str | None = consumed.seq if consumed else None
+        if consumed and change.also_read:
+            consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
         state = write_task(change.task)
         *early, (seq, new, events) = rows_of(change)
-        for place, record, batch in early:
+        for early_seq, record, batch in early:
             assert record is not None
             self._sql.execute(
                 "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    commit_id(row, place),
+                    commit_id(row, early_seq),
                     record.agent,
                     record.n,
                     state,
@@ -388,8 +393,8 @@ class SQLiteStore:
                 new and new.n,
                 change.ended,
                 encode_delivered(change),
-                gone and gone.mailbox,
-                read_seq,
+                consumed and consumed.mailbox,
+                consumed_seqs,
                 state,
                 encode_events(events),
                 new and encode_history(new.entries),
@@ -399,5 +404,5 @@ class SQLiteStore:
 
 
 def _all(row: int) -> tuple[int, int]:
-    """The bounds, exclusive, of the ids of a task's commits."""
+    """Return the exclusive bounds of the ids of a task's commits."""
     return commit_id(row, 0), commit_id(row + 1, 0)

@@ -1,4 +1,4 @@
-"""A task in memory, for a store that is the only writer of its tasks."""
+"""A task in memory, for a store that is the only writer."""
 
 from bisect import insort
 from collections import defaultdict
@@ -10,17 +10,17 @@ from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
 
-_place = attrgetter("tier", "seq")
+_order = attrgetter("tier", "seq")
 
 
 class CachedTask:
-    """What the file holds of a task and its inboxes, and who is at work on it.
+    """A task with its inboxes, as in the file, and its leases.
 
     Attributes:
         row: the task's row in the file.
-        leases: per mailbox, the lease of the turn that is being run.
-        answer: the generation that ended last while in memory, and its finishing message.
-        checkpoints: per mailbox and seq of a message, how far the unfinished turn that reads it has come.
+        leases: the leases of running turns, by mailbox.
+        answer: the last generation that has ended while the task was cached, and its finishing message.
+        checkpoints: the checkpoints of unfinished turns, by the mailbox and seq of their message.
     """
 
     def __init__(self, row: int, task: Task) -> None:
@@ -32,36 +32,36 @@ class CachedTask:
         self._mail: defaultdict[str, list[InboxEntry]] = defaultdict(list)
 
     def is_leased(self, mailbox: str, now: float) -> bool:
-        """Whether somebody's lease of the mailbox has not expired."""
+        """Return whether the mailbox has a lease that has not expired."""
         lease = self.leases.get(mailbox)
         return lease is not None and lease.expires > now
 
     def count_leases(self, now: float) -> int:
-        """How many mailboxes of agents are leased."""
+        """Return the number of leased mailboxes of agents."""
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
 
     def head(self, mailbox: str) -> InboxEntry | None:
-        """The message that is next in a mailbox."""
+        """Return the next message of a mailbox."""
         mail = self._mail.get(mailbox)
         return mail[0] if mail else None
 
     def all_mail(self) -> list[InboxEntry]:
-        """Everything that waits, in the order of (tier, seq)."""
-        return sorted((entry for mail in self._mail.values() for entry in mail), key=_place)
+        """Return all waiting mail, by (tier, seq)."""
+        return sorted((entry for mail in self._mail.values() for entry in mail), key=_order)
 
     def put(self, entry: InboxEntry) -> None:
-        """Put a message into its place."""
-        insort(self._mail[entry.mailbox], entry, key=_place)
+        """Add a message."""
+        insort(self._mail[entry.mailbox], entry, key=_order)
 
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
-        """The place of the checkpoint that the change makes useless, if there is one."""
+        """Return the key of the checkpoint of the turn that the change ends, if there is one."""
         if change.consumed is None:
             return None
-        place = (change.consumed.mailbox, change.consumed.seq)
-        return place if place in self.checkpoints else None
+        key = (change.consumed.mailbox, change.consumed.seq)
+        return key if key in self.checkpoints else None
 
     def apply(self, change: TaskChange) -> None:
-        """Take over what has been committed to the file."""
+        """Apply a change that was committed to the file."""
         if change.response is not None and change.ended is not None:
             self.answer = change.ended, change.response
         self.task = change.task

@@ -1,23 +1,28 @@
-"""Logs for programs: each line is a JSON object that says which task, agent and message it is about."""
+"""Logs for programs: each line is a JSON object with the ids of the task, agent and message it is about."""
 
 import json
 import logging
 from datetime import UTC, datetime
 
+from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
+from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.task.mailboxes import goes_out
+
+logger = logging.getLogger("mail.activity")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class JSONFormatter(logging.Formatter):
-    """A record as one line. What was given as `extra` are fields of their own.
+    """Formats a log record as one line of JSON. The items of `extra` become fields of the line.
 
-    It adds nothing to what is logged; nothing logs, at INFO or above, a body, a key or a token. The traceback of
-    foreign code, such as an agent that fails, is logged as it is.
+    The formatter adds nothing confidential: nothing logs a body, a key or a token at INFO or above. The traceback of
+    foreign code, such as a failing agent, is logged as it is.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line, without its end."""
         line: dict[str, object] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -36,3 +41,45 @@ class JSONFormatter(logging.Formatter):
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class ActivityLog(Observer):
+    """Logs a line at INFO for each turn, delivery, request and end of a task, without any content of messages."""
+
+    def task_changed(self, change: TaskChange) -> None:
+        about = {"task_id": change.task.task_id, "generation": change.ended or change.task.generation}
+        if is_beginning(change):
+            logger.info("task begun", extra=about)
+        status = ended_as(change)
+        if status is not None:
+            logger.info("task %s", status.value, extra={**about, "status": status.value})
+        for event in change.dead_letters:
+            dead = {"agent": event.extra["mailbox"], "attempts": event.extra["attempts"]}
+            logger.info("dead letter", extra={**about, **dead})
+
+    def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
+        outcome = (report.delivery or report.outcome).value
+        what = "delivery" if goes_out(turn.mailbox) else "turn"
+        about: dict[str, object] = {"outcome": outcome, "seconds": round(seconds, 6)}
+        if report.conflicts:
+            about["conflicts"] = report.conflicts
+        if report.usage:
+            about |= {
+                "input_tokens": report.usage.input_tokens,
+                "output_tokens": report.usage.output_tokens,
+                "cost": report.usage.cost,
+            }
+        logger.info("%s %s", what, outcome, extra={**_of(turn), **about})
+
+    def turn_failed(self, turn: Claim, error: BaseException) -> None:
+        logger.info("turn failed: %s", type(error).__name__, extra=_of(turn))
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Log an HTTP request, by the pattern of its route: the path may hold text of callers."""
+        about = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
+        logger.info("request", extra=about)
+
+
+def _of(turn: Claim) -> dict[str, object]:
+    about = {"message_id": turn.entry.message.id} if isinstance(turn, Turn) else {}
+    return {"task_id": turn.task.task_id, "agent": turn.mailbox, **about}

@@ -1,13 +1,13 @@
 """Traces by OpenTelemetry. Needs the extra `otel`.
 
-A task is one trace: its turns are children of the request that has begun it, whichever process runs them, and so is what
-other swarms do for it. Names and attributes are those of OpenTelemetry's semantic conventions for HTTP and generative
-AI (version 1.41; the latter are still in development), and `mail.*` where they have none. No span holds what anybody
-wrote, nor the text of an error, which may quote it.
+A task is one trace: its turns, in any process, and the work of other swarms for it are children of the request that began
+it. Names and attributes are those of OpenTelemetry's semantic conventions for HTTP and generative AI (version 1.41; the
+latter are still in development), and `mail.*` where there are none. No span contains text of messages, nor the text of an
+error, which may quote it.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from mail.core.engine.telemetry import ActiveSpan, Span, Tracer
+from mail.core.engine.telemetry import Span, Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.traceparent import TRACEPARENT
 from mail.core.task.change import Claim, Turn
@@ -33,11 +33,11 @@ _NOWHERE = Context()
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 FLUSH_MILLISECONDS = 3000
-"""How long a function, or a server that stops, waits for what it has recorded to be sent."""
+"""The time limit for sending recorded spans, before a function is frozen or a server stops."""
 
 
 class _Span:
-    """An OpenTelemetry span, in the engine's words."""
+    """An OpenTelemetry span as `mail.core.engine.telemetry.Span`."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
@@ -47,7 +47,7 @@ class _Span:
 
 
 class _Request(_Span):
-    """That of an HTTP request, which gets its name when its route is known."""
+    """The span of an HTTP request, which gets its name when its route is known."""
 
     def __init__(self, span: trace.Span, method: str) -> None:
         super().__init__(span)
@@ -62,7 +62,7 @@ class _Request(_Span):
 
 
 class OpenTelemetryTracer(Tracer):
-    """Makes spans by a provider, which it owns; nothing global is set."""
+    """Makes spans by a provider that it owns; nothing global is set."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider
@@ -70,11 +70,11 @@ class OpenTelemetryTracer(Tracer):
         self._tracer = provider.get_tracer("mail", schema_url="https://opentelemetry.io/schemas/1.41.0")
 
     def flush(self) -> None:
-        """Send what was recorded."""
+        """Send the recorded spans."""
         self._provider.force_flush(FLUSH_MILLISECONDS)
 
     def close(self) -> None:
-        """Send what was recorded, and stop. To call it again does nothing."""
+        """Send the recorded spans, and stop. Calling it again does nothing."""
         if not self._is_open:
             return
         self._is_open = False
@@ -89,9 +89,9 @@ class OpenTelemetryTracer(Tracer):
         with self._span(name, SpanKind.SERVER, attributes, _context(traceparent)):
             yield _Request(trace.get_current_span(), name)
 
-    def turn(self, turn: Claim) -> ActiveSpan:
+    def turn(self, turn: Claim) -> AbstractContextManager[Span]:
         if goes_out(turn.mailbox) or not isinstance(turn, Turn):
-            return super().turn(turn)  # its delivery is all that there is to it
+            return super().turn(turn)  # its span is that of the delivery
         name = f"turn {turn.mailbox}"
         return self._span(name, SpanKind.CONSUMER, _about(turn), _context(turn.task.traceparent))
 
@@ -109,7 +109,7 @@ class OpenTelemetryTracer(Tracer):
             finally:
                 _note_usage(span, before, meter)
 
-    def action(self, call: AgentToolCall) -> ActiveSpan:
+    def action(self, call: AgentToolCall) -> AbstractContextManager[Span]:
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool_name,
@@ -118,7 +118,7 @@ class OpenTelemetryTracer(Tracer):
         }
         return self._span(f"execute_tool {call.tool_name}", SpanKind.INTERNAL, attributes)
 
-    def delivery(self, turn: Turn, swarm: str) -> ActiveSpan:
+    def delivery(self, turn: Turn, swarm: str) -> AbstractContextManager[Span]:
         attributes = {**_about(turn), "mail.peer": swarm}
         return self._span(f"deliver {swarm}", SpanKind.CLIENT, attributes, _context(turn.task.traceparent))
 
@@ -145,7 +145,7 @@ class OpenTelemetryTracer(Tracer):
         attributes: Mapping[str, Value],
         context: Context | None = None,
     ) -> Iterator[Span]:
-        """`context` is that of its parent; None for what is being done now."""
+        """Open a span; `context` is that of its parent, None for the current span."""
         with self._tracer.start_as_current_span(
             name,
             context,
@@ -163,7 +163,7 @@ class OpenTelemetryTracer(Tracer):
 
 
 def _context(traceparent: str) -> Context:
-    """Where children of this place begin; nowhere where there is none, whatever is being done now."""
+    """Return the context of a `traceparent`; an empty one, and not the current span, if there is none."""
     return _PROPAGATOR.extract({TRACEPARENT: traceparent}, _NOWHERE) if traceparent else _NOWHERE
 
 
@@ -178,7 +178,7 @@ def _about(turn: Turn) -> dict[str, Value]:
 
 
 def _note_usage(span: Span, before: Mapping[str, object], meter: UsageMeter) -> None:
-    """What the models were paid; a turn calls an agent once, so what was there before is of an earlier run."""
+    """Add the usage of this call: the models whose usage has changed; the rest is of an earlier run of the turn."""
     fresh = {model: usage for model, usage in meter.models.items() if usage is not before.get(model)}
     if not fresh:
         return
@@ -197,9 +197,9 @@ def _note_usage(span: Span, before: Mapping[str, object], meter: UsageMeter) -> 
 
 
 def exporting_tracer(service: str) -> OpenTelemetryTracer:
-    """A tracer that sends its spans by OTLP over HTTP, as the standard `OTEL_*` variables say.
+    """Return a tracer that sends its spans by OTLP over HTTP, configured by the standard `OTEL_*` variables.
 
-    `service` is what the spans are of, unless `OTEL_SERVICE_NAME` says it.
+    `service` is the default of `OTEL_SERVICE_NAME`.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource

@@ -1,6 +1,6 @@
-"""Metrics of a server as Prometheus reads them. Needs the extra `metrics`.
+"""Metrics of a server for Prometheus. Needs the extra `metrics`.
 
-Their names are those of the functions' metrics on AWS (`handlers.telemetry`) in Prometheus' style: `TurnSeconds` is
+The names are those of the functions' metrics on AWS (`handlers.telemetry`) in Prometheus' style: `TurnSeconds` is
 `mail_turn_seconds`, `Turns` is `mail_turns_total`.
 """
 
@@ -14,10 +14,10 @@ from mail.core.task.change import Claim, TaskChange
 from mail.core.task.mailboxes import hook_of, peer_of
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""The bounds of the histograms' buckets: a turn takes milliseconds, or the minutes of a language model."""
+"""The bounds of the histograms' buckets. A turn takes milliseconds, or minutes with a language model."""
 
 MANY = 200
-"""How many values of a label there may be that others choose: what comes after these is counted as OTHER."""
+"""The most values of a label that callers choose; further ones are counted as OTHER."""
 
 OTHER = "other"
 
@@ -25,7 +25,7 @@ METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 
 
 class _Names:
-    """Keeps the number of a label's values small, whatever others come up with."""
+    """Limits the number of a label's values."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -39,18 +39,19 @@ class _Names:
 
 
 WEBHOOKS = "webhooks"
-"""What stands in the place of a swarm for all webhooks: callers choose their URLs."""
+"""The label of all webhooks, in place of a swarm: callers choose their URLs."""
 
 
 def _destination(mailbox: str) -> str | None:
-    """To whom what is in a mailbox is delivered; None for an agent's."""
+    """Return the destination of outbound mail; None for the mailbox of an agent."""
     return peer_of(mailbox) if hook_of(mailbox) is None else WEBHOOKS
 
 
 class PrometheusMetrics(Observer):
-    """Counts what the engine and its HTTP server do, each instance for itself.
+    """The metrics of an engine and its HTTP server.
 
-    `depths` are the queues whose length is told, by name.
+    Args:
+        depths: the lengths of queues, by name.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -65,41 +66,43 @@ class PrometheusMetrics(Observer):
         def histogram(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(f"mail_{name}", text, labels, registry=registry, buckets=SECONDS)
 
-        self._turns = counter(
-            "turns", "Turns of agents that are over, by how they ended.", "agent", "outcome"
-        )
+        self._turns = counter("turns", "Ended turns of agents, by outcome.", "agent", "outcome")
         self._failed_turns = counter(
-            "failed_turns", "Turns that could not be stored and are run again.", "agent"
+            "failed_turns", "Turns that could not be stored, and are retried.", "agent"
         )
-        self._idle = counter("idle_wake_ups", "Wake-ups for which there was nothing to do.")
-        self._conflicts = counter("conflicts", "How often a turn was settled again, as another was first.")
-        self._turn_seconds = histogram("turn_seconds", "How long turns take, to their commit.", "agent")
+        self._idle = counter("idle_wake_ups", "Wake-ups without work.")
+        self._conflicts = counter(
+            "conflicts", "Commits of turns that were retried after a concurrent commit."
+        )
+        self._turn_seconds = histogram("turn_seconds", "Duration of turns, up to their commit.", "agent")
         self._agent_seconds = histogram(
-            "agent_seconds", "How long agents, and so their models, take.", "agent"
+            "agent_seconds", "Duration of calls of agents, with their models.", "agent"
         )
         self._begun = counter("tasks_begun", "Tasks that have begun.")
-        self._ended = counter("tasks_ended", "Generations of tasks that have ended, by how.", "status")
+        self._ended = counter("tasks_ended", "Ended generations of tasks, by status.", "status")
         self._dead = counter("dead_letters", "Messages that could not be processed.")
         self._attempts = counter(
-            "delivery_attempts", "Mail for other swarms, by what became of it.", "swarm", "outcome"
+            "delivery_attempts", "Attempts to deliver outbound mail, by outcome.", "swarm", "outcome"
         )
         self._failed_deliveries = counter(
-            "failed_deliveries", "Deliveries that could not be stored and are made again.", "swarm"
+            "failed_deliveries", "Deliveries that could not be stored, and are retried.", "swarm"
         )
-        self._delivery_seconds = histogram("delivery_seconds", "How long deliveries take.", "swarm")
+        self._delivery_seconds = histogram("delivery_seconds", "Duration of deliveries.", "swarm")
         self._calls = counter("model_calls", "Calls of language models.", "agent", "model")
-        self._input = counter("input_tokens", "Tokens that models have read.", "agent", "model")
-        self._cached = counter("cached_tokens", "Those of them that came from a cache.", "agent", "model")
-        self._output = counter("output_tokens", "Tokens that models have written.", "agent", "model")
-        self._cost = counter("cost_usd", "What models were paid, in US dollars.", "agent", "model")
+        self._input = counter("input_tokens", "Input tokens of models.", "agent", "model")
+        self._cached = counter("cached_tokens", "Input tokens from a cache.", "agent", "model")
+        self._output = counter("output_tokens", "Output tokens of models.", "agent", "model")
+        self._cost = counter("cost_usd", "Cost of models, in US dollars.", "agent", "model")
         self._requests = counter("http_requests", "HTTP requests.", "method", "route", "status")
-        self._request_seconds = histogram("http_request_seconds", "How long they take.", "method", "route")
+        self._request_seconds = histogram(
+            "http_request_seconds", "Duration of HTTP requests.", "method", "route"
+        )
         queue = Gauge("mail_queue_depth", "Mailboxes that wait for a worker.", ["queue"], registry=registry)
         for name, depth in depths.items():
             queue.labels(name).set_function(depth)
 
     def render(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def task_changed(self, change: TaskChange) -> None:
@@ -142,7 +145,7 @@ class PrometheusMetrics(Observer):
         self._idle.inc()
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
-        """An HTTP request was answered; `route` is its pattern."""
+        """Count an HTTP request; `route` is its pattern."""
         method = method if method in METHODS else OTHER
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(method, route).observe(seconds)

@@ -1,16 +1,15 @@
 """What the engine needs from the outside, in its own words. Adapters live in `stores` and `queues`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
+from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
-from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.core.task.webhooks import WebhookRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def wake_ups(task: Task) -> list[WakeUp]:
 class TurnQueue(Protocol):
     """Wakes workers up."""
 
-    async def publish(self, tokens: Sequence[WakeUp]) -> None:
+    async def publish(self, wake_ups: Sequence[WakeUp], /) -> None:
         """Hand out the tokens: urgent tiers first, first in first out inside a tier."""
         ...
 
@@ -199,129 +198,35 @@ class Store(Protocol):
         ...
 
 
-CallerRole = Literal["admin", "user", "agent"]
-"""What a token lets its bearer be; an `agent` is another swarm."""
+class Documents(Protocol):
+    """Where everything lives that is not a task, as small documents. Each method is atomic."""
 
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """A built-in token as it is kept: only the SHA-256 digest of its text, in hex."""
-
-    digest: str
-    role: CallerRole
-    id: str
-    created: str
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateRecord:
-    """A swarm that an admin has loaded in the place of the configured one.
-
-    Attributes:
-        text: the swarm, as an entry of swarms.json.
-        loaded: when, in ISO 8601, UTC.
-        replaces: the SHA-256 digest, in hex, of the configured swarm at that time; it holds only in its place.
-    """
-
-    text: str
-    loaded: str
-    replaces: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """A caller's idempotency key.
-
-    Attributes:
-        digest: of the request that it was used for first.
-        task_id: the task of that request.
-        until: when it is forgotten, in seconds since the epoch.
-    """
-
-    digest: str
-    task_id: str
-    until: float
-
-
-class ServerRecords(Protocol):
-    """What a server keeps besides tasks."""
-
-    async def claim_key(self, caller: str, key: str, record: KeyRecord, *, now: float) -> KeyRecord:
-        """Keep what a key is used for, unless that is known already; returns what is known."""
+    async def get(self, kind: Kind, *key: str) -> Document | None:
+        """Return a document; it may have expired."""
         ...
 
-    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
-        """Forget a key that was claimed for this task, of a request that was refused."""
+    async def put(
+        self,
+        kind: Kind,
+        document: Document,
+        *,
+        condition: PutIf = PutIf.ALWAYS,
+        now: float = 0.0,
+        limit: int | None = None,
+    ) -> bool:
+        """Set the fields of a document, keep the fields that it has besides, and return whether the condition held.
+
+        Args:
+            now: an expired document counts as absent, in seconds since the epoch.
+            limit: the most documents that may share all but the last part of the key; None for any number. Two
+                writers at the same time may both find room.
+        """
         ...
 
-    async def add_token(self, record: TokenRecord) -> None:
-        """Keep a token."""
+    async def delete(self, kind: Kind, *key: str, where: Mapping[str, str] | None = None) -> bool:
+        """Delete a document if its fields have the values of `where`; return whether it was deleted."""
         ...
 
-    async def find_token(self, digest: str) -> TokenRecord | None:
-        """The token with this digest."""
-        ...
-
-    async def has_tokens(self) -> bool:
-        """Whether any token was ever added."""
-        ...
-
-    async def tokens(self) -> list[TokenRecord]:
-        """All tokens that are kept, the oldest first."""
-        ...
-
-    async def remove_token(self, digest: str) -> bool:
-        """Forget a token; returns whether it was there."""
-        ...
-
-    async def health(self) -> str | None:
-        """The health status that an admin has set, if any."""
-        ...
-
-    async def set_health(self, status: str) -> None:
-        """Set the health status that other swarms see."""
-        ...
-
-    async def template(self) -> TemplateRecord | None:
-        """The swarm that was loaded last, if any was."""
-        ...
-
-    async def set_template(self, record: TemplateRecord) -> None:
-        """Keep a loaded swarm in the place of the one before it."""
-        ...
-
-    async def peers(self) -> list[PeerRecord]:
-        """The swarms that are known, by name; those that have expired may be among them."""
-        ...
-
-    async def peer(self, name: str) -> PeerRecord | None:
-        """The swarm of this name."""
-        ...
-
-    async def set_peer(self, record: PeerRecord) -> None:
-        """Keep a swarm, in the place of the one of its name."""
-        ...
-
-    async def delete_peer(self, name: str) -> bool:
-        """Forget a swarm; returns whether it was known."""
-        ...
-
-    async def peers_health(self) -> dict[str, PeerHealth]:
-        """How the known swarms were when somebody looked last, by name; those never looked at are missing."""
-        ...
-
-    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
-        """Remember how a swarm is; one that is not known stays unknown."""
-        ...
-
-    async def webhooks(self, caller: str) -> list[WebhookRecord]:
-        """The webhooks that a caller (`role:id@swarm`) has registered, the oldest first."""
-        ...
-
-    async def set_webhook(self, caller: str, record: WebhookRecord, *, limit: int) -> bool:
-        """Keep a webhook, in the place of the one with its id; False where the caller has `limit` others."""
-        ...
-
-    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
-        """Forget a webhook; returns whether it was known."""
+    async def find(self, kind: Kind, *partition: str) -> list[Document]:
+        """Return the documents whose key begins with `partition`, in no order."""
         ...

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
 from mail.core.protocol.message import PROTOCOL_VERSION
-from mail.core.task.ports import CallerRole
+from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskStatus
 from mail.errors import MetricsOff
 from mail.http.access import Admin, AdminOrUser, RoleGate

@@ -1,6 +1,6 @@
-"""Who is told what a system does: its metrics, traces and log, as far as the configuration wants them.
+"""The metrics, traces and log of a system, as configured.
 
-Their libraries are extras of the package, and nothing of them is imported where they are not wanted.
+Their libraries are extras of the package, imported only where they are used.
 """
 
 import logging
@@ -13,7 +13,7 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mail.adapters.telemetry.activity import ActivityLog
+    from mail.adapters.telemetry.json_log import ActivityLog
     from mail.adapters.telemetry.otel import OpenTelemetryTracer
     from mail.adapters.telemetry.prometheus import PrometheusMetrics
 
@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What a runtime and its front doors are handed."""
+class Telemetry:
+    """The observers and the tracer of a runtime and its front doors."""
 
     metrics: "PrometheusMetrics | None" = None
     log: "ActivityLog | None" = None
@@ -30,43 +30,48 @@ class Watched:
 
     @property
     def observers(self) -> "tuple[PrometheusMetrics | ActivityLog, ...]":
-        """Who is told of turns, tasks and requests."""
+        """The observers of turns, tasks and requests."""
         return tuple(each for each in (self.metrics, self.log) if each is not None)
 
     @property
     def tracer(self) -> Tracer:
-        """Who follows tasks."""
+        """The tracer of tasks."""
         return self.spans or NO_TRACER
 
     def flush(self) -> None:
-        """Send the spans that were recorded; to be called where the process may be frozen next. It blocks."""
+        """Send the recorded spans, where the process may be frozen next. It blocks."""
         if self.spans is not None:
             self.spans.flush()
 
     def close(self) -> None:
-        """Send them, and stop. It blocks."""
+        """Send the recorded spans, and stop. It blocks."""
         if self.spans is not None:
             self.spans.close()
 
 
-def watch_local(config: TelemetryConfig, service: str, depths: Mapping[str, Callable[[], float]]) -> Watched:
-    """For an embedded server. Raises ConfigurationError where a library is missing."""
-    return Watched(
+def telemetry_of_server(
+    config: TelemetryConfig, service: str, depths: Mapping[str, Callable[[], float]]
+) -> Telemetry:
+    """Make the telemetry of a server. Raises ConfigurationError if a library is missing."""
+    return Telemetry(
         metrics=_metrics(depths) if config.metrics != "off" else None,
         log=_activity() if config.log_format == "json" else None,
         spans=_spans(service) if config.traces else None,
     )
 
 
-def watch_aws(config: TelemetryConfig, service: str) -> Watched:
-    """For a function: its metrics go to CloudWatch. One whose bundle lacks OpenTelemetry passes traces on, unseen."""
+def telemetry_of_function(config: TelemetryConfig, service: str) -> Telemetry:
+    """Make the telemetry of a function, whose metrics go to CloudWatch.
+
+    A function whose bundle lacks OpenTelemetry passes traces on without spans of its own.
+    """
     if not config.traces:
-        return Watched()
+        return Telemetry()
     try:
-        return Watched(spans=_spans(service))
+        return Telemetry(spans=_spans(service))
     except ConfigurationError as error:
         logger.warning("%s", error.detail)
-        return Watched()
+        return Telemetry()
 
 
 def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
@@ -80,7 +85,7 @@ def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
 
 
 def _activity() -> "ActivityLog":
-    from mail.adapters.telemetry.activity import ActivityLog
+    from mail.adapters.telemetry.json_log import ActivityLog
 
     return ActivityLog()
 

@@ -1,15 +1,16 @@
-"""ServerRecords: built-in tokens, the health status, the swarm, and other swarms."""
+"""ServerDocuments: built-in tokens, the health status, the swarm, and other swarms."""
 
 import dataclasses
 
 from support.adapters import StoreAdapter
 
+from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import ClaimedKey, LoadedSwarm, StoredToken
 from mail.core.task.interswarm import PeerHealth, PeerRecord
-from mail.core.task.ports import KeyRecord, ServerRecords, TemplateRecord, TokenRecord
 
-ALICE = TokenRecord(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
-ROOT = TokenRecord(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
-PEER = TokenRecord(digest="c" * 64, role="agent", id="other-swarm", created="2026-01-31T08:00:02+00:00")
+ALICE = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")
+ROOT = StoredToken(digest="b" * 64, role="admin", id="root 🦊", created="2026-01-31T08:00:01+00:00")
+PEER = StoredToken(digest="c" * 64, role="agent", id="other-swarm", created="2026-01-31T08:00:02+00:00")
 
 BETA = PeerRecord(name="beta", base_url="https://beta.example", auth_token="${SWARM_AUTH_TOKEN_BETA}")
 GAMMA = PeerRecord(
@@ -31,7 +32,7 @@ GAMMA = PeerRecord(
 WELL = PeerHealth(is_active=True, last_seen="2026-01-31T08:00:00+00:00", latency=0.0125)
 
 
-async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
+async def test_at_first_there_is_nothing(records: ServerDocuments) -> None:
     assert await records.has_tokens() is False
     assert await records.find_token(ALICE.digest) is None
     assert await records.tokens() == []
@@ -45,7 +46,7 @@ async def test_at_first_there_is_nothing(records: ServerRecords) -> None:
     assert await records.delete_peer("beta") is False
 
 
-async def test_tokens_are_found_by_their_digest_only(records: ServerRecords) -> None:
+async def test_tokens_are_found_by_their_digest_only(records: ServerDocuments) -> None:
     for token in (ALICE, ROOT, PEER):
         await records.add_token(token)
     assert await records.has_tokens() is True
@@ -55,7 +56,7 @@ async def test_tokens_are_found_by_their_digest_only(records: ServerRecords) -> 
         assert await records.find_token(text) is None
 
 
-async def test_one_person_may_have_several_tokens(records: ServerRecords) -> None:
+async def test_one_person_may_have_several_tokens(records: ServerDocuments) -> None:
     second = dataclasses.replace(ALICE, digest="d" * 64)
     await records.add_token(ALICE)
     await records.add_token(second)
@@ -63,20 +64,20 @@ async def test_one_person_may_have_several_tokens(records: ServerRecords) -> Non
     assert await records.find_token(second.digest) == second
 
 
-async def test_adding_a_token_again_is_harmless(records: ServerRecords) -> None:
+async def test_adding_a_token_again_is_harmless(records: ServerDocuments) -> None:
     await records.add_token(ALICE)
     await records.add_token(ALICE)
     assert await records.find_token(ALICE.digest) == ALICE
     assert await records.tokens() == [ALICE]
 
 
-async def test_tokens_are_listed_by_age(records: ServerRecords) -> None:
+async def test_tokens_are_listed_by_age(records: ServerDocuments) -> None:
     for token in (PEER, ALICE, ROOT):
         await records.add_token(token)
     assert await records.tokens() == [ALICE, ROOT, PEER]
 
 
-async def test_a_removed_token_is_nobodys(records: ServerRecords) -> None:
+async def test_a_removed_token_is_nobodys(records: ServerDocuments) -> None:
     second = dataclasses.replace(ALICE, digest="d" * 64)
     for token in (ALICE, second):
         await records.add_token(token)
@@ -91,20 +92,20 @@ async def test_a_removed_token_is_nobodys(records: ServerRecords) -> None:
     assert await records.has_tokens() is True, "the operator has let people in before"
 
 
-async def test_health_is_what_was_set_last(records: ServerRecords) -> None:
+async def test_health_is_what_was_set_last(records: ServerDocuments) -> None:
     for status in ("degraded", "ok", "wartung 🛠", ""):
         await records.set_health(status)
         assert await records.health() == status
 
 
-async def test_template_is_what_was_set_last(records: ServerRecords) -> None:
+async def test_template_is_what_was_set_last(records: ServerDocuments) -> None:
     for text in ('{"name": "wetter 🌦"}', "x" * 300_000, ""):
-        record = TemplateRecord(text=text, loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
+        record = LoadedSwarm(text=text, loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
         await records.set_template(record)
         assert await records.template() == record
 
 
-async def test_peers_are_what_was_set_last(records: ServerRecords) -> None:
+async def test_peers_are_what_was_set_last(records: ServerDocuments) -> None:
     for record in (GAMMA, BETA, BETA.model_copy(update={"base_url": "https://other.example"}), BETA):
         await records.set_peer(record)
         assert await records.peer(record.name) == record
@@ -116,7 +117,7 @@ async def test_peers_are_what_was_set_last(records: ServerRecords) -> None:
     assert await records.peer(GAMMA.name) == kept
 
 
-async def test_peers_are_forgotten_with_their_health(records: ServerRecords) -> None:
+async def test_peers_are_forgotten_with_their_health(records: ServerDocuments) -> None:
     for record in (BETA, GAMMA):
         await records.set_peer(record)
         await records.set_peer_health(record.name, WELL)
@@ -129,7 +130,7 @@ async def test_peers_are_forgotten_with_their_health(records: ServerRecords) -> 
     assert await records.peers_health() == {GAMMA.name: WELL}
 
 
-async def test_health_and_registration_leave_each_other_alone(records: ServerRecords) -> None:
+async def test_health_and_registration_leave_each_other_alone(records: ServerDocuments) -> None:
     await records.set_peer(BETA)
     await records.set_peer(GAMMA)
     assert await records.peers_health() == {}
@@ -144,7 +145,7 @@ async def test_health_and_registration_leave_each_other_alone(records: ServerRec
     assert (await records.peers_health())["beta"] == WELL
 
 
-async def test_health_of_an_unknown_peer_is_not_kept(records: ServerRecords) -> None:
+async def test_health_of_an_unknown_peer_is_not_kept(records: ServerDocuments) -> None:
     await records.set_peer_health("beta", WELL)
     assert await records.peers_health() == {}
     assert await records.peer("beta") is None
@@ -152,7 +153,7 @@ async def test_health_of_an_unknown_peer_is_not_kept(records: ServerRecords) -> 
 
 
 async def test_records_survive_reopening(durable: StoreAdapter) -> None:
-    template = TemplateRecord(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
+    template = LoadedSwarm(text="{}", loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
     for token in (ALICE, ROOT):
         await durable.records.add_token(token)
     assert await durable.records.remove_token(ROOT.digest) is True
@@ -170,16 +171,16 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     assert await durable.records.peers_health() == {GAMMA.name: WELL}
 
 
-async def test_a_key_is_claimed_once_by_each_caller(records: ServerRecords) -> None:
-    first, second = KeyRecord("d1", "task 1", 1_000.0), KeyRecord("d2", "task 🦊", 2_000.0)
+async def test_a_key_is_claimed_once_by_each_caller(records: ServerDocuments) -> None:
+    first, second = ClaimedKey("d1", "task 1", 1_000.0), ClaimedKey("d2", "task 🦊", 2_000.0)
     assert await records.claim_key("user:a@s", "k", first, now=0.0) == first
     assert await records.claim_key("user:a@s", "k", second, now=10.0) == first
     assert await records.claim_key("user:a@s", "K", second, now=10.0) == second
     assert await records.claim_key("user:b@s", "k", second, now=10.0) == second
 
 
-async def test_a_key_of_a_request_that_was_refused_is_forgotten(records: ServerRecords) -> None:
-    first, second = KeyRecord("d1", "task 1", 1_000.0), KeyRecord("d2", "task 2", 2_000.0)
+async def test_a_key_of_a_request_that_was_refused_is_forgotten(records: ServerDocuments) -> None:
+    first, second = ClaimedKey("d1", "task 1", 1_000.0), ClaimedKey("d2", "task 2", 2_000.0)
     await records.claim_key("a", "k", first, now=0.0)
     await records.claim_key("b", "k", first, now=0.0)
     await records.forget_key("a", "k", "another task")
@@ -190,8 +191,8 @@ async def test_a_key_of_a_request_that_was_refused_is_forgotten(records: ServerR
     await records.forget_key("nobody", "k", "task 1")
 
 
-async def test_a_key_is_forgotten_when_its_time_is_up(records: ServerRecords) -> None:
-    first, second = KeyRecord("d1", "1", 1_000.0), KeyRecord("d2", "2", 2_000.0)
+async def test_a_key_is_forgotten_when_its_time_is_up(records: ServerDocuments) -> None:
+    first, second = ClaimedKey("d1", "1", 1_000.0), ClaimedKey("d2", "2", 2_000.0)
     await records.claim_key("a", "k", first, now=0.0)
     assert await records.claim_key("a", "k", second, now=999.0) == first
     assert await records.claim_key("a", "k", second, now=1_000.0) == second

@@ -1,0 +1,109 @@
+"""DynamoDB, with SQS for wake-ups and S3 for what is too large: any number of functions share a table."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
+
+from mail.adapters.aws.blobs import Blobs
+from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.documents import DynamoDBDocuments
+from mail.adapters.aws.queue import SQSQueue
+from mail.adapters.aws.store import DynamoDBStore
+from mail.adapters.shared.backend import Backend, Database, WorkQueue
+from mail.core.protocol.clock import Clock
+from mail.core.task.ports import Documents
+from mail.errors import ConfigurationError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mail.exchange.durable import MailboxStore
+
+SCHEME = "dynamodb://"
+
+
+class DynamoDB(Database):
+    """A DynamoDB table, in the account and region of the environment."""
+
+    not_for: ClassVar = dict.fromkeys(
+        ("server", "program"),
+        "`mail server` keeps its tasks in SQLite or PostgreSQL; tasks in DynamoDB are served "
+        "by the functions of template.yaml (docs/deploy.md)",
+    )
+    mailbox_options = ("exchange", "region", "endpoint_url")
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self.place.removeprefix(SCHEME)
+
+    def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
+        raise NotImplementedError("see `open_functions`")
+
+    async def create_tables(self) -> tuple[str, ...]:
+        from mail.adapters.aws.schema import create_table
+
+        async with self._client() as client:
+            await create_table(client, self.table)
+        return (self.table,)
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[Documents]:
+        async with self._client() as client:
+            yield DynamoDBDocuments(client, self.table)
+
+    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
+        from mail.adapters.aws.exchange import DynamoDBMailboxes
+
+        endpoint_url = options.get("endpoint_url", "")
+        if endpoint_url and urlsplit(endpoint_url).scheme not in ("http", "https"):
+            raise ConfigurationError(f"{self.place}: endpoint_url is no http(s) URL")
+        mailboxes = DynamoDBMailboxes(
+            Aws(options.get("region", ""), endpoint_url).client("dynamodb"),
+            self.table,
+            options.get("exchange", ""),
+        )
+        try:
+            await mailboxes.open()
+        except (StoreUnavailable, ImportError) as error:
+            await mailboxes.close()
+            raise self._explained(error) from error
+        return mailboxes
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[AwsClient]:
+        """Make a client for an operator: errors say what AWS says."""
+        client = Aws().client("dynamodb")
+        try:
+            yield client
+        except (StoreUnavailable, ImportError) as error:
+            raise self._explained(error) from error
+        finally:
+            client.close()
+
+    def _explained(self, error: StoreUnavailable | ImportError) -> ConfigurationError:
+        if isinstance(error, ImportError):
+            return ConfigurationError(f"{self.place} needs {error.name}: pip install 'mail[aws]'")
+        return ConfigurationError(f"{self.place} can't be used: {error.__cause__ or error}")
+
+
+def open_functions(
+    account: Aws,
+    table: str,
+    clock: Clock,
+    *,
+    bucket: str | None,
+    retention_days: int | None,
+    turn_queues: Sequence[str],
+    delivery_queue: str,
+) -> Backend[SQSQueue]:
+    """Open the table for a function. What takes time is done here, while the function is initialized."""
+    dynamodb, sqs = account.client("dynamodb"), account.client("sqs")
+    dynamodb.warm_up()
+    if turn_queues:
+        sqs.warm_up()
+    blobs = Blobs(account.client("s3"), bucket) if bucket else None
+    return Backend(
+        store=DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock),
+        documents=DynamoDBDocuments(dynamodb, table),
+        queue=SQSQueue(sqs, turn_queues, delivery_queue),
+    )

@@ -1,0 +1,151 @@
+"""Workers in this process: what the turn function is on AWS."""
+
+import asyncio
+import logging
+from weakref import WeakValueDictionary
+
+from mail.adapters.shared.backend import WakeUpSource
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.message import Tier
+from mail.core.task.ports import WakeUp
+from mail.core.task.task import TaskKey
+
+logger = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 1.0
+"""Seconds between two checks for overdue tasks."""
+
+BREAK_SECONDS = 0.001
+"""The longest time that turns which never wait may block the event loop."""
+
+RETRY_SECONDS = 1.0
+"""Seconds before the retry of a turn that could not be stored; twice as long after each further failure."""
+
+MAX_RETRY_SECONDS = 60.0
+
+DELIVERIES_PER_PEER = 8
+"""The number of deliveries at a time to one swarm or webhook, so that a slow one keeps no other waiting."""
+
+
+class LocalWorkers:
+    """Runs the turns that a queue wakes, at most `concurrency` at a time, until stopped.
+
+    Deliveries to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
+    """
+
+    def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int = 64) -> None:
+        self._runtime = runtime
+        self._queue = queue
+        self._concurrency = concurrency
+        self._turns: set[asyncio.Task[None]] = set()
+        self._failures: dict[tuple[TaskKey, str], int] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._at_work = 0
+        self._watchers: set[asyncio.Future[None]] = set()
+
+    async def start(self) -> None:
+        """Resume the work of an earlier process, and begin to take wake-ups."""
+        await self._runtime.recover()
+        self._loops = [
+            asyncio.create_task(self._dispatch()),
+            asyncio.create_task(self._dispatch_deliveries()),
+            asyncio.create_task(self._sweep()),
+        ]
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Begin no new turn, give running turns `grace` seconds to finish, and cancel the rest.
+
+        A cancelled turn is run again after the next start, as its mail is still there.
+        """
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._turns:
+            _, late = await asyncio.wait(self._turns, timeout=grace)
+            if late:
+                logger.warning("%d turns did not end within %g s; they will be run again", len(late), grace)
+            for turn in late:
+                turn.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def idle(self) -> None:
+        """Wait until no turn runs or waits for a retry, and no mailbox waits for a turn."""
+        while self._at_work or self._queue:
+            watcher = asyncio.get_running_loop().create_future()
+            self._watchers.add(watcher)
+            try:
+                await watcher
+            finally:
+                self._watchers.discard(watcher)
+
+    async def _dispatch_deliveries(self) -> None:
+        """Start deliveries, with a limit per swarm and webhook."""
+        shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        while True:
+            key, mailbox = await self._queue.take_delivery()
+            self._at_work += 1
+            share = shares.get(mailbox) or asyncio.Semaphore(DELIVERIES_PER_PEER)
+            shares[mailbox] = share
+            delivery = asyncio.create_task(self._deliver(key, mailbox, share))
+            self._turns.add(delivery)
+            delivery.add_done_callback(self._turns.discard)
+
+    async def _deliver(self, key: TaskKey, mailbox: str, share: asyncio.Semaphore) -> None:
+        await share.acquire()
+        await self._run(key, mailbox, share)
+
+    async def _dispatch(self) -> None:
+        """Start turns, most urgent first.
+
+        A turn starts eagerly: it runs up to its first wait without a detour through the event loop, which runs
+        at least every `BREAK_SECONDS`.
+        """
+        loop = asyncio.get_running_loop()
+        free = asyncio.Semaphore(self._concurrency)
+        last_break = loop.time()
+        while True:
+            await free.acquire()
+            key, mailbox = await self._queue.take()
+            self._at_work += 1
+            turn = asyncio.Task(self._run(key, mailbox, free), loop=loop, eager_start=True)
+            if not turn.done():
+                self._turns.add(turn)
+                turn.add_done_callback(self._turns.discard)
+            if loop.time() - last_break > BREAK_SECONDS:
+                await asyncio.sleep(0)
+                last_break = loop.time()
+
+    async def _run(self, key: TaskKey, mailbox: str, free: asyncio.Semaphore) -> None:
+        try:
+            await self._runtime.run_turn(key, mailbox)
+        except Exception:  # the outermost loop: a failure of one task must not stop the rest
+            logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
+            self._failures[key, mailbox] = failures = self._failures.get((key, mailbox), 0) + 1
+            delay = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_RETRY_SECONDS)
+            self._at_work += 1
+            asyncio.get_running_loop().call_later(delay, self._retry, WakeUp(key, mailbox, Tier.AGENT))
+        else:
+            self._failures.pop((key, mailbox), None)
+        finally:
+            free.release()
+            self._end_one()
+
+    def _retry(self, wake_up: WakeUp) -> None:
+        self._queue.put(wake_up)
+        self._end_one()
+
+    def _end_one(self) -> None:
+        """Count a turn as over, and wake `idle` after the last."""
+        self._at_work -= 1
+        if not self._at_work and not self._queue:
+            for watcher in self._watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._runtime.expire_overdue()
+            except Exception:  # the outermost loop
+                logger.exception("the check for overdue tasks has failed; it is repeated")
+            await asyncio.sleep(SWEEP_SECONDS)

@@ -1,0 +1,60 @@
+"""PostgreSQL: any number of servers share a database."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+from mail.adapters.postgres.documents import PostgresDocuments
+from mail.adapters.postgres.liveness import Liveness, Takeover
+from mail.adapters.postgres.notifier import Notifier
+from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.queue import PostgresQueue
+from mail.adapters.postgres.schema import TABLES, prepare
+from mail.adapters.postgres.store import PostgresStore
+from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
+from mail.core.protocol.clock import Clock
+from mail.core.task.ports import Documents
+
+
+class PostgreSQL(Database):
+    """A PostgreSQL database, whose place is a URL that may hold a password."""
+
+    not_for: ClassVar = {
+        "program": "a swarm inside a program keeps its tasks in SQLite; those in PostgreSQL are served by "
+        "`mail server` (docs/postgres.md)"
+    }
+
+    def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
+        prepare(self.place)
+        postgres = Postgres(self.place)
+        notifier = Notifier(postgres)
+        store = PostgresStore(postgres, notifier)
+        takeover = Takeover(Liveness(postgres, notifier, store.turns))
+        queue = PostgresQueue(postgres, notifier, swarm, clock=lambda: clock.now().timestamp())
+
+        async def start(recover: Recover) -> None:
+            await notifier.start()
+            await takeover.start(recover)
+
+        async def close() -> None:
+            await takeover.stop()
+            await queue.close()
+            await notifier.stop()
+            await postgres.close()
+
+        return Backend(
+            store=store, documents=PostgresDocuments(postgres), queue=queue, start=start, close=close
+        )
+
+    async def create_tables(self) -> tuple[str, ...]:
+        prepare(self.place)
+        return TABLES
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[Documents]:
+        prepare(self.place)
+        postgres = Postgres(self.place)
+        try:
+            yield PostgresDocuments(postgres)
+        finally:
+            await postgres.close()

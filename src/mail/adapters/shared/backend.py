@@ -1,0 +1,101 @@
+"""What each database provides: tasks, documents and a queue. `mail.bootstrap.backends` lists the databases."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from mail.core.protocol.clock import Clock
+from mail.core.task.ports import Documents, Store, TurnQueue, WakeUp
+from mail.core.task.task import TaskKey
+
+if TYPE_CHECKING:
+    from mail.exchange.durable import MailboxStore
+
+Recover = Callable[[float], Awaitable[object]]
+"""`Runtime.recover`: wake the mailboxes of tasks that have been quiet for so many seconds."""
+
+
+class WakeUpSource(Protocol):
+    """The consumer's end of a queue."""
+
+    async def take(self) -> tuple[TaskKey, str]:
+        """Return the most urgent wake-up of an agent, when there is one; for one taker at a time."""
+        ...
+
+    async def take_delivery(self) -> tuple[TaskKey, str]:
+        """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
+        ...
+
+    def put(self, wake_up: WakeUp, /) -> None:
+        """Publish one wake-up."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of wake-ups that only this process can take."""
+        ...
+
+
+class WorkQueue(TurnQueue, WakeUpSource, Protocol):
+    """Both ends of a queue whose wake-ups are taken in this process."""
+
+
+async def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend[Q: TurnQueue]:
+    """An open database.
+
+    Attributes:
+        depths: the lengths of the queues of this process, for metrics, by queue.
+        start: begins background work, before workers start.
+        close: ends that work and closes the database.
+        abandon: closes the database without waiting; only for one that a program may embed.
+    """
+
+    store: Store
+    documents: Documents
+    queue: Q
+    depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    start: Callable[[Recover], Awaitable[None]] = _nothing
+    close: Callable[[], Awaitable[None]] = _nothing
+    abandon: Callable[[], None] = lambda: None
+
+
+class Database(ABC):
+    """A kind of database, at a place that `[server.storage] database` names.
+
+    Attributes:
+        not_for: the uses that it is refused for, and why.
+        mailbox_options: the options of a URL of an exchange; None if it can't hold exchanges.
+    """
+
+    not_for: ClassVar[Mapping[Literal["server", "program"], str]] = {}
+    mailbox_options: ClassVar[tuple[str, ...] | None] = None
+
+    def __init__(self, place: str, *, synchronous: Literal["normal", "full"] = "normal") -> None:
+        self.place = place
+        self.synchronous: Literal["normal", "full"] = synchronous
+
+    @abstractmethod
+    def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
+        """Open the database for the tasks of a swarm; create what is missing. Raises ConfigurationError.
+
+        Args:
+            local: a queue in this process, for a database that only one process works on.
+        """
+
+    @abstractmethod
+    async def create_tables(self) -> tuple[str, ...]:
+        """Create the tables that are missing; return the names of all. Raises ConfigurationError."""
+
+    @abstractmethod
+    def open_documents(self) -> AbstractAsyncContextManager[Documents]:
+        """Open the documents only, also while a server runs on the database. Raises ConfigurationError."""
+
+    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
+        """Open the mailboxes of an exchange. Raises ConfigurationError."""
+        raise NotImplementedError

@@ -1,0 +1,58 @@
+"""SQLite: one process, one file."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from mail.adapters.shared.backend import Backend, Database, WorkQueue
+from mail.adapters.sqlite.database import IN_MEMORY, TABLES, SQLiteDatabase
+from mail.adapters.sqlite.documents import SQLiteDocuments
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.protocol.clock import Clock
+from mail.core.task.ports import Documents
+from mail.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mail.exchange.durable import MailboxStore
+
+
+class SQLite(Database):
+    """An SQLite file; `:memory:` for none."""
+
+    mailbox_options = ("exchange",)
+
+    def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
+        database = self._open(own=True)
+
+        async def close() -> None:
+            database.close()
+
+        return Backend(
+            store=SQLiteStore(database),
+            documents=SQLiteDocuments(database),
+            queue=local,
+            close=close,
+            abandon=database.close,
+        )
+
+    async def create_tables(self) -> tuple[str, ...]:
+        with self._open(own=False):
+            return TABLES
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[Documents]:
+        with self._open(own=False) as database:
+            yield SQLiteDocuments(database)
+
+    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
+        from mail.adapters.sqlite.exchange import SQLiteMailboxes
+
+        mailboxes = SQLiteMailboxes(self.place or IN_MEMORY, options.get("exchange", ""))
+        await mailboxes.open()
+        return mailboxes
+
+    def _open(self, *, own: bool) -> SQLiteDatabase:
+        try:
+            return SQLiteDatabase(self.place, own=own, synchronous=self.synchronous)
+        except OSError as error:
+            raise ConfigurationError(f"{self.place} can't be used as a database: {error}") from error

@@ -1,0 +1,108 @@
+"""The databases that tasks can be kept in. A new one is a folder in `mail.adapters` and a line in `BACKENDS`."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qsl, unquote
+
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.shared.backend import Backend, Database, WorkQueue
+from mail.config import StorageConfig
+from mail.config.database import SCHEMES, SQLITE
+from mail.core.engine.documents import ServerDocuments
+from mail.core.protocol.clock import Clock
+from mail.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mail.exchange.durable import MailboxStore
+
+
+def _sqlite() -> type[Database]:
+    from mail.adapters.sqlite.backend import SQLite
+
+    return SQLite
+
+
+def _postgres() -> type[Database]:
+    from mail.adapters.postgres.backend import PostgreSQL
+
+    return PostgreSQL
+
+
+def _dynamodb() -> type[Database]:
+    from mail.adapters.aws.backend import DynamoDB
+
+    return DynamoDB
+
+
+BACKENDS: dict[str, Callable[[], type[Database]]] = {
+    "sqlite": _sqlite,
+    "postgres": _postgres,
+    "dynamodb": _dynamodb,
+}
+"""By engine (`StorageConfig.engine`); each is imported when it is used, as its packages may not be installed."""
+
+
+def open_backend(
+    storage: StorageConfig, swarm: str, clock: Clock, *, use: Literal["server", "program"] = "server"
+) -> Backend[WorkQueue]:
+    """Open the configured database for the tasks of a swarm. Raises ConfigurationError."""
+    database = _database(storage)
+    if use in database.not_for:
+        raise ConfigurationError(f"{storage.shown}: {database.not_for[use]}")
+    local = LocalQueue()
+    backend = database.open(swarm, clock, local)
+    return replace(backend, depths=local.depths) if backend.queue is local else backend
+
+
+async def create_tables(storage: StorageConfig) -> tuple[str, ...]:
+    """Create the tables that the configured database lacks; return the names of all. Raises ConfigurationError."""
+    return await _database(storage).create_tables()
+
+
+@asynccontextmanager
+async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocuments]:
+    """Open the documents in the configured database, also while a server runs on it. Raises ConfigurationError."""
+    async with _database(storage).open_documents() as documents:
+        yield ServerDocuments(documents)
+
+
+async def open_mailboxes(url: str) -> "MailboxStore":
+    """Open the mailboxes of an exchange at a URL (see `mail.exchange.open_exchange`). Raises ConfigurationError."""
+    place, _, query = url.partition("?")
+    scheme = next((scheme for scheme in SCHEMES if place.startswith(scheme)), None)
+    rest = "" if scheme is None else place.removeprefix(scheme)
+    if scheme is not None and (rest or scheme == SQLITE):
+        kind = BACKENDS[SCHEMES[scheme]]()
+        if kind.mailbox_options is not None:
+            options = _options(scheme, query, kind.mailbox_options)
+            return await kind(unquote(rest) if scheme == SQLITE else place).open_mailboxes(options)
+    raise ConfigurationError("an exchange is opened by sqlite:///path.db or dynamodb://table")
+
+
+def _options(scheme: str, query: str, known: tuple[str, ...]) -> dict[str, str]:
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError as error:
+        raise ConfigurationError(f"{scheme}…: what follows the ? is not of the form name=value") from error
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"{scheme}…: there is no option {name!r}; there are: {', '.join(known)}")
+    return given
+
+
+def _database(storage: StorageConfig) -> Database:
+    with _explain_missing_package(storage):
+        kind = BACKENDS[storage.engine]()
+    return kind(storage.database, synchronous=storage.synchronous)
+
+
+@contextmanager
+def _explain_missing_package(storage: StorageConfig) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{storage.shown} needs {error.name}: pip install 'mail[{storage.engine}]'"
+        ) from error

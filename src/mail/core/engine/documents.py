@@ -1,0 +1,133 @@
+"""Everything a server stores that is not a task: the same rules over every database."""
+
+from dataclasses import asdict
+from typing import cast
+
+from mail.core.task.documents import CallerRole, ClaimedKey, Document, Kind, LoadedSwarm, PutIf, StoredToken
+from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.ports import Documents
+from mail.core.task.webhooks import WebhookRecord, in_order
+
+
+class ServerDocuments:
+    """Tokens, idempotency keys, the health status, the loaded swarm, peers and registered webhooks."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    async def claim_key(self, caller: str, key: str, claim: ClaimedKey, *, now: float) -> ClaimedKey:
+        """Claim an idempotency key for a request; return the earlier claim if there is one, else this one."""
+        document = Document((caller, key), {"digest": claim.digest, "task_id": claim.task_id}, claim.until)
+        while not await self._documents.put(Kind.IDEMPOTENCY_KEY, document, condition=PutIf.ABSENT, now=now):
+            known = await self._documents.get(Kind.IDEMPOTENCY_KEY, caller, key)
+            if known is not None and known.expires is not None:
+                return ClaimedKey(known.fields["digest"], known.fields["task_id"], known.expires)
+        return claim
+
+    async def forget_key(self, caller: str, key: str, task_id: str) -> None:
+        """Release a key that was claimed for this task, because the request was refused."""
+        await self._documents.delete(Kind.IDEMPOTENCY_KEY, caller, key, where={"task_id": task_id})
+
+    async def add_token(self, token: StoredToken) -> None:
+        """Store a token."""
+        fields = {"role": token.role, "id": token.id, "created": token.created}
+        await self._documents.put(Kind.TOKEN, Document((token.digest,), fields))
+        await self._documents.put(Kind.HAD_TOKENS, Document(()))
+
+    async def find_token(self, digest: str) -> StoredToken | None:
+        """Return the token with this digest."""
+        document = await self._documents.get(Kind.TOKEN, digest)
+        return None if document is None else _token(document)
+
+    async def has_tokens(self) -> bool:
+        """Return whether a token was ever added."""
+        if await self._documents.get(Kind.HAD_TOKENS) is not None:
+            return True
+        return bool(await self._documents.find(Kind.TOKEN))
+
+    async def tokens(self) -> list[StoredToken]:
+        """Return all tokens, oldest first."""
+        tokens = map(_token, await self._documents.find(Kind.TOKEN))
+        return sorted(tokens, key=lambda token: (token.created, token.digest))
+
+    async def remove_token(self, digest: str) -> bool:
+        """Delete a token; return whether there was one."""
+        was_deleted = await self._documents.delete(Kind.TOKEN, digest)
+        if was_deleted:  # an earlier version may have stored the token without the marker
+            await self._documents.put(Kind.HAD_TOKENS, Document(()))
+        return was_deleted
+
+    async def health(self) -> str | None:
+        """Return the health status that an admin has set."""
+        document = await self._documents.get(Kind.HEALTH)
+        return None if document is None else document.fields["status"]
+
+    async def set_health(self, status: str) -> None:
+        """Set the health status that other swarms see."""
+        await self._documents.put(Kind.HEALTH, Document((), {"status": status}))
+
+    async def template(self) -> LoadedSwarm | None:
+        """Return the swarm that was loaded last."""
+        document = await self._documents.get(Kind.LOADED_SWARM)
+        return None if document is None else LoadedSwarm(**document.fields)
+
+    async def set_template(self, swarm: LoadedSwarm) -> None:
+        """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
+        await self._documents.put(Kind.LOADED_SWARM, Document((), asdict(swarm)))
+
+    async def peers(self) -> list[PeerRecord]:
+        """Return the known swarms by name; expired ones may be among them."""
+        peers = map(_peer, await self._documents.find(Kind.PEER))
+        return sorted(peers, key=lambda peer: peer.name)
+
+    async def peer(self, name: str) -> PeerRecord | None:
+        """Return the swarm of this name."""
+        document = await self._documents.get(Kind.PEER, name)
+        return None if document is None else _peer(document)
+
+    async def set_peer(self, peer: PeerRecord) -> None:
+        """Store a swarm in place of the one with its name. Its health stays."""
+        document = Document((peer.name,), {"record": peer.model_dump_json()}, peer.expires)
+        await self._documents.put(Kind.PEER, document)
+
+    async def delete_peer(self, name: str) -> bool:
+        """Delete a swarm and its health; return whether it was known."""
+        return await self._documents.delete(Kind.PEER, name)
+
+    async def peers_health(self) -> dict[str, PeerHealth]:
+        """Return the result of each known swarm's last health check, by name."""
+        return {
+            document.key[0]: PeerHealth.model_validate_json(document.fields["health"])
+            for document in await self._documents.find(Kind.PEER)
+            if "health" in document.fields
+        }
+
+    async def set_peer_health(self, name: str, health: PeerHealth) -> None:
+        """Store the result of a health check; that of an unknown swarm is dropped."""
+        document = Document((name,), {"health": health.model_dump_json()})
+        await self._documents.put(Kind.PEER, document, condition=PutIf.PRESENT)
+
+    async def webhooks(self, caller: str) -> list[WebhookRecord]:
+        """Return the webhooks that a caller (`role:id@swarm`) has registered, oldest first."""
+        documents = await self._documents.find(Kind.WEBHOOK, caller)
+        return in_order(
+            WebhookRecord.model_validate_json(document.fields["record"]) for document in documents
+        )
+
+    async def set_webhook(self, caller: str, webhook: WebhookRecord, *, limit: int) -> bool:
+        """Store a webhook in place of the one with its id; return False if the caller has `limit` more already."""
+        document = Document((caller, webhook.id), {"record": webhook.model_dump_json()})
+        return await self._documents.put(Kind.WEBHOOK, document, limit=limit)
+
+    async def delete_webhook(self, caller: str, webhook_id: str) -> bool:
+        """Delete a webhook; return whether it was known."""
+        return await self._documents.delete(Kind.WEBHOOK, caller, webhook_id)
+
+
+def _token(document: Document) -> StoredToken:
+    fields = document.fields
+    return StoredToken(document.key[0], cast(CallerRole, fields["role"]), fields["id"], fields["created"])
+
+
+def _peer(document: Document) -> PeerRecord:
+    return PeerRecord.model_validate_json(document.fields["record"])

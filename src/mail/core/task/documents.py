@@ -1,0 +1,91 @@
+"""Values that a server stores besides tasks, and the documents they are stored as."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import Literal
+
+CallerRole = Literal["admin", "user", "agent"]
+"""What a token authorizes its bearer as; an `agent` is another swarm."""
+
+
+class Kind(StrEnum):
+    """The kinds of documents, with the parts of their keys. An adapter maps each kind to a table or partition."""
+
+    TOKEN = "token"  # noqa: S105
+    """`(digest)`"""
+    HAD_TOKENS = "token marker"
+    """`()`"""
+    HEALTH = "health status"
+    """`()`"""
+    LOADED_SWARM = "swarm"
+    """`()`"""
+    PEER = "peer"
+    """`(name)`"""
+    WEBHOOK = "webhook"
+    """`(caller, id)`"""
+    IDEMPOTENCY_KEY = "idempotency key"
+    """`(caller, key)`"""
+
+
+class PutIf(Enum):
+    """When a document is written."""
+
+    ALWAYS = auto()
+    ABSENT = auto()
+    PRESENT = auto()
+    """The expiry of the document stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A small document.
+
+    Attributes:
+        expires: when the document expires, in seconds since the epoch. The database may delete it some time after.
+    """
+
+    key: tuple[str, ...]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A built-in token, stored as the SHA-256 digest of its text, in hex."""
+
+    digest: str
+    role: CallerRole
+    id: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSwarm:
+    """A swarm that an admin has loaded in place of the configured one.
+
+    Attributes:
+        text: the swarm, as an entry of swarms.json.
+        loaded: the time of loading, in ISO 8601, UTC.
+        replaces: the SHA-256 digest, in hex, of the configured swarm at that time. The loaded swarm applies only while
+            the configuration stays the same.
+    """
+
+    text: str
+    loaded: str
+    replaces: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedKey:
+    """A caller's idempotency key.
+
+    Attributes:
+        digest: the digest of the first request with this key.
+        task_id: the task of that request.
+        until: when the key expires, in seconds since the epoch.
+    """
+
+    digest: str
+    task_id: str
+    until: float
