@@ -100,7 +100,7 @@ def _router(
         swarm.description,
         swarm.keywords,
         swarm.public,
-        records=records,
+        documents=records,
         tokens=tokens,
         http=PeerHTTP(
             allow_private=is_local if allowed == "auto" else allowed, seconds=settings.request_timeout
