@@ -375,7 +375,7 @@ class TestRecords:
         assert registry.get_all_endpoints() == {}
         await registry.start()
         assert f"imported from {file}: beta" in caplog.text
-        assert "localhost:3, which holds" in caplog.text
+        assert "localhost:3, which is used" in caplog.text
         kept = await records.peer("beta")
         assert kept is not None
         assert kept.auth_token == REFERENCE

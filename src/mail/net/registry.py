@@ -1,6 +1,6 @@
 """The registry of other swarms: their addresses, descriptions, health and tokens.
 
-Methods that change entries or call other servers are coroutines. The others read this process's cache; `refresh` updates
+Methods that change entries or call other servers are coroutines. The rest read this process's cache; `refresh` updates
 it with the changes of other processes.
 """
 
@@ -92,7 +92,7 @@ class SwarmRegistry:
         if documents is None:
             self.load_persistent_endpoints()
 
-    # --------------------------------------------------------------------------------------------- to register
+    # --------------------------------------------------------------------------------------------- registration
 
     def register_local_swarm(self, base_url: str) -> None:
         """Set the URL at which other swarms reach this one. Raises BadRequest."""
@@ -185,7 +185,7 @@ class SwarmRegistry:
             await self._directory.note_health(name, PeerHealth(is_active=True, last_seen=self._timestamp()))
         return outcome
 
-    # ----------------------------------------------------------------------------------------------- to look up
+    # ----------------------------------------------------------------------------------------------- lookups
 
     def get_swarm_endpoint(self, swarm_name: str) -> SwarmEndpoint | None:
         """Return the entry of a swarm; None if it is unknown."""
@@ -246,7 +246,7 @@ class SwarmRegistry:
             "endpoints": {name: endpoint.model_dump(mode="json") for name, endpoint in endpoints},
         }
 
-    # ------------------------------------------------------------------------------------------ to begin and end
+    # ------------------------------------------------------------------------------------------ lifecycle
 
     async def start(self) -> None:
         """Read the database, and import the file's entries that it lacks. Raises ConfigurationError."""
@@ -283,7 +283,7 @@ class SwarmRegistry:
             await self.unregister_swarm(name)
         return names
 
-    # ---------------------------------------------------------------------------------------------- their health
+    # ---------------------------------------------------------------------------------------------- health
 
     async def check_health(self) -> dict[str, PeerHealth]:
         """Check the health of all peers, and delete expired entries; return the health by name."""
