@@ -6,6 +6,8 @@ The public names are loaded when they are first used, so that `import mail` itse
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mail.core.protocol import PROTOCOL_VERSION
+
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action
     from mail.api.agents import MAILAgent, MAILAgentTemplate
@@ -40,9 +42,6 @@ __all__ = [
     "__version__",
     "action",
 ]
-
-PROTOCOL_VERSION = "1.3"
-"""The version of the MAIL protocol that this package speaks."""
 
 __version__: str
 """The version of this package, read from its installed metadata."""

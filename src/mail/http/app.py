@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.types import StatelessLifespan
 
-from mail import PROTOCOL_VERSION
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.dead_letters_schemas import PostDeadLetters
 from mail.http.errors import install_error_handlers
 from mail.http.interswarm_schemas import PostInterswarm, PostInterswarmMessage

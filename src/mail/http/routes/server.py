@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from mail import PROTOCOL_VERSION
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.task.task import TaskStatus
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, JSONBody
