@@ -1,4 +1,4 @@
-"""`GET /whoami`: who the caller is."""
+"""`GET /whoami`: the caller's id and role."""
 
 from handlers.http_api import serve
 from mail.http.routes import server

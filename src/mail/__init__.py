@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action
     from mail.api.agents import MAILAgent, MAILAgentTemplate
     from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
+    from mail.core.protocol import PROTOCOL_VERSION
     from mail.core.protocol.address import MAILAddress
     from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.core.protocol.message import (
-        PROTOCOL_VERSION,
         MAILBroadcast,
         MAILInterrupt,
         MAILMessage,
@@ -45,7 +45,7 @@ __version__: str
 """The version of this package, read from its installed metadata."""
 
 _MODULES = {
-    "PROTOCOL_VERSION": "mail.core.protocol.message",
+    "PROTOCOL_VERSION": "mail.core.protocol",
     "AgentToolCall": "mail.core.protocol.tool_schemas",
     "MAILAction": "mail.api.actions",
     "MAILAgent": "mail.api.agents",

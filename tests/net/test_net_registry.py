@@ -321,8 +321,8 @@ class TestRecords:
         self, records: ServerDocuments, beta: PeerServer
     ) -> None:
         now = 0.0
-        one = SwarmRegistry("alpha", HOME, records=records)
-        two = SwarmRegistry("alpha", HOME, records=records, monotonic=lambda: now)
+        one = SwarmRegistry("alpha", HOME, documents=records)
+        two = SwarmRegistry("alpha", HOME, documents=records, monotonic=lambda: now)
         assert await two.names() == []
         await one.register_swarm("beta", beta.url, "t0ken")
         assert await two.names() == []
@@ -343,12 +343,12 @@ class TestRecords:
             await registry.stop()
 
     async def test_names_that_nobody_has_are_not_looked_for(self, records: ServerDocuments) -> None:
-        registry = SwarmRegistry("alpha", HOME, records=records)
+        registry = SwarmRegistry("alpha", HOME, documents=records)
         for name in ("", "x" * 5000, "a@b", "\x00"):
             assert await registry.find(name) is None
 
     async def test_a_reading_that_was_overtaken_is_not_believed(self, records: ServerDocuments) -> None:
-        registry = SwarmRegistry("alpha", HOME, records=records)
+        registry = SwarmRegistry("alpha", HOME, documents=records)
         await records.set_peer(PeerRecord(name="old", base_url=NOWHERE))
 
         class Overtaken(ServerDocuments):
@@ -357,8 +357,8 @@ class TestRecords:
                 await registry.register_swarm("beta", NOWHERE)
                 return found
 
-        registry._directory.records = Overtaken.__new__(Overtaken)
-        registry._directory.records.__dict__.update(records.__dict__)
+        registry._directory.documents = Overtaken.__new__(Overtaken)
+        registry._directory.documents.__dict__.update(records.__dict__)
         await registry.refresh(max_age=0.0)
         assert registry.get_swarm_endpoint("beta") is not None
 
@@ -372,11 +372,11 @@ class TestRecords:
             ' "gamma": {"base_url": "http://localhost:2"}}}'
         )
         await records.set_peer(PeerRecord(name="gamma", base_url="http://localhost:3"))
-        registry = SwarmRegistry("alpha", HOME, file, records=records)
+        registry = SwarmRegistry("alpha", HOME, file, documents=records)
         assert registry.get_all_endpoints() == {}
         await registry.start()
         assert f"imported from {file}: beta" in caplog.text
-        assert "localhost:3, which holds" in caplog.text
+        assert "localhost:3, which is used" in caplog.text
         kept = await records.peer("beta")
         assert kept is not None
         assert kept.auth_token == REFERENCE
@@ -384,7 +384,7 @@ class TestRecords:
         assert "t0ken" not in file.read_text()
         await registry.unregister_swarm("beta")
         await registry.stop()
-        again = SwarmRegistry("alpha", HOME, file, records=records)
+        again = SwarmRegistry("alpha", HOME, file, documents=records)
         await again.start()
         assert list(again.get_all_endpoints()) == ["gamma"]
         await again.stop()
@@ -393,7 +393,7 @@ class TestRecords:
         self, records: ServerDocuments, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "file").touch()
-        registry = SwarmRegistry("alpha", HOME, tmp_path / "file" / "registry.json", records=records)
+        registry = SwarmRegistry("alpha", HOME, tmp_path / "file" / "registry.json", documents=records)
         await registry.register_swarm("beta", NOWHERE)
         assert "is out of date" in caplog.text
         assert await records.peer("beta") is not None

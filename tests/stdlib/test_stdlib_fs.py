@@ -69,7 +69,7 @@ class TestReading:
 
     async def test_what_is_no_text(self, root: Path, run: Any) -> None:
         (root / "a").write_bytes(b"a\0b")
-        assert (await run(read_file, path="a"))["not_shown"] == "the file is no text"
+        assert (await run(read_file, path="a"))["not_shown"] == "the file is not text"
         (root / "b").write_bytes(b"a\xffb\xe2")
         assert (await run(read_file, path="b"))["text"] == "a\ufffdb\ufffd"
 
@@ -82,7 +82,7 @@ class TestReading:
         assert "root directory" in await told(ToolCallFault, read_file, path=".")
         assert "there is no 'gone'" in await told(ToolCallFault, read_file, path="gone")
         assert "there is no 'gone'" in await told(ToolCallFault, read_file, path="gone/a")
-        assert "'file' is no directory" in await told(ToolCallFault, read_file, path="file/a")
+        assert "'file' is not a directory" in await told(ToolCallFault, read_file, path="file/a")
 
 
 class TestWriting:
@@ -96,7 +96,7 @@ class TestWriting:
     async def test_only_a_new_one(self, root: Path, run: Any, told: Any) -> None:
         await run(write_file, path="a", content="old", overwrite=False)
         refused = await told(ToolCallFault, write_file, path="a", content="new", overwrite=False)
-        assert "is there already" in refused
+        assert "already exists" in refused
         assert (root / "a").read_text() == "old"
         assert os.listdir(root) == ["a"]
 
@@ -182,7 +182,7 @@ class TestListing:
 
     async def test_a_file(self, root: Path, told: Any) -> None:
         (root / "a").touch()
-        assert "no directory" in await told(ToolCallFault, list_directory, path="a")
+        assert "not a directory" in await told(ToolCallFault, list_directory, path="a")
 
 
 class TestFinding:

@@ -170,7 +170,7 @@ class TestBodies:
     async def test_no_text(self, web: str, run: Any, kind: str) -> None:
         answer = await run(http_get, url=f"{web}/give", params={"type": kind})
         assert answer["body"] is None
-        assert answer["not_shown"] == f"3 bytes of {kind}, which is no text"
+        assert answer["not_shown"] == f"3 bytes of {kind}, which is not text"
 
     @pytest.mark.parametrize(
         "kind", ["TEXT/html", "application/ld+json; x=y", "image/svg+xml", "application/json"]

@@ -109,7 +109,7 @@ async def test_known_swarms(other: Any, run: Any, monkeypatch: pytest.MonkeyPatc
 async def test_what_is_no_mail_server(other: Any, told: Any, action: Any, body: str) -> None:
     url, says = other
     says |= dict.fromkeys(("/", "/health", "/swarms"), (200, body))
-    assert "not what a MAIL server says" in await told(ActionFailed, action, base_url=url)
+    assert "not the response of a MAIL server" in await told(ActionFailed, action, base_url=url)
 
 
 @EVERY

@@ -301,7 +301,7 @@ class TestForeignServers:
 
     @pytest.mark.parametrize("url", ["http://", "https:///mcp", "http://[::1"])
     async def test_no_url(self, told: Any, url: str) -> None:
-        assert "no URL of a server" in await told(ToolCallFault, mcp_ping, server=url)
+        assert "not the URL of a server" in await told(ToolCallFault, mcp_ping, server=url)
 
     async def test_redirects_to_elsewhere_are_not_followed(
         self, endpoint: str, told: Any, private_allowed: None

@@ -209,7 +209,7 @@ class Beads:
         log.read(message)
 
     def read_answer(self, request: AgentMailMessage, answer: AgentMailMessage) -> None:
-        """Return a request for help has been answered, by a message of whatever type."""
+        """Note that a request for help was answered, by a message of any type."""
         if request.type is MessageType.HELP_REQUEST and (log := self._logs.get(request.bead_id)) is not None:
             log.read_answer(answer)
 

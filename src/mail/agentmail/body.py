@@ -79,12 +79,12 @@ class Body:
         return self._rest(number) or self._list_below(number)
 
     def section(self, header: str) -> str:
-        """Return all between the first header of this name and the next header."""
+        """Return the text between the first header of this name and the next header."""
         start, end = self._sections.get(header.lower(), (0, 0))
         return self.free_text("\n".join(self._lines[start:end]))
 
     def free_text(self, text: str) -> str:
-        """Return a piece of the body as its author meant it."""
+        """Return a piece of the body, stripped and unescaped."""
         return self._grammar.unescape(text.strip())
 
     def _find(self, label: str, header: str) -> int | None:

@@ -127,7 +127,7 @@ class OfferingReady(Completed):
 
 
 class Done(Completed):
-    """The work is complete; nobody has to answer."""
+    """The work is complete; no answer is expected."""
 
     type: Literal[MessageType.DONE] = MessageType.DONE
 

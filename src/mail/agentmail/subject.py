@@ -1,7 +1,7 @@
 """Subjects: `TYPE`, `[bead] TYPE` or `bead: TYPE`.
 
-Read leniently, a subject has the first type in order of precedence that occurs anywhere in it, so that "ABANDONED" is
-`DONE`. Read exactly, the type is all that may follow the bead.
+Lenient parsing returns the first type in order of precedence that occurs anywhere in the subject, so that "ABANDONED" is
+`DONE`. Exact parsing requires that only the type follows the bead.
 """
 
 import re

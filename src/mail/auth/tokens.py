@@ -16,22 +16,24 @@ def new_token(role: CallerRole) -> str:
     return f"mail_{role}_{secrets.token_urlsafe(TOKEN_BYTES)}"
 
 
-async def issue_token(records: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
+async def issue_token(documents: ServerDocuments, caller: Caller, clock: Clock = SYSTEM_CLOCK) -> str:
     """Issue a token for a caller. Only its digest is stored, so it can't be shown again."""
     text = new_token(caller.role)
     created = clock.now().isoformat()
-    await records.add_token(StoredToken(digest=digest(text), role=caller.role, id=caller.id, created=created))
+    await documents.add_token(
+        StoredToken(digest=digest(text), role=caller.role, id=caller.id, created=created)
+    )
     return text
 
 
 class TokenAuthenticator:
     """An `Authenticator` over the tokens that this server has issued."""
 
-    def __init__(self, records: ServerDocuments) -> None:
-        self._records = records
+    def __init__(self, documents: ServerDocuments) -> None:
+        self._documents = documents
 
     async def authenticate(self, bearer: str) -> Caller:
-        record = await self._records.find_token(digest(bearer))
-        if record is None:
+        token = await self._documents.find_token(digest(bearer))
+        if token is None:
             raise Unauthenticated("the API key is not valid; ask this server's operator for one")
-        return Caller(record.role, record.id)
+        return Caller(token.role, token.id)

@@ -50,7 +50,7 @@ def make_router(
         swarm.description,
         swarm.keywords,
         swarm.public,
-        records=documents,
+        documents=documents,
         tokens=secrets,
         http=PeerHTTP(
             allow_private=is_local if allowed == "auto" else allowed, seconds=settings.request_timeout

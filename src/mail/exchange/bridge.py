@@ -122,7 +122,7 @@ class ExchangeBridge:
     Args:
         agents: the agents that take part: a mapping of names to entity ids, or names only, with ids derived from the names
             of swarm and agent. The default is all entrypoints.
-        people: names for entities, shown to agents as senders; others appear by their ids.
+        people: names for entities, shown to agents as senders; the rest appear by their ids.
         timeout: seconds to wait for an agent's response before the mail is retried.
         max_replies: the limit of consecutive replies, so that agents don't thank each other forever; mail sent with
             `exchange_actions` counts.
@@ -176,7 +176,7 @@ class ExchangeBridge:
     async def step(self) -> int:
         """Sync, let the agents answer their mail, and sync again; return the number of mails answered.
 
-        Raises TimeoutError for a slow agent, or the error that kept an agent from answering. Its mail stays in the inbox;
+        Raises TimeoutError for a slow agent, or the error that prevented an agent's answer. Its mail stays in the inbox;
         the replies of the other agents are delivered.
         """
         await self.exchange.sync()

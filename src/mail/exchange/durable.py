@@ -94,7 +94,7 @@ class DurableExchange:
         self._store = store
         self._repeater = Repeater()
 
-    # ------------------------------------------------------------------------------------- who takes part
+    # ------------------------------------------------------------------------------------- members
 
     async def owner_ids(self) -> list[UUID]:
         """Return the registered entities."""
@@ -119,7 +119,7 @@ class DurableExchange:
         """Return whether an entity is registered."""
         return await self._store.has(_text(owner_id))
 
-    # ----------------------------------------------------------------------------------- to send and to read
+    # ----------------------------------------------------------------------------------- mail
 
     async def send(
         self,
@@ -159,7 +159,7 @@ class DurableExchange:
         """Remove a received mail from the inbox; return whether it was still there."""
         return await self._store.remove(_text(owner_id), str(mail.sender), str(mail.id))
 
-    # ------------------------------------------------------------------------------------- to move the mail
+    # ------------------------------------------------------------------------------------- delivery
 
     async def sync(self) -> int:
         """Deliver all sent mail; return the number of mails delivered."""

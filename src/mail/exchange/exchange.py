@@ -63,16 +63,16 @@ class Exchange(Element):
             self._boxes[owner] = box
         return self
 
-    # ------------------------------------------------------------------------------------- who takes part
+    # ------------------------------------------------------------------------------------- members
 
     @property
     def owner_ids(self) -> list[UUID]:
-        """Who is registered, in the order in which they came."""
+        """The registered entities, in order of registration."""
         with self._lock:
             return list(self._boxes)
 
     def register(self, owner_id: UUID) -> Flow[Mail, Progression]:
-        """Give an entity a mailbox, which is returned. Raises AlreadyRegistered, a ValueError."""
+        """Create a mailbox for an entity, and return it. Raises AlreadyRegistered, a ValueError."""
         owner_id = as_id(owner_id)
         with self._lock:
             if owner_id in self._boxes:
@@ -110,7 +110,7 @@ class Exchange(Element):
     def __len__(self) -> int:
         return len(self._boxes)
 
-    # ----------------------------------------------------------------------------------- to send and to read
+    # ----------------------------------------------------------------------------------- mail
 
     def send(
         self,
@@ -160,7 +160,7 @@ class Exchange(Element):
             box = self._boxes.get(owner_id)
             return box is not None and take(box, mail.sender, mail.id) is not None
 
-    # ------------------------------------------------------------------------------------- to move the mail
+    # ------------------------------------------------------------------------------------- delivery
 
     async def sync(self) -> int:
         """Deliver all sent mail; return the number of mails delivered."""

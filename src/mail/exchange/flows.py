@@ -42,7 +42,7 @@ class Pile[T: Element](Element):
             raise BadRequest(f"{element.id} is on the pile already")
         self.elements[element.id] = element
 
-    def get(self, id: UUID) -> T | None:  # noqa: A002 - what it is
+    def get(self, id: UUID) -> T | None:  # noqa: A002
         """Return the element with this id."""
         return self.elements.get(id)
 

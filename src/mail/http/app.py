@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from starlette.types import StatelessLifespan
 
-from mail.core.protocol.message import PROTOCOL_VERSION
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
 from mail.http.openapi import DESCRIPTION, TAGS

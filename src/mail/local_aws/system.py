@@ -140,7 +140,7 @@ class LocalAws:
         await self._start_functions()
         self.tokens = await self._issue_tokens()
 
-    # ------------------------------------------------------------------------------------------ what is started
+    # ------------------------------------------------------------------------------------------ start
 
     async def _start_functions(self) -> None:
         api_port, stream_port = self._ports

@@ -43,7 +43,7 @@ class PeerDirectory:
 
     def __init__(
         self,
-        records: ServerDocuments | None,
+        documents: ServerDocuments | None,
         file: Path | None,
         header: Callable[[], Mapping[str, Any]],
         *,
@@ -51,7 +51,7 @@ class PeerDirectory:
         monotonic: Callable[[], float],
     ) -> None:
         self.given: dict[str, str] = {}
-        self.records = records
+        self.documents = documents
         self.file = file
         self._header = header
         self._now = now
@@ -63,12 +63,12 @@ class PeerDirectory:
 
     def all(self) -> list[PeerRecord]:
         """Return all entries, sorted by name."""
-        return [record for _, record in sorted(self._peers.items()) if self._is_live(record)]
+        return [peer for _, peer in sorted(self._peers.items()) if self._is_live(peer)]
 
     def get(self, name: str) -> PeerRecord | None:
         """Return the cached entry of a swarm."""
-        record = self._peers.get(name)
-        return record if record is not None and self._is_live(record) else None
+        peer = self._peers.get(name)
+        return peer if peer is not None and self._is_live(peer) else None
 
     def health(self, name: str) -> PeerHealth:
         """Return the result of the last health check of a swarm."""
@@ -81,41 +81,41 @@ class PeerDirectory:
 
     async def current(self, name: str) -> PeerRecord | None:
         """Return the stored entry of a swarm, bypassing the cache."""
-        if self.records is not None and is_name(name):
-            record = await self.records.peer(name)
-            if record is not None:
-                self._peers[name] = record
+        if self.documents is not None and is_name(name):
+            peer = await self.documents.peer(name)
+            if peer is not None:
+                self._peers[name] = peer
         return self.get(name)
 
     async def refresh(self, *, max_age: float = REFRESH_SECONDS) -> None:
         """Read all entries from the database, if there is one and the cache is older than `max_age` seconds."""
-        if self.records is None or (self._read is not None and self._clock() < self._read + max_age):
+        if self.documents is None or (self._read is not None and self._clock() < self._read + max_age):
             return
         before, now = self._changes, self._clock()
-        peers, healths = await asyncio.gather(self.records.peers(), self.records.peers_health())
+        peers, healths = await asyncio.gather(self.documents.peers(), self.documents.peers_health())
         if self._changes == before:  # otherwise it may be older than a change made here in the meantime
-            self._peers = {record.name: record for record in peers}
+            self._peers = {peer.name: peer for peer in peers}
             self._health = healths
             self._read = now
 
-    async def keep(self, record: PeerRecord, *, token: str | None = None) -> None:
+    async def keep(self, peer: PeerRecord, *, token: str | None = None) -> None:
         """Store an entry, replacing the one of the same name; this process also remembers the token."""
         self._changes += 1
-        if self.records is not None:
-            await self.records.set_peer(record)
+        if self.documents is not None:
+            await self.documents.set_peer(peer)
             self._changes += 1
-        self._peers[record.name] = record
-        self.given.pop(record.name, None)
+        self._peers[peer.name] = peer
+        self.given.pop(peer.name, None)
         if token is not None:
-            self.given[record.name] = token
+            self.given[peer.name] = token
         self.save_copy()
 
     async def forget(self, name: str) -> bool:
         """Delete an entry; return whether it existed."""
         self._changes += 1
         known = name in self._peers
-        if self.records is not None:
-            known = await self.records.delete_peer(name)
+        if self.documents is not None:
+            known = await self.documents.delete_peer(name)
             self._changes += 1
         for cached in (self._peers, self._health, self.given):
             cached.pop(name, None)
@@ -125,70 +125,70 @@ class PeerDirectory:
 
     async def forget_expired(self) -> None:
         """Delete the expired entries."""
-        for name in [name for name, record in self._peers.items() if not self._is_live(record)]:
+        for name in [name for name, peer in self._peers.items() if not self._is_live(peer)]:
             await self.forget(name)
 
     async def note_health(self, name: str, seen: PeerHealth) -> None:
         """Store the result of a health check."""
         if name in self._peers:
             self._health[name] = seen
-            if self.records is not None:
-                await self.records.set_peer_health(name, seen)
+            if self.documents is not None:
+                await self.documents.set_peer_health(name, seen)
 
     # ------------------------------------------------------------------------------------------------- the file
 
     def load(self) -> list[str]:
         """Read the file, replacing entries of the same names; return the swarms whose tokens are in plain text."""
-        return [record.name for record in self._read_file() if self._take(record)]
+        return [peer.name for peer in self._read_file() if self._take(peer)]
 
     async def take_over(self) -> list[str]:
         """Store the file's entries that the database lacks; return their names. Raises ConfigurationError."""
         added = []
-        for record in self._read_file():
-            known = self._peers.get(record.name)
+        for peer in self._read_file():
+            known = self._peers.get(peer.name)
             if known is None:
-                self._take(record)
-                token = self.given.get(record.name)
-                await self.keep(self._peers[record.name], token=token)
-                added.append(record.name)
-            elif known.base_url != record.base_url:
+                self._take(peer)
+                token = self.given.get(peer.name)
+                await self.keep(self._peers[peer.name], token=token)
+                added.append(peer.name)
+            elif known.base_url != peer.base_url:
                 logger.warning(
                     "swarm %s: %s says %s; the database says %s, which is used",
-                    *(record.name, self.file, record.base_url, known.base_url),
+                    *(peer.name, self.file, peer.base_url, known.base_url),
                 )
         return added
 
     def save(self) -> None:
         """Write the file, if one is configured, without volatile entries. Raises ConfigurationError."""
         if self.file is not None:
-            write_file(self.file, self._header(), [record for record in self.all() if not record.volatile])
+            write_file(self.file, self._header(), [peer for peer in self.all() if not peer.volatile])
 
     def save_copy(self) -> None:
         """Write the file. On a server a failure is only logged, as the database has the entries."""
         try:
             self.save()
         except ConfigurationError as error:
-            if self.records is None:
+            if self.documents is None:
                 raise
             logger.warning("the registry's file is out of date: %s", error.detail)
 
     def _read_file(self) -> list[PeerRecord]:
         own = self._header()["local_swarm_name"]
-        return [] if self.file is None else [record for record in read_file(self.file) if record.name != own]
+        return [] if self.file is None else [peer for peer in read_file(self.file) if peer.name != own]
 
-    def _take(self, record: PeerRecord) -> bool:
+    def _take(self, peer: PeerRecord) -> bool:
         """Cache an entry of the file; return whether its token is in plain text."""
-        token = record.auth_token
+        token = peer.auth_token
         is_plain = variable_in(token) is None
         if is_plain:
-            self.given[record.name] = token
-            reference = reference_for(record.name, token)
-            record = amend(record, access=Access(reference, record.volatile, record.expires))
-        self._peers[record.name] = record
+            self.given[peer.name] = token
+            reference = reference_for(peer.name, token)
+            peer = amend(peer, access=Access(reference, peer.volatile, peer.expires))
+        self._peers[peer.name] = peer
         return is_plain
 
-    def _is_live(self, record: PeerRecord) -> bool:
-        return record.expires is None or self._now() < record.expires
+    def _is_live(self, peer: PeerRecord) -> bool:
+        return peer.expires is None or self._now() < peer.expires
 
 
 class _Entry(BaseModel):
@@ -209,7 +209,7 @@ class _Entry(BaseModel):
     caller_id: str = ""
     registered: str = ""
 
-    def record(self, name: str) -> PeerRecord:
+    def peer(self, name: str) -> PeerRecord:
         return PeerRecord(
             name=check_name(name),
             base_url=check_url(self.base_url),
@@ -249,9 +249,9 @@ def read_file(path: Path) -> list[PeerRecord]:
     return [_read_entry(path, name, entry) for name, entry in entries.items()]
 
 
-def write_file(path: Path, header: Mapping[str, Any], records: Iterable[PeerRecord]) -> None:
+def write_file(path: Path, header: Mapping[str, Any], peers: Iterable[PeerRecord]) -> None:
     """Write the entries atomically; only the owner may read the file. Raises ConfigurationError."""
-    document = {**header, "endpoints": {record.name: _entry(record) for record in records}}
+    document = {**header, "endpoints": {peer.name: _entry(peer) for peer in peers}}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,18 +266,18 @@ def write_file(path: Path, header: Mapping[str, Any], records: Iterable[PeerReco
         raise ConfigurationError(f"{path}: can't be written: {error}") from error
 
 
-def _entry(record: PeerRecord) -> dict[str, Any]:
+def _entry(peer: PeerRecord) -> dict[str, Any]:
     entry = _Entry(
-        swarm_description=record.description,
-        auth_token_ref=record.auth_token or None,
-        **record.model_dump(exclude={"name", "description", "auth_token", "volatile", "expires"}),
+        swarm_description=peer.description,
+        auth_token_ref=peer.auth_token or None,
+        **peer.model_dump(exclude={"name", "description", "auth_token", "volatile", "expires"}),
     )
     return entry.model_dump(mode="json", exclude_none=True)
 
 
 def _read_entry(path: Path, name: str, entry: object) -> PeerRecord:
     try:
-        return _Entry.model_validate(entry).record(name)
+        return _Entry.model_validate(entry).peer(name)
     except BadRequest as error:
         raise ConfigurationError(f"{path}: {name!r}: {error.detail}") from error
     except ValidationError as error:

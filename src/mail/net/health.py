@@ -15,16 +15,16 @@ CONCURRENCY = 16
 logger = logging.getLogger(__name__)
 
 
-async def measure_latency(http: PeerHTTP, record: PeerRecord) -> float | None:
+async def measure_latency(http: PeerHTTP, peer: PeerRecord) -> float | None:
     """Return the seconds that a peer takes to report its health; None if it fails, or another swarm answers."""
     try:
-        answer = await http.get(target_of(record), "/health", seconds=PROBE_SECONDS)
+        answer = await http.get(target_of(peer), "/health", seconds=PROBE_SECONDS)
     except PeerError as error:
-        logger.debug("swarm %s: %s", record.name, error.detail)
+        logger.debug("swarm %s: %s", peer.name, error.detail)
         return None
     body = answer.json()
-    name = body.get("swarm_name", record.name) if isinstance(body, dict) else None
-    return answer.seconds if answer.is_success and name == record.name else None
+    name = body.get("swarm_name", peer.name) if isinstance(body, dict) else None
+    return answer.seconds if answer.is_success and name == peer.name else None
 
 
 async def check_all(
@@ -33,12 +33,12 @@ async def check_all(
     """Check all peers, some at a time; return the health of each."""
     slots = asyncio.Semaphore(CONCURRENCY)
 
-    async def check_in_turn(record: PeerRecord) -> PeerHealth:
+    async def check_in_turn(peer: PeerRecord) -> PeerHealth:
         async with slots:
-            return await check(record)
+            return await check(peer)
 
     healths = await asyncio.gather(*map(check_in_turn, peers))
-    return {record.name: health for record, health in zip(peers, healths, strict=True)}
+    return {peer.name: health for peer, health in zip(peers, healths, strict=True)}
 
 
 async def forever(check: Callable[[], Awaitable[object]], seconds: float) -> None:

@@ -42,21 +42,21 @@ def check_url(url: str) -> str:
     does not repeat the URL, which may hold a password.
     """
     try:
-        parts = urlsplit(url.strip())
-        host, port = parts.hostname, parts.port
+        split = urlsplit(url.strip())
+        host, port = split.hostname, split.port
     except ValueError as error:
         raise BadRequest(f"base_url is not a valid URL: {error}") from error
-    if parts.scheme not in ("http", "https") or not host or len(url) > MAX_URL or port == 0:
+    if split.scheme not in ("http", "https") or not host or len(url) > MAX_URL or port == 0:
         raise BadRequest(
             "base_url must be of the form http://host or https://host, optionally with a port and a path"
         )
-    if "@" in parts.netloc:
+    if "@" in split.netloc:
         raise BadRequest("base_url must not hold a user or a password; tokens belong in auth_token")
-    if parts.query or parts.fragment or "?" in url or "#" in url:
+    if split.query or split.fragment or "?" in url or "#" in url:
         raise BadRequest("base_url must have neither a query nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url.strip()):
         raise BadRequest("base_url must not hold spaces or control characters")
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    return f"{split.scheme}://{split.netloc.lower()}{split.path.rstrip('/')}"
 
 
 def host_of(url: str) -> str:
@@ -94,7 +94,7 @@ def new_entry(
     """Return a checked entry. Raises BadRequest."""
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
         raise BadRequest(f"metadata has more than {MAX_METADATA_BYTES} bytes")
-    record = PeerRecord(
+    peer = PeerRecord(
         name=check_name(name),
         base_url=check_url(base_url),
         metadata=dict(metadata or {}),
@@ -103,10 +103,10 @@ def new_entry(
         registered=registered,
     )
     try:
-        target_of(record)
+        target_of(peer)
     except PeerRefused as error:
         raise BadRequest(error.detail) from error
-    return record
+    return peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +118,30 @@ class Access:
     expires: float | None
 
 
-def amend(record: PeerRecord, *, info: SwarmInfo | None = None, access: Access | None = None) -> PeerRecord:
+def amend(peer: PeerRecord, *, info: SwarmInfo | None = None, access: Access | None = None) -> PeerRecord:
     """Return the entry with a new description, or with a new token and lifetime."""
-    about = info or record
-    owned = access or record
+    about = info or peer
+    owned = access or peer
     return PeerRecord(
-        name=record.name,
-        base_url=record.base_url,
+        name=peer.name,
+        base_url=peer.base_url,
         version=about.version,
         description=about.description,
         entrypoint=about.entrypoint,
         keywords=about.keywords,
         public=about.public,
-        metadata=record.metadata,
+        metadata=peer.metadata,
         auth_token=owned.auth_token,
-        auth=record.auth,
-        caller_id=record.caller_id,
+        auth=peer.auth,
+        caller_id=peer.caller_id,
         volatile=owned.volatile,
         expires=owned.expires,
-        registered=record.registered,
+        registered=peer.registered,
     )
 
 
 def with_token(
-    record: PeerRecord,
+    peer: PeerRecord,
     token: str | None,
     volatile: bool | None,
     expires: float | None,
@@ -152,14 +152,14 @@ def with_token(
     is_literal = bool(token) and variable_in(token or "") is None
     if volatile is None:
         volatile = is_literal or expires is not None
-    stored = token if token and volatile and is_literal else reference_for(record.name, token)
+    stored = token if token and volatile and is_literal else reference_for(peer.name, token)
     end = (default_expiry if expires is None else expires) if volatile else None
-    return amend(record, access=Access(stored, volatile, end))
+    return amend(peer, access=Access(stored, volatile, end))
 
 
-def target_of(record: PeerRecord) -> Target:
+def target_of(peer: PeerRecord) -> Target:
     """Return the target of requests to a swarm. Raises PeerRefused if the region to sign for is unknown."""
-    return Target.of(record.base_url, record.auth, record.metadata)
+    return Target.of(peer.base_url, peer.auth, peer.metadata)
 
 
 async def read_info(http: PeerHTTP, target: Target) -> tuple[SwarmInfo, Answer]:
@@ -169,17 +169,17 @@ async def read_info(http: PeerHTTP, target: Target) -> tuple[SwarmInfo, Answer]:
     return SwarmInfo.read(answer.json()), answer
 
 
-async def describe(http: PeerHTTP, record: PeerRecord) -> tuple[SwarmInfo, float] | None:
+async def describe(http: PeerHTTP, peer: PeerRecord) -> tuple[SwarmInfo, float] | None:
     """Return a swarm's description and the latency in seconds; None if it does not answer now.
 
     Raises BadRequest if another swarm answers at the URL, or the URL may not be called.
     """
     try:
-        info, answer = await read_info(http, target_of(record))
+        info, answer = await read_info(http, target_of(peer))
     except PeerUnavailable:
         return None
     except PeerRefused as error:
-        raise BadRequest(f"{record.base_url} can't be registered: {error.detail}") from error
-    if info.name != record.name:
-        raise BadRequest(f"{record.base_url} is swarm {info.name[:128]!r}, not {record.name!r}")
+        raise BadRequest(f"{peer.base_url} can't be registered: {error.detail}") from error
+    if info.name != peer.name:
+        raise BadRequest(f"{peer.base_url} is swarm {info.name[:128]!r}, not {peer.name!r}")
     return info, answer.seconds

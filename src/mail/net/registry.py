@@ -1,6 +1,6 @@
 """The registry of other swarms: their addresses, descriptions, health and tokens.
 
-Methods that change entries or call other servers are coroutines. The others read this process's cache; `refresh` updates
+Methods that change entries or call other servers are coroutines. The rest read this process's cache; `refresh` updates
 it with the changes of other processes.
 """
 
@@ -44,7 +44,7 @@ class SwarmRegistry:
         local_base_url: the URL at which other swarms reach this one; `register_local_swarm` can set it later.
         persistence_file: stores the entries, except volatile ones. A server stores them in its database: there the
             file is only a copy, and `start` imports entries that were added to it by hand.
-        records: a server's database, which all its processes share.
+        documents: a server's database, which all its processes share.
         tokens: resolves references to tokens; the default is the environment.
         allow_private: whether peers may have private addresses; by default only if the local base URL is on loopback.
         http: the HTTP client.
@@ -64,7 +64,7 @@ class SwarmRegistry:
         local_swarm_keywords: Sequence[str] | None = None,
         local_swarm_public: bool = False,
         *,
-        records: ServerDocuments | None = None,
+        documents: ServerDocuments | None = None,
         tokens: Tokens | None = None,
         allow_private: bool | None = None,
         http: PeerHTTP | None = None,
@@ -88,11 +88,11 @@ class SwarmRegistry:
         self._checking: asyncio.Task[None] | None = None
         self._plain_tokens: list[str] = []
         file = Path(persistence_file) if persistence_file else None
-        self._directory = PeerDirectory(records, file, self._header, now=self._now, monotonic=monotonic)
-        if records is None:
+        self._directory = PeerDirectory(documents, file, self._header, now=self._now, monotonic=monotonic)
+        if documents is None:
             self.load_persistent_endpoints()
 
-    # --------------------------------------------------------------------------------------------- to register
+    # --------------------------------------------------------------------------------------------- registration
 
     def register_local_swarm(self, base_url: str) -> None:
         """Set the URL at which other swarms reach this one. Raises BadRequest."""
@@ -125,7 +125,7 @@ class SwarmRegistry:
 
         Raises BadRequest for invalid values, or if another swarm answers at the URL.
         """
-        record = new_entry(
+        peer = new_entry(
             swarm_name,
             base_url,
             metadata=metadata,
@@ -133,34 +133,34 @@ class SwarmRegistry:
             caller_id=caller_id,
             registered=self._timestamp(),
         )
-        if record.name == self.local_swarm_name:
-            raise BadRequest(f"{record.name!r} is the name of this swarm itself")
-        record = with_token(
-            record, auth_token, volatile, expires, default_expiry=self._now() + self.volatile_seconds
+        if peer.name == self.local_swarm_name:
+            raise BadRequest(f"{peer.name!r} is the name of this swarm itself")
+        peer = with_token(
+            peer, auth_token, volatile, expires, default_expiry=self._now() + self.volatile_seconds
         )
-        described = await describe(self.http, record)
+        described = await describe(self.http, peer)
         notes = []
         if described is None:
             notes.append("it does not answer now; its description is read when it does")
             seen = UNSEEN
         else:
             info, latency = described
-            record = amend(record, info=info)
+            peer = amend(peer, info=info)
             seen = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=latency)
-        is_replaced = auth_token and variable_in(auth_token) is None and record.auth_token != auth_token
-        await self._directory.keep(record, token=auth_token if is_replaced else None)
-        await self._directory.note_health(record.name, seen)
-        variable = variable_in(record.auth_token)
+        is_replaced = auth_token and variable_in(auth_token) is None and peer.auth_token != auth_token
+        await self._directory.keep(peer, token=auth_token if is_replaced else None)
+        await self._directory.note_health(peer.name, seen)
+        variable = variable_in(peer.auth_token)
         if variable is not None and not await self._is_set(variable):
             notes.append(
                 f"set {variable} where this server runs: the token is forgotten when this process ends"
                 if is_replaced
                 else f"set {variable} where this server runs, or each message to it must bring a token"
             )
-        logger.info("registered swarm %s at %s", record.name, record.base_url)
+        logger.info("registered swarm %s at %s", peer.name, peer.base_url)
         for note in notes:
-            logger.warning("swarm %s: %s", record.name, note)
-        return Registered(name=record.name, notes=tuple(notes))
+            logger.warning("swarm %s: %s", peer.name, note)
+        return Registered(name=peer.name, notes=tuple(notes))
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
         """Delete an entry; return whether it existed."""
@@ -175,26 +175,26 @@ class SwarmRegistry:
         from mail.net.discovery import Discoverer
 
         await self.refresh()
-        known = frozenset(record.name for record in self._directory.all())
+        known = frozenset(peer.name for peer in self._directory.all())
         discoverer = Discoverer(self.http, self.local_swarm_name, known)
         outcome = await discoverer.run(discovery_urls)
         for name, (base_url, info) in discoverer.found.items():
-            record = new_entry(name, base_url, registered=self._timestamp())
-            access = Access(record.auth_token, volatile=True, expires=self._now() + self.volatile_seconds)
-            await self._directory.keep(amend(record, info=info, access=access))
+            peer = new_entry(name, base_url, registered=self._timestamp())
+            access = Access(peer.auth_token, volatile=True, expires=self._now() + self.volatile_seconds)
+            await self._directory.keep(amend(peer, info=info, access=access))
             await self._directory.note_health(name, PeerHealth(is_active=True, last_seen=self._timestamp()))
         return outcome
 
-    # ----------------------------------------------------------------------------------------------- to look up
+    # ----------------------------------------------------------------------------------------------- lookups
 
     def get_swarm_endpoint(self, swarm_name: str) -> SwarmEndpoint | None:
         """Return the entry of a swarm; None if it is unknown."""
-        record = self._directory.get(swarm_name)
-        return None if record is None else self._endpoint(record)
+        peer = self._directory.get(swarm_name)
+        return None if peer is None else self._endpoint(peer)
 
     def get_all_endpoints(self) -> dict[str, SwarmEndpoint]:
         """Return all entries, by name."""
-        return {record.name: self._endpoint(record) for record in self._directory.all()}
+        return {peer.name: self._endpoint(peer) for peer in self._directory.all()}
 
     def get_active_endpoints(self) -> dict[str, SwarmEndpoint]:
         """Return the entries of swarms that answered the last health check."""
@@ -206,16 +206,16 @@ class SwarmRegistry:
 
     def get_resolved_auth_token(self, swarm_name: str) -> str | None:
         """Return the token for calls to a swarm, if it is available without I/O; see `token_for`."""
-        record = self._directory.get(swarm_name)
-        if record is None:
+        peer = self._directory.get(swarm_name)
+        if peer is None:
             return None
-        return self._resolve_auth_token_ref(record.auth_token) or self._directory.given.get(swarm_name)
+        return self._resolve_auth_token_ref(peer.auth_token) or self._directory.given.get(swarm_name)
 
-    async def token_for(self, record: PeerRecord) -> str | None:
+    async def token_for(self, peer: PeerRecord) -> str | None:
         """Return the token for calls to a swarm; None if the registry has none."""
-        variable = variable_in(record.auth_token)
-        value = await self._tokens.find(variable) if variable else record.auth_token
-        return value or self._directory.given.get(record.name)
+        variable = variable_in(peer.auth_token)
+        value = await self._tokens.find(variable) if variable else peer.auth_token
+        return value or self._directory.given.get(peer.name)
 
     async def find(self, swarm_name: str) -> PeerRecord | None:
         """Return the entry of a swarm, even if another process has only just registered it."""
@@ -224,7 +224,7 @@ class SwarmRegistry:
     async def names(self) -> list[str]:
         """Return the names of all known swarms."""
         await self.refresh()
-        return [record.name for record in self._directory.all()]
+        return [peer.name for peer in self._directory.all()]
 
     async def public_endpoints(self) -> list[SwarmEndpointCleaned]:
         """Return the public swarms, with the fields that anyone may see."""
@@ -246,11 +246,11 @@ class SwarmRegistry:
             "endpoints": {name: endpoint.model_dump(mode="json") for name, endpoint in endpoints},
         }
 
-    # ------------------------------------------------------------------------------------------ to begin and end
+    # ------------------------------------------------------------------------------------------ lifecycle
 
     async def start(self) -> None:
         """Read the database, and import the file's entries that it lacks. Raises ConfigurationError."""
-        if self._directory.records is None:
+        if self._directory.documents is None:
             return
         await self.refresh(max_age=0.0)
         added = await self._directory.take_over()
@@ -278,12 +278,12 @@ class SwarmRegistry:
     async def cleanup_volatile_endpoints(self) -> list[str]:
         """Delete the volatile entries; return their names."""
         await self.refresh(max_age=0.0)
-        names = [record.name for record in self._directory.all() if record.volatile]
+        names = [peer.name for peer in self._directory.all() if peer.volatile]
         for name in names:
             await self.unregister_swarm(name)
         return names
 
-    # ---------------------------------------------------------------------------------------------- their health
+    # ---------------------------------------------------------------------------------------------- health
 
     async def check_health(self) -> dict[str, PeerHealth]:
         """Check the health of all peers, and delete expired entries; return the health by name."""
@@ -303,38 +303,38 @@ class SwarmRegistry:
             checking.cancel()
             await asyncio.gather(checking, return_exceptions=True)
 
-    async def _check(self, record: PeerRecord) -> PeerHealth:
-        before = self._directory.health(record.name)
-        latency = await health.measure_latency(self.http, record)
+    async def _check(self, peer: PeerRecord) -> PeerHealth:
+        before = self._directory.health(peer.name)
+        latency = await health.measure_latency(self.http, peer)
         if latency is None:
             now = PeerHealth(last_seen=before.last_seen)
         else:
             now = PeerHealth(is_active=True, last_seen=self._timestamp(), latency=latency)
-            if not record.version:
-                await self._describe_late(record)
+            if not peer.version:
+                await self._describe_late(peer)
         if now.is_active != before.is_active:
-            logger.info("swarm %s is %s", record.name, "active" if now.is_active else "out of reach")
-        await self._directory.note_health(record.name, now)
+            logger.info("swarm %s is %s", peer.name, "active" if now.is_active else "out of reach")
+        await self._directory.note_health(peer.name, now)
         return now
 
-    async def _describe_late(self, record: PeerRecord) -> None:
+    async def _describe_late(self, peer: PeerRecord) -> None:
         """Read the description of a swarm that was down when it was registered."""
         try:
-            described = await describe(self.http, record)
+            described = await describe(self.http, peer)
         except BadRequest as error:
-            logger.warning("swarm %s: %s", record.name, error.detail)
+            logger.warning("swarm %s: %s", peer.name, error.detail)
             return
         if (
-            described is not None and await self._directory.current(record.name) == record
+            described is not None and await self._directory.current(peer.name) == peer
         ):  # and was not registered again
-            token = self._directory.given.get(record.name)
-            await self._directory.keep(amend(record, info=described[0]), token=token)
+            token = self._directory.given.get(peer.name)
+            await self._directory.keep(amend(peer, info=described[0]), token=token)
 
     # ---------------------------------------------------------------------------------------------------- tokens
 
     def validate_environment_variables(self) -> dict[str, bool]:
         """Return, for each variable that a persistent entry refers to, whether it is set."""
-        references = {record.auth_token for record in self._directory.all() if not record.volatile}
+        references = {peer.auth_token for peer in self._directory.all() if not peer.volatile}
         variables = sorted(filter(None, map(variable_in, references)))
         return {variable: self._tokens.known(variable) is not None for variable in variables}
 
@@ -373,8 +373,8 @@ class SwarmRegistry:
     def _header(self) -> dict[str, Any]:
         return {"local_swarm_name": self.local_swarm_name, "local_base_url": self.local_base_url}
 
-    def _endpoint(self, record: PeerRecord) -> SwarmEndpoint:
-        return SwarmEndpoint.of(record, self._directory.health(record.name))
+    def _endpoint(self, peer: PeerRecord) -> SwarmEndpoint:
+        return SwarmEndpoint.of(peer, self._directory.health(peer.name))
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -1,4 +1,4 @@
-"""How mail reaches other swarms: over HTTP, to the servers that the registry names."""
+"""Delivery of mail to other swarms over HTTP."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -163,7 +163,7 @@ class InterswarmRouter:
         self._handlers: dict[str, MessageHandler] = {}
         self._is_running = False
 
-    # ------------------------------------------------------------------------------------------ to begin and end
+    # ------------------------------------------------------------------------------------------ lifecycle
 
     async def start(self) -> None:
         """Load the registry, and begin the health checks. Raises ConfigurationError."""

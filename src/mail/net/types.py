@@ -46,26 +46,26 @@ class SwarmEndpoint(SwarmEndpointCleaned):
     caller_id: str
 
     @classmethod
-    def of(cls, record: PeerRecord, health: PeerHealth) -> Self:
+    def of(cls, peer: PeerRecord, health: PeerHealth) -> Self:
         """Build an endpoint from an entry and its health."""
         return cls(
-            swarm_name=record.name,
-            base_url=record.base_url,
-            version=record.version,
+            swarm_name=peer.name,
+            base_url=peer.base_url,
+            version=peer.version,
             last_seen=health.last_seen or None,
             is_active=health.is_active,
             latency=health.latency,
-            swarm_description=record.description,
-            keywords=record.keywords,
-            metadata=record.metadata,
-            health_check_url=f"{record.base_url}/health",
-            auth_token_ref=record.auth_token if record.auth_token.startswith("${") else None,
-            public=record.public,
-            entrypoint=record.entrypoint,
-            volatile=record.volatile,
-            expires=record.expires,
-            auth=record.auth,
-            caller_id=record.caller_id,
+            swarm_description=peer.description,
+            keywords=peer.keywords,
+            metadata=peer.metadata,
+            health_check_url=f"{peer.base_url}/health",
+            auth_token_ref=peer.auth_token if peer.auth_token.startswith("${") else None,
+            public=peer.public,
+            entrypoint=peer.entrypoint,
+            volatile=peer.volatile,
+            expires=peer.expires,
+            auth=peer.auth,
+            caller_id=peer.caller_id,
         )
 
     def cleaned(self) -> SwarmEndpointCleaned:

@@ -51,14 +51,14 @@ class HTTPWebhooks:
 
     def __init__(
         self,
-        records: ServerDocuments,
+        documents: ServerDocuments,
         secrets: Tokens,
         clock: Clock,
         *,
         allow_private: bool,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
-        self._records = records
+        self._documents = documents
         self._secrets = secrets
         self._clock = clock
         self.allow_private = allow_private
@@ -71,7 +71,7 @@ class HTTPWebhooks:
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
         """Return the webhooks of a caller's tasks."""
-        return await self._records.webhooks(caller)
+        return await self._documents.webhooks(caller)
 
     async def check(self, webhook: Webhook) -> None:
         """Raise BadRequest for a URL that may not be called, or a missing secret."""
@@ -156,8 +156,8 @@ class HTTPWebhooks:
 def check_url(url: str, *, allow_private: bool) -> None:
     """Raise BadRequest for an invalid or private URL of a webhook, without I/O."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        split = urlsplit(url)
+        host, port = split.hostname, split.port
     except ValueError as error:
         raise BadRequest(f"the URL of a webhook is not valid: {error}") from error
     if len(url) > MAX_URL:
@@ -165,15 +165,15 @@ def check_url(url: str, *, allow_private: bool) -> None:
     if host and not allow_private and _is_private_by_name(host):
         raise BadRequest(f"this webhook can't be called: {NOT_PUBLIC}")
     schemes = ("https", "http") if allow_private else ("https",)
-    if parts.scheme not in schemes or not host or port == 0:
+    if split.scheme not in schemes or not host or port == 0:
         forms = " or ".join(f"{scheme}://host/path" for scheme in schemes)
-        why = "" if allow_private or parts.scheme != "http" else f"; {HTTP_IS_OFF}"
+        why = "" if allow_private or split.scheme != "http" else f"; {HTTP_IS_OFF}"
         raise BadRequest(f"the URL of a webhook must be of the form {forms}{why}")
-    if "@" in parts.netloc or "#" in url:
+    if "@" in split.netloc or "#" in url:
         raise BadRequest("the URL of a webhook must hold neither a user nor a fragment")
     if any(character.isspace() or not character.isprintable() for character in url):
         raise BadRequest("the URL of a webhook must not hold spaces or control characters")
-    if parts.scheme == "http" and _is_public_address(host):
+    if split.scheme == "http" and _is_public_address(host):
         raise BadRequest(f"this webhook can't be called: {ONLY_PRIVATE}")
 
 

@@ -19,9 +19,6 @@ from pydantic import (
 from mail.core.protocol.address import EVERYONE, MAILAddress
 from mail.core.protocol.values import Value
 
-PROTOCOL_VERSION = "1.3"
-"""The version of the MAIL protocol that this package implements."""
-
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 

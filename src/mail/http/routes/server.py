@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from mail.core.protocol.message import PROTOCOL_VERSION
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.core.task.documents import CallerRole
 from mail.core.task.task import TaskStatus
 from mail.errors import MetricsOff

@@ -143,7 +143,7 @@ class OfferWork(_Finished):
 
 
 class ReportDone(_Finished):
-    """Report your complete work, where nobody reviews it."""
+    """Report your complete work, if no review is needed."""
 
     def write(self, context: FormContext) -> FormResult:
         return respond(self.target, self.fill(Done))
@@ -156,7 +156,7 @@ class ReportFailure(AboutBead):
         "TESTS_FAIL, BUILD_FAIL, SPEC_IMPOSSIBLE, CONTEXT_HIGH or ERROR."
     )
     reason: str = Described("The reason, in one line.")
-    internal_attempts: int = Described("How often you have tried.", default=0, ge=0)
+    internal_attempts: int = Described("The number of attempts.", default=0, ge=0)
     commit_sha: str = Described("The commit with partial work, if there is any.", default="")
     files: tuple[str, ...] = Described("The files that you have changed.", default=())
     recommendation: str = Described("What has to happen before the work is possible.")

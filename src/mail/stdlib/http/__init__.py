@@ -1,1 +1,1 @@
-"""Actions that ask the web."""
+"""Actions that send HTTP requests."""

@@ -1,1 +1,1 @@
-"""Actions that look at other MAIL servers."""
+"""Actions that query other MAIL servers."""

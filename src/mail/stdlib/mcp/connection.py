@@ -33,7 +33,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from mail.core.protocol.message import PROTOCOL_VERSION
+from mail.core.protocol import PROTOCOL_VERSION
 from mail.errors import MAILError
 from mail.net.public_urls import async_public_address
 from mail.stdlib.mcp.servers import ForeignServer, HTTPServer, Server, StdioServer, find_server
