@@ -115,9 +115,7 @@ def test_another_question_is_shown(mail: Any, crew: ServerProcess) -> None:
     crew.ask("ab-1: a price\nab-2: a price", task_id="twice")
     (call,) = crew.task("twice")["pending_tool_calls"]
     first, second = ("ab-1", "ab-2") if call["arguments"]["bead_id"] == "ab-1" else ("ab-2", "ab-1")
-    mail(
-        "thread", second, "--reply", "No.", fails=f"no task waits for your answer in thread {second!r}"
-    )
+    mail("thread", second, "--reply", "No.", fails=f"no task waits for your answer in thread {second!r}")
     assert mail("thread", first, "--reply", "Euros.", code=4).splitlines() == [
         f"thread      {second}",
         "question    Which currency are the prices in?",
