@@ -1,6 +1,7 @@
 """The commands of the prompt that send messages: to the swarm, to other swarms, and as OpenAI's Responses API."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import (
@@ -53,11 +54,6 @@ MESSAGE: tuple[Argument, ...] = (
     *CONDITIONS,
 )
 
-_OPTIONS = (
-    *("entrypoint", "subject", "msg_type", "task_id", "resume_from", "webhook"),
-    *("idempotency_key", "generation"),
-)
-
 
 async def message(session: Session, given: Namespace) -> None:
     """Send a message and print the answer. Requests the events as well: only they tell the task's status."""
@@ -105,9 +101,10 @@ def _options(given: Namespace) -> "MessageOptions":
     from mail.client.messaging import MessageOptions
 
     settings = getattr(given, "settings", None) or {}
-    if twice := sorted({"message", "show_events", *_OPTIONS} & settings.keys()):
+    names = {each.name for each in fields(MessageOptions)} - {"settings"}
+    if twice := sorted({"message", "show_events", *names} & settings.keys()):
         raise UsageError(f"--kwargs can't contain {', '.join(twice)}; use the flags")
-    options = {name: value for name, value in vars(given).items() if name in _OPTIONS}
+    options = {name: value for name, value in vars(given).items() if name in names}
     return MessageOptions(**options, settings=settings)
 
 
