@@ -72,11 +72,11 @@ class _Agent:
         for tool in self.exclude_tools:
             if tool not in MAIL_TOOLS:
                 raise ConfigurationError(
-                    f"{where}: exclude_tools names {tool!r}, which is no MAIL tool{did_you_mean(tool, MAIL_TOOLS)}"
+                    f"{where}: exclude_tools names {tool!r}, which is not a MAIL tool{did_you_mean(tool, MAIL_TOOLS)}"
                 )
         if not isinstance(self.factory, str) and not callable(self.factory):
             raise ConfigurationError(
-                f"{where}: its factory {self.factory!r} is no function, and no import string"
+                f"{where}: its factory {self.factory!r} is neither a function nor an import string"
             )
         check_agent(self.spec)
 
@@ -279,7 +279,7 @@ class MAILAgentTemplate(_Agent):
         for name in entry.actions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; give it in actions_by_name"
-                raise ConfigurationError(f"agent {entry.name!r}: {name!r} is no known action{hint}")
+                raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
         spec = agent_spec(entry, resolver(allowed_prefixes))
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)

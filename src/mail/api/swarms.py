@@ -542,7 +542,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         names = [agent.name for agent in self.agents]
         if swarm in (None, self.name) and name not in names:
             raise BadRequest(
-                f"sender {address!r} is no agent of swarm {self.name!r}{did_you_mean(name, names)}"
+                f"sender {address!r} is not an agent of swarm {self.name!r}{did_you_mean(name, names)}"
             )
 
     async def _post(

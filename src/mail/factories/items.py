@@ -287,9 +287,9 @@ def parse_arguments(name: str, text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise UnstorableArguments(_TOO_DEEP) from error
     except ValueError as error:
-        raise MalformedReply(f"the arguments of {name} are no JSON: {error}") from error
+        raise MalformedReply(f"the arguments of {name} are not JSON: {error}") from error
     if not isinstance(arguments, dict):
-        raise MalformedReply(f"the arguments of {name} are no JSON object")
+        raise MalformedReply(f"the arguments of {name} are not a JSON object")
     _check_storable(arguments, MAX_DEPTH)
     return arguments
 
