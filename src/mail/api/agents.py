@@ -36,14 +36,14 @@ class _Agent:
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
         self.name = spec.name
         self.factory = spec.factory
-        self.comm_targets = spec.comm_targets
+        self.comm_targets = list(spec.comm_targets)
         self.actions = list(actions)
-        self.agent_params = spec.agent_params
+        self.agent_params = dict(spec.agent_params)
         self.enable_entrypoint = spec.enable_entrypoint
         self.enable_interswarm = spec.enable_interswarm
         self.can_complete_tasks = spec.can_complete_tasks
         self.tool_format: ToolFormat = spec.tool_format
-        self.exclude_tools = spec.exclude_tools
+        self.exclude_tools = list(spec.exclude_tools)
         self._validate()
 
     @property
@@ -326,12 +326,7 @@ class MAILAgentTemplate(_Agent):
                 print_llm_streams=print_llm_streams,
             )
 
-        spec = replace(
-            self.spec,
-            comm_targets=list(self.comm_targets),
-            agent_params=dict(self.agent_params),
-            exclude_tools=sorted({*self.exclude_tools, *exclude_tools}),
-        )
+        spec = replace(self.spec, exclude_tools=sorted({*self.exclude_tools, *exclude_tools}))
         return MAILAgent.from_spec(spec, actions, build(spec), build)
 
     def _top_level_params(self) -> dict[str, Any]:
@@ -345,10 +340,4 @@ def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> 
     targets = [
         target for target in agent.comm_targets if target in known or target_address_is_interswarm(target)
     ]
-    spec = replace(
-        agent.spec,
-        comm_targets=targets,
-        agent_params=dict(agent.agent_params),
-        exclude_tools=list(agent.exclude_tools),
-    )
-    return MAILAgentTemplate.from_spec(spec, agent.actions)
+    return MAILAgentTemplate.from_spec(replace(agent.spec, comm_targets=targets), agent.actions)
