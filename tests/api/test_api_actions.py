@@ -138,7 +138,7 @@ class TestFromPydanticModel:
     def test_no_function(self) -> None:
         with pytest.raises(ConfigurationError, match="name its function"):
             MAILAction.from_pydantic_model(Paint)
-        with pytest.raises(ConfigurationError, match="is no function"):
+        with pytest.raises(ConfigurationError, match="is not a function"):
             MAILAction.from_pydantic_model(Paint, f"{HERE}:WALL")
 
     async def test_a_function_that_wants_the_model(self) -> None:
@@ -218,7 +218,7 @@ class TestDeclarations:
         [
             (("", "d", WALL, paint), "needs a name"),
             (("a", "d", {"type": "string"}, paint), "of type 'object'"),
-            (("a", "d", WALL, 3), "is no function"),
+            (("a", "d", WALL, 3), "is not a function"),
             (("a", "d", WALL, "nowhere:x"), "can't be imported"),
         ],
     )

@@ -233,11 +233,11 @@ class TestMessages:
             ({"targets": ["a"], "type": "shout"}, "no message of type 'shout'"),
             (
                 {"targets": ["boss"], "sender_type": "agent", "sender": "bos"},
-                "sender 'bos' is no agent of swarm 'team'. Did you mean 'boss'",
+                "sender 'bos' is not an agent of swarm 'team'. Did you mean 'boss'",
             ),
             (
                 {"targets": ["boss"], "sender_type": "agent", "sender": "zz@team"},
-                "sender 'zz@team' is no agent",
+                "sender 'zz@team' is not an agent",
             ),
             (
                 {"targets": ["a"], "type": "broadcast_complete", "sender_type": "system"},
@@ -314,7 +314,7 @@ class TestBreakpoints:
 
     def test_mail_tools_can_be_breakpoints_and_others_must_exist(self) -> None:
         solo(breakpoint_tools=["task_complete"])
-        with pytest.raises(ConfigurationError, match="breakpoint tool 'human_review' is no action"):
+        with pytest.raises(ConfigurationError, match="breakpoint tool 'human_review' is not an action"):
             solo(breakpoint_tools=["human_review"])
 
 
@@ -543,7 +543,7 @@ class TestUsers:
         ("user", "role"), [("a:b", "user"), ("a@b", "user"), ("", "user"), ("a", "boss")]
     )
     def test_wrong(self, user: str, role: Any) -> None:
-        with pytest.raises(ConfigurationError, match="an id holds neither"):
+        with pytest.raises(ConfigurationError, match="an id must not contain"):
             template(agent("boss", echo, supervises=True)).instantiate({}, user, role)
 
 

@@ -125,7 +125,8 @@ class TestAgents:
 
     def test_a_factory_that_refuses(self) -> None:
         with pytest.raises(
-            ConfigurationError, match=r"agent 'analyst': its factory .* refused: .*needs .* model"
+            ConfigurationError,
+            match=r"agent 'analyst': its factory .* rejected its parameters: .*needs .* model",
         ):
             blueprint(factory=LiteLLMAgentFunction, agent_params={}).instantiate({})
 
@@ -134,8 +135,8 @@ class TestAgents:
         [
             ({"name": ""}, "name: "),
             ({"tool_format": "chat"}, "tool_format must be one of"),
-            ({"exclude_tools": ["halp"]}, r"'halp', which is no MAIL tool. Did you mean 'help'"),
-            ({"factory": 3}, "is no function, and no import string"),
+            ({"exclude_tools": ["halp"]}, r"'halp', which is not a MAIL tool. Did you mean 'help'"),
+            ({"factory": 3}, "is neither a function nor an import string"),
             ({"comm_targets": [1]}, "comm_targets.0: "),
             ({"agent_params": {"a": "python::nowhere:x"}}, "can't be imported"),
         ],
@@ -173,7 +174,7 @@ class TestAgents:
             ["help"],
         )
         with pytest.raises(
-            ConfigurationError, match="'look_up' is no known action; give it in actions_by_name"
+            ConfigurationError, match="'look_up' is not a known action; give it in actions_by_name"
         ):
             MAILAgentTemplate.from_swarm_json(json.dumps(entry))
         with pytest.raises(ConfigurationError, match=r"Did you mean 'look_up2'"):
@@ -306,7 +307,7 @@ class TestSwarmTemplates:
             ("{", "not valid JSON"),
             (json.dumps([entry, entry]), "must be one swarm"),
             (json.dumps({**entry, "entrypoint": "bos"}), "Did you mean 'boss'"),
-            (json.dumps({**entry, "action_imports": [f"python::{HERE}:PROMPT"]}), "is no action"),
+            (json.dumps({**entry, "action_imports": [f"python::{HERE}:PROMPT"]}), "is not an action"),
         ):
             with pytest.raises(ConfigurationError, match=complaint):
                 MAILSwarmTemplate.from_swarm_json(text)

@@ -302,7 +302,7 @@ def read_stream(*events: Any, **final: Any) -> list[dict[str, Any]]:
     reader = ResponsesReader()
     for each in events:
         reader.take(each, ignore)
-    return reader.reply(LITELLM, {"status": "completed", "output": [], **final}, ignore).said
+    return reader.reply(LITELLM, {"status": "completed", "output": [], **final}, ignore).entries
 
 
 REASONING = {"id": "rs_1", "type": "reasoning", "summary": []}

@@ -42,7 +42,7 @@ class TestSilence:
 
         request = supervisor(CHAT[0]).request([prompt()])
         silent = await call_chat(SimpleNamespace(acompletion=acompletion), request, None, ignore)
-        assert (silent.said, silent.finish) == ([], "stop")
+        assert (silent.entries, silent.finish) == ([], "stop")
 
 
 class TestUnstorable:

@@ -166,7 +166,7 @@ async def test_a_body_that_is_cut_is_asked_for_again(stub: LLMStub, dialect: Dia
 
 FINAL: dict[str, tuple[Any, type[ModelError], str]] = {
     "bad key": (bad_key(), ModelAccessDenied, "does not accept the API key (HTTP 401)"),
-    "bad request": (bad_request(), ModelRefusal, "refuses the request (HTTP 400)"),
+    "bad request": (bad_request(), ModelRefusal, "rejects the request (HTTP 400)"),
     "context": (context_exceeded(), ContextWindowExceeded, "no longer fits into the context window"),
 }
 
@@ -192,7 +192,7 @@ async def test_a_quota_that_is_used_up_does_not_come_back(stub: LLMStub, dialect
 
 async def test_attempts_are_counted(stub: LLMStub) -> None:
     stub.otherwise = lambda _request: server_error(503)
-    with pytest.raises(ModelUnavailable, match=r"out of order \(HTTP 503\), 6 times"):
+    with pytest.raises(ModelUnavailable, match=r"is unavailable \(HTTP 503\), 6 times"):
         await supervisor(CHAT[0])([prompt()])
     assert len(stub.requests) == ATTEMPTS[Cause.OUTAGE]
 

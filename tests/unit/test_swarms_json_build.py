@@ -139,9 +139,9 @@ class TestAgents:
     @pytest.mark.parametrize(
         ("factory", "complaint"),
         [
-            ("picky_factory", "refused: .*unexpected keyword"),
+            ("picky_factory", "rejected its parameters: .*unexpected keyword"),
             ("no_factory", "returned no function"),
-            ("PROMPT", "refused: .*not callable"),
+            ("PROMPT", "rejected its parameters: .*not callable"),
             ("Factry", "Did you mean 'Factory'"),
         ],
     )
@@ -174,7 +174,7 @@ class TestSwarm:
             build(chief={"actions": ["redy_made"]}, action_imports=[f"python::{HERE}:ready_made"])
 
     def test_import_that_is_no_action(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"is no action"):
+        with pytest.raises(ConfigurationError, match=r"is not an action"):
             build(action_imports=[f"python::{HERE}:look_up"])
 
 
@@ -222,7 +222,7 @@ class TestActions:
             build(actions=[{"name": "ask"}])
 
     def test_function_that_is_none(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"is no function"):
+        with pytest.raises(ConfigurationError, match=r"is not a function"):
             build(actions=[{"name": "ask", "function": f"python::{HERE}:PROMPT"}])
 
 

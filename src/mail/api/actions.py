@@ -164,7 +164,7 @@ class MAILAction:
             model_of(self.name, self.parameters)  # raises as below
             return function.to_core().function
         if not callable(function):
-            raise ConfigurationError(f"action {self.name!r}: {function!r} is no function")
+            raise ConfigurationError(f"action {self.name!r}: {function!r} is not a function")
         return as_action_function(self.name, function, self.parameters, self._model)
 
     def __repr__(self) -> str:

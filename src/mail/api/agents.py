@@ -36,14 +36,14 @@ class _Agent:
     def __init__(self, spec: AgentSpec, actions: Sequence[MAILAction]) -> None:
         self.name = spec.name
         self.factory = spec.factory
-        self.comm_targets = spec.comm_targets
+        self.comm_targets = list(spec.comm_targets)
         self.actions = list(actions)
-        self.agent_params = spec.agent_params
+        self.agent_params = dict(spec.agent_params)
         self.enable_entrypoint = spec.enable_entrypoint
         self.enable_interswarm = spec.enable_interswarm
         self.can_complete_tasks = spec.can_complete_tasks
         self.tool_format: ToolFormat = spec.tool_format
-        self.exclude_tools = spec.exclude_tools
+        self.exclude_tools = list(spec.exclude_tools)
         self._validate()
 
     @property
@@ -72,11 +72,11 @@ class _Agent:
         for tool in self.exclude_tools:
             if tool not in MAIL_TOOLS:
                 raise ConfigurationError(
-                    f"{where}: exclude_tools names {tool!r}, which is no MAIL tool{did_you_mean(tool, MAIL_TOOLS)}"
+                    f"{where}: exclude_tools names {tool!r}, which is not a MAIL tool{did_you_mean(tool, MAIL_TOOLS)}"
                 )
         if not isinstance(self.factory, str) and not callable(self.factory):
             raise ConfigurationError(
-                f"{where}: its factory {self.factory!r} is no function, and no import string"
+                f"{where}: its factory {self.factory!r} is neither a function nor an import string"
             )
         check_agent(self.spec)
 
@@ -279,7 +279,7 @@ class MAILAgentTemplate(_Agent):
         for name in entry.actions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; give it in actions_by_name"
-                raise ConfigurationError(f"agent {entry.name!r}: {name!r} is no known action{hint}")
+                raise ConfigurationError(f"agent {entry.name!r}: {name!r} is not a known action{hint}")
         spec = agent_spec(entry, resolver(allowed_prefixes))
         actions = [known[name] for name in entry.actions]
         return cls.from_spec(spec, actions, allowed_prefixes=allowed_prefixes)
@@ -326,12 +326,7 @@ class MAILAgentTemplate(_Agent):
                 print_llm_streams=print_llm_streams,
             )
 
-        spec = replace(
-            self.spec,
-            comm_targets=list(self.comm_targets),
-            agent_params=dict(self.agent_params),
-            exclude_tools=sorted({*self.exclude_tools, *exclude_tools}),
-        )
+        spec = replace(self.spec, exclude_tools=sorted({*self.exclude_tools, *exclude_tools}))
         return MAILAgent.from_spec(spec, actions, build(spec), build)
 
     def _top_level_params(self) -> dict[str, Any]:
@@ -345,10 +340,4 @@ def template_for(agent: MAILAgent | MAILAgentTemplate, names: Iterable[str]) -> 
     targets = [
         target for target in agent.comm_targets if target in known or target_address_is_interswarm(target)
     ]
-    spec = replace(
-        agent.spec,
-        comm_targets=targets,
-        agent_params=dict(agent.agent_params),
-        exclude_tools=list(agent.exclude_tools),
-    )
-    return MAILAgentTemplate.from_spec(spec, agent.actions)
+    return MAILAgentTemplate.from_spec(replace(agent.spec, comm_targets=targets), agent.actions)

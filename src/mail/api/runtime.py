@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import ValidationError
@@ -40,6 +40,19 @@ ANSWER_SECONDS = 3600.0
 
 MAX_TASKS = 1000
 """Number of recent tasks that a runtime remembers; the store has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeOptions:
+    """The settings of a runtime apart from its swarm; see `MAILRuntime`."""
+
+    user_id: str
+    user_role: UserRole
+    swarm_registry: "SwarmRegistry | None" = None
+    enable_interswarm: bool = False
+    enable_db_agent_histories: bool = False
+    print_llm_streams: bool = True
+    database: Store | str = IN_MEMORY
 
 
 class MAILRuntime:
@@ -95,49 +108,41 @@ class MAILRuntime:
             if task_message_limit is None
             else task_message_limit,
         )
-        self._engine = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
-        self._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
+        options = RuntimeOptions(
+            user_id=user_id,
+            user_role=user_role,
+            swarm_registry=swarm_registry,
+            enable_interswarm=enable_interswarm,
+            enable_db_agent_histories=enable_db_agent_histories,
+            print_llm_streams=print_llm_streams,
+            database=database,
+        )
+        self._set_up(swarm, options)
 
     @classmethod
-    def from_core(
-        cls,
-        swarm: SwarmCore,
-        user_id: str,
-        user_role: UserRole,
-        *,
-        swarm_registry: "SwarmRegistry | None" = None,
-        enable_interswarm: bool = False,
-        enable_db_agent_histories: bool = False,
-        print_llm_streams: bool = True,
-        database: Store | str = IN_MEMORY,
-    ) -> Self:
+    def from_core(cls, swarm: SwarmCore, options: RuntimeOptions) -> Self:
         """Return the runtime of a swarm that is already assembled."""
         runtime = cls.__new__(cls)
-        runtime._engine = EmbeddedEngine(swarm, database, print_llm_streams=print_llm_streams)
-        runtime._set_up(user_id, user_role, swarm_registry, enable_interswarm, enable_db_agent_histories)
+        runtime._set_up(swarm, options)
         return runtime
 
-    def _set_up(
-        self,
-        user_id: str,
-        user_role: UserRole,
-        registry: "SwarmRegistry | None",
-        enable_interswarm: bool,
-        histories: bool,
-    ) -> None:
-        self.user_id = user_id
-        self.user_role = user_role
-        self.enable_interswarm = enable_interswarm
-        self.enable_db_agent_histories = histories
-        if histories:
-            warn_of_inert_setting(f"swarm {self.swarm.name!r}")
-        self.principal = _principal(user_id, user_role, self.swarm.name)
+    def _set_up(self, swarm: SwarmCore, options: RuntimeOptions) -> None:
+        self._engine = EmbeddedEngine(swarm, options.database, print_llm_streams=options.print_llm_streams)
+        self.user_id = options.user_id
+        self.user_role = options.user_role
+        self.enable_interswarm = options.enable_interswarm
+        self.enable_db_agent_histories = options.enable_db_agent_histories
+        if options.enable_db_agent_histories:
+            warn_of_inert_setting(f"swarm {swarm.name!r}")
+        self.principal = _principal(options.user_id, options.user_role, swarm.name)
         self.pending_requests: dict[str, asyncio.Future[MAILMessage]] = {}
         self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=MAX_TASKS)
         self._task_ids: deque[str] = deque(maxlen=MAX_TASKS)
         self._unanswered: deque[Submitted] = deque(maxlen=MAX_TASKS)
         self._stepping: set[tuple[TaskKey, str]] = set()
-        self._link = InterswarmLink(self._engine, self.principal, registry, self._handle_local_message)
+        self._link = InterswarmLink(
+            self._engine, self.principal, options.swarm_registry, self._handle_local_message
+        )
 
     @property
     def swarm(self) -> SwarmCore:

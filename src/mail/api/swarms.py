@@ -12,7 +12,7 @@ from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.engine import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, MAILRuntime, UserRole
+from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, MAILRuntime, RuntimeOptions, UserRole
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -69,11 +69,11 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
         self.actions = list(actions)
         self.entrypoint = spec.entrypoint
         self.enable_interswarm = spec.enable_interswarm
-        self.breakpoint_tools = spec.breakpoint_tools
-        self.exclude_tools = spec.exclude_tools
+        self.breakpoint_tools = list(spec.breakpoint_tools)
+        self.exclude_tools = list(spec.exclude_tools)
         self.task_message_limit = spec.task_message_limit
         self.description = spec.description
-        self.keywords = spec.keywords
+        self.keywords = list(spec.keywords)
         self.public = spec.public
         self.enable_db_agent_histories = spec.enable_db_agent_histories
         self._validate()
@@ -120,8 +120,6 @@ class _Swarm[Agent: (MAILAgent, MAILAgentTemplate)]:
             name=f"{self.name}-{name_suffix}",
             entrypoint=entrypoint or self._entrypoint_of(kept),
             breakpoint_tools=[tool for tool in self.breakpoint_tools if tool not in lost_tools],
-            exclude_tools=list(self.exclude_tools),
-            keywords=list(self.keywords),
         )
         agents = [template_for(agent, names) for agent in kept]
         return MAILSwarmTemplate.from_spec(spec, agents, list(actions.values()))
@@ -227,7 +225,16 @@ class MAILSwarm(_Swarm[MAILAgent]):
             enable_db_agent_histories=enable_db_agent_histories,
         )
         super().__init__(spec, agents, actions)
-        self._start(user_id, user_role, swarm_registry, database, print_llm_streams=print_llm_streams)
+        options = RuntimeOptions(
+            user_id=user_id,
+            user_role=user_role,
+            swarm_registry=swarm_registry,
+            enable_interswarm=enable_interswarm,
+            enable_db_agent_histories=enable_db_agent_histories,
+            print_llm_streams=print_llm_streams,
+            database=database,
+        )
+        self._set_up(options)
 
     @classmethod
     def from_spec(
@@ -235,40 +242,18 @@ class MAILSwarm(_Swarm[MAILAgent]):
         spec: SwarmSpec,
         agents: Sequence[MAILAgent],
         actions: Sequence[MAILAction],
-        *,
-        user_id: str,
-        user_role: UserRole,
-        swarm_registry: "SwarmRegistry | None",
-        print_llm_streams: bool,
-        database: Store | str,
+        options: RuntimeOptions,
     ) -> Self:
         """Return the swarm with these settings; the agents and actions replace those of `spec`."""
         swarm = cls.__new__(cls)
         _Swarm.__init__(swarm, spec, agents, actions)
-        swarm._start(user_id, user_role, swarm_registry, database, print_llm_streams=print_llm_streams)
+        swarm._set_up(options)
         return swarm
 
-    def _start(
-        self,
-        user_id: str,
-        user_role: UserRole,
-        swarm_registry: "SwarmRegistry | None",
-        database: Store | str,
-        *,
-        print_llm_streams: bool,
-    ) -> None:
-        self.user_id = user_id
-        self.user_role: UserRole = user_role
-        self._runtime = MAILRuntime.from_core(
-            self._core(),
-            user_id,
-            user_role,
-            swarm_registry=swarm_registry,
-            enable_interswarm=self.enable_interswarm,
-            enable_db_agent_histories=self.enable_db_agent_histories,
-            print_llm_streams=print_llm_streams,
-            database=database,
-        )
+    def _set_up(self, options: RuntimeOptions) -> None:
+        self.user_id = options.user_id
+        self.user_role: UserRole = options.user_role
+        self._runtime = MAILRuntime.from_core(self._core(), options)
 
     @property
     def runtime(self) -> MAILRuntime:
@@ -542,7 +527,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
         names = [agent.name for agent in self.agents]
         if swarm in (None, self.name) and name not in names:
             raise BadRequest(
-                f"sender {address!r} is no agent of swarm {self.name!r}{did_you_mean(name, names)}"
+                f"sender {address!r} is not an agent of swarm {self.name!r}{did_you_mean(name, names)}"
             )
 
     async def _post(
@@ -688,22 +673,17 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
                 keywords=self.keywords,
                 public=self.public,
             )
-        spec = replace(
-            self.spec,
-            breakpoint_tools=list(self.breakpoint_tools),
-            exclude_tools=list(self.exclude_tools),
-            keywords=list(self.keywords),
-        )
-        return MAILSwarm.from_spec(
-            spec,
-            self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams),
-            self.actions,
+        options = RuntimeOptions(
             user_id=user_id,
             user_role=user_role,
             swarm_registry=registry,
+            enable_interswarm=self.enable_interswarm,
+            enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             database=database,
         )
+        agents = self._instantiate_agents(instance_params, print_llm_streams=print_llm_streams)
+        return MAILSwarm.from_spec(self.spec, agents, self.actions, options)
 
     def to_core(
         self,

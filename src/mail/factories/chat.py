@@ -10,7 +10,7 @@ from mail.core.task.swarm import ToolChoice
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_chat
 from mail.factories.items import Entry, MalformedReply, UnstorableArguments, parse_arguments
-from mail.factories.models import Finish, Heard, ModelReply, ModelRequest
+from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.retry import Cause
 from mail.factories.tools import forced_tool, make_tools, tool_choice_for
 
@@ -23,14 +23,16 @@ ROOM_TO_ANSWER = 1024
 _FINISH: dict[str | None, Finish] = {"length": "length", "content_filter": "filter"}
 
 
-async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, heard: Heard) -> ModelReply:
+async def call_chat(
+    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece
+) -> ModelReply:
     """Call `litellm.acompletion`, for at most `seconds`."""
     reader = ChatReader(claude=request.traits.claude)
     arguments = chat_arguments(request)
     if not arguments["stream"]:
         response = await litellm.acompletion(**request.connection(seconds), **arguments)
         for choice in response.choices[:1]:  # some providers send none for an empty reply
-            reader.take(choice.message, choice.finish_reason, heard)
+            reader.take(choice.message, choice.finish_reason, on_piece)
         return reader.reply(getattr(response, "usage", None))
     stream = await litellm.acompletion(**request.connection(seconds), **arguments)
     usage = None
@@ -38,7 +40,7 @@ async def call_chat(litellm: Any, request: ModelRequest, seconds: float | None, 
         async for chunk in stream:
             usage = getattr(chunk, "usage", None) or usage
             for choice in chunk.choices:
-                reader.take(choice.delta, choice.finish_reason, heard)
+                reader.take(choice.delta, choice.finish_reason, on_piece)
     finally:
         await stream.aclose()
     if not _was_finished(stream):
@@ -105,7 +107,7 @@ class ChatReader:
         self._is_open = False
         self._finish: str | None = None
 
-    def take(self, delta: Any, finish_reason: str | None, heard: Heard) -> None:
+    def take(self, delta: Any, finish_reason: str | None, on_piece: OnPiece) -> None:
         """Add a message or a delta."""
         self._finish = finish_reason or self._finish
         if thinking := getattr(delta, "thinking_blocks", None):
@@ -114,10 +116,10 @@ class ChatReader:
         elif reasoning := getattr(delta, "reasoning_content", None):
             self._think({"type": "thinking", "thinking": reasoning})
         if reasoning := getattr(delta, "reasoning_content", None):
-            heard("reasoning", reasoning)
+            on_piece("reasoning", reasoning)
         if text := delta.content or _refusal(delta):
             self._extend("text", text)
-            heard("text", text)
+            on_piece("text", text)
         for position, call in enumerate(delta.tool_calls or ()):
             self._call(getattr(call, "index", position), call)
         self._take_results(getattr(delta, "provider_specific_fields", None) or {})
@@ -127,10 +129,10 @@ class ChatReader:
         finish = _FINISH.get(self._finish, "stop")
         if self._claude:
             content = [self._finished(block) for block in self._blocks]
-            said = [{"role": "assistant", "content": content}] if content else []
+            entries = [{"role": "assistant", "content": content}] if content else []
         else:
-            said = self._message()
-        return ModelReply(said, usage, finish)
+            entries = self._message()
+        return ModelReply(entries, usage, finish)
 
     def _think(self, block: Any) -> None:
         block = dict(block)

@@ -80,7 +80,7 @@ def _sections(entries: Iterable[Entry]) -> Iterator[Section]:
     turn: list[Entry] = []
     for entry in entries:
         if turn and not (is_response_item(entry) and is_response_item(turn[-1])):
-            yield _said(turn)
+            yield _reply(turn)
             turn = []
         if is_assistant(entry):
             turn.append(entry)
@@ -91,10 +91,10 @@ def _sections(entries: Iterable[Entry]) -> Iterator[Section]:
         else:
             yield Received(entry)
     if turn:
-        yield _said(turn)
+        yield _reply(turn)
 
 
-def _said(entries: list[Entry]) -> Reply:
+def _reply(entries: list[Entry]) -> Reply:
     return Reply(tuple(entries), items_of(entries))
 
 
@@ -109,7 +109,7 @@ def to_chat(sections: Iterable[Section], *, claude: bool, thinks: bool = False) 
     begin with thinking; one that doesn't, as it was forced or is another model's, is rewritten as text.
     """
     sections = list(sections)
-    rewritten = _last_thoughtless(sections) if claude and thinks else None
+    rewritten = _last_without_thinking(sections) if claude and thinks else None
     messages: list[Entry] = []
     for section in sections:
         match section:
@@ -164,7 +164,7 @@ def _tool_call(call: ToolCall) -> Entry:
     return {"id": call.call_id, "type": "function", "function": function}
 
 
-def _last_thoughtless(sections: list[Section]) -> Reply | None:
+def _last_without_thinking(sections: list[Section]) -> Reply | None:
     """Return the last turn of the model if it called tools without thinking."""
     last = next((section for section in reversed(sections) if isinstance(section, Reply)), None)
     if last is None or not last.calls:

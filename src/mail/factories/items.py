@@ -102,9 +102,9 @@ def is_response_item(entry: Entry) -> bool:
     return "type" in entry and is_assistant(entry)
 
 
-def items_of(said: Iterable[Entry]) -> tuple[Item, ...]:
+def items_of(entries: Iterable[Entry]) -> tuple[Item, ...]:
     """Return the items of a reply, in order."""
-    return tuple(item for entry in said for item in _items_of_entry(entry))
+    return tuple(item for entry in entries for item in _items_of_entry(entry))
 
 
 def without_arguments(entry: Entry, call_ids: Container[str]) -> Entry:
@@ -208,15 +208,15 @@ class UnstorableArguments(Exception):
     """The arguments of a call are JSON, but no store accepts them. The text is for the model."""
 
 
-def assemble(said: list[Entry], tool_format: ToolFormat) -> tuple[str | None, list[AgentToolCall]]:
-    """Return the text and the tool calls of a reply, `said` in its provider's format. Raises MalformedReply.
+def assemble(entries: list[Entry], tool_format: ToolFormat) -> tuple[str | None, list[AgentToolCall]]:
+    """Return the text and the tool calls of a reply, `entries` in its provider's format. Raises MalformedReply.
 
     Text without any tool call becomes a call of `text_output`, which tells the agent that text reaches nobody.
     """
-    said = [_whole(entry) for entry in said]
-    items = items_of(said)
+    entries = [_whole(entry) for entry in entries]
+    items = items_of(entries)
     texts = [item.text for item in items if isinstance(item, Text)]
-    calls = _calls(items, said, tool_format)
+    calls = _calls(items, entries, tool_format)
     return "\n\n".join(texts) or None, calls
 
 
@@ -229,8 +229,8 @@ class _Call:
     preamble: str
 
 
-def _calls(items: Sequence[Item], said: list[Entry], tool_format: ToolFormat) -> list[AgentToolCall]:
-    if not said:
+def _calls(items: Sequence[Item], entries: list[Entry], tool_format: ToolFormat) -> list[AgentToolCall]:
+    if not entries:
         return []
     found: list[_Call] = []
     unreadable: set[str] = set()
@@ -261,7 +261,7 @@ def _calls(items: Sequence[Item], said: list[Entry], tool_format: ToolFormat) ->
     if preamble and not any(isinstance(item, ToolCall) for item in items):
         add(TEXT_OUTPUT, {"content": preamble[0]}, str(uuid4()), [])
     if unreadable:  # such arguments can't be sent back either
-        said = [without_arguments(entry, unreadable) for entry in said]
+        entries = [without_arguments(entry, unreadable) for entry in entries]
     is_chat = tool_format == "completions"
     return [
         AgentToolCall(
@@ -270,8 +270,8 @@ def _calls(items: Sequence[Item], said: list[Entry], tool_format: ToolFormat) ->
             tool_call_id=call.call_id,
             reasoning=call.reasoning or None,
             preamble=call.preamble or None,
-            completion=said[0] if is_chat else {},
-            responses=[] if is_chat else said,
+            completion=entries[0] if is_chat else {},
+            responses=[] if is_chat else entries,
         )
         for call in found
     ]
@@ -287,9 +287,9 @@ def parse_arguments(name: str, text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise UnstorableArguments(_TOO_DEEP) from error
     except ValueError as error:
-        raise MalformedReply(f"the arguments of {name} are no JSON: {error}") from error
+        raise MalformedReply(f"the arguments of {name} are not JSON: {error}") from error
     if not isinstance(arguments, dict):
-        raise MalformedReply(f"the arguments of {name} are no JSON object")
+        raise MalformedReply(f"the arguments of {name} are not a JSON object")
     _check_storable(arguments, MAX_DEPTH)
     return arguments
 

@@ -12,7 +12,7 @@ from mail.core.task.usage import Usage, report_usage
 from mail.factories.chat import call_chat
 from mail.factories.failures import CallFailed, classify
 from mail.factories.items import MalformedReply, assemble
-from mail.factories.models import Heard, ModelReply, ModelRequest, get_litellm, price
+from mail.factories.models import ModelReply, ModelRequest, OnPiece, get_litellm, price
 from mail.factories.responses import call_responses
 from mail.factories.retry import Cause, Failure, Retry, RetryPolicy, error_for
 
@@ -24,11 +24,11 @@ ATTEMPT_SECONDS = 600.0
 RESERVE_SECONDS = 1.0
 """Seconds reserved at the end of a turn for reporting that the model did not reply; a tenth of short turns."""
 
-Wire = Callable[[Any, ModelRequest, float | None, Heard], Awaitable[ModelReply]]
+Wire = Callable[[Any, ModelRequest, float | None, OnPiece], Awaitable[ModelReply]]
 
 
 async def call_model(
-    request: ModelRequest, policy: RetryPolicy, heard: Heard
+    request: ModelRequest, policy: RetryPolicy, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
     """Call a model and return the text and the tool calls of its reply.
 
@@ -40,7 +40,7 @@ async def call_model(
     attempt = 1
     while True:
         try:
-            return await _attempt(litellm, wire, request, _left(until), heard)
+            return await _attempt(litellm, wire, request, _left(until), on_piece)
         except Exception as error:
             failure = classify(litellm, error)
             if failure is None:
@@ -59,14 +59,14 @@ def uses_responses(request: ModelRequest) -> bool:
 
 
 async def _attempt(
-    litellm: Any, wire: Wire, request: ModelRequest, left: float | None, heard: Heard
+    litellm: Any, wire: Wire, request: ModelRequest, left: float | None, on_piece: OnPiece
 ) -> tuple[str | None, list[AgentToolCall]]:
     seconds = ATTEMPT_SECONDS if left is None else min(ATTEMPT_SECONDS, left)
     async with asyncio.timeout(seconds):
-        reply = await wire(litellm, request, seconds, heard)
+        reply = await wire(litellm, request, seconds, on_piece)
     report_usage(read_usage(request.llm, reply.usage), request.llm)
     try:
-        text, calls = assemble(reply.said, request.tool_format)
+        text, calls = assemble(reply.entries, request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
             raise CallFailed(Cause.TRUNCATED) from error

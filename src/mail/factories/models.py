@@ -161,7 +161,7 @@ def _info(llm: str) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------ requests and replies
 
-Heard = Callable[[Literal["reasoning", "text"], str], None]
+OnPiece = Callable[[Literal["reasoning", "text"], str], None]
 """Called with the pieces of a reply while it is streamed."""
 
 Finish = Literal["stop", "length", "filter"]
@@ -219,10 +219,10 @@ class ModelReply:
     """The reply of a model.
 
     Attributes:
-        said: the reply in the format of histories.
+        entries: the reply in the format of histories.
         usage: litellm's `Usage`; None if the provider sent none.
     """
 
-    said: list[Entry]
+    entries: list[Entry]
     usage: Any
     finish: Finish = "stop"

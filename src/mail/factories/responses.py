@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mail.factories.failures import CallFailed
 from mail.factories.history import read_history, to_responses
 from mail.factories.items import Entry
-from mail.factories.models import Finish, Heard, ModelReply, ModelRequest
+from mail.factories.models import Finish, ModelReply, ModelRequest, OnPiece
 from mail.factories.retry import Cause
 from mail.factories.tools import tool_choice_for
 
@@ -15,25 +15,25 @@ _FINISH: dict[str | None, Finish] = {"max_output_tokens": "length", "content_fil
 
 
 async def call_responses(
-    litellm: Any, request: ModelRequest, seconds: float | None, heard: Heard
+    litellm: Any, request: ModelRequest, seconds: float | None, on_piece: OnPiece
 ) -> ModelReply:
     """Call `litellm.aresponses`, for at most `seconds`."""
     arguments = responses_arguments(request)
     response = await litellm.aresponses(**request.connection(seconds), **arguments)
     reader = ResponsesReader()
     if not request.streams:
-        return reader.reply(litellm, response, heard)
+        return reader.reply(litellm, response, on_piece)
     final = None
     try:
         async for event in response:
-            final = reader.take(event, heard) or final
+            final = reader.take(event, on_piece) or final
     finally:
         close = getattr(response, "aclose", None)
         if close is not None:
             await close()
     if final is None:
         raise CallFailed(Cause.CONNECTION)
-    return reader.reply(litellm, final, heard)
+    return reader.reply(litellm, final, on_piece)
 
 
 def responses_arguments(request: ModelRequest) -> dict[str, Any]:
@@ -68,9 +68,9 @@ class ResponsesReader:
         self._items: dict[int, Entry] = {}
         self._done: set[int] = set()
         self._summaries: dict[int, dict[int, str]] = {}
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._positions: dict[str, tuple[int, int]] = {}
 
-    def take(self, event: Any, heard: Heard) -> Any:
+    def take(self, event: Any, on_piece: OnPiece) -> Any:
         """Add an event; return the response if it is the last one. Raises CallFailed."""
         data = plain(event)
         match str(getattr(data["type"], "value", data["type"])):
@@ -83,32 +83,34 @@ class ResponsesReader:
                 texts = self._summaries.setdefault(data["output_index"], {})
                 index = data.get("summary_index", 0)
                 texts[index] = texts.get(index, "") + data["delta"]
-                self._tell(heard, "reasoning", data, index)
+                self._pass_on(on_piece, "reasoning", data, index)
             case "response.output_text.delta" | "response.refusal.delta":
-                self._tell(heard, "text", data, data.get("content_index", 0))
+                self._pass_on(on_piece, "text", data, data.get("content_index", 0))
             case "response.failed" | "error":
                 raise CallFailed(Cause.OUTAGE)
             case "response.completed" | "response.incomplete":
                 return getattr(event, "response", None) or data["response"]
         return None
 
-    def _tell(self, heard: Heard, kind: Literal["reasoning", "text"], data: Entry, section: int) -> None:
+    def _pass_on(
+        self, on_piece: OnPiece, kind: Literal["reasoning", "text"], data: Entry, section: int
+    ) -> None:
         """Pass on a delta; each section of the reply begins on a new line."""
         position = (data["output_index"], section)
-        if self._heard.get(kind, position) != position:
-            heard(kind, "\n")
-        self._heard = {kind: position}  # the listener separates the kinds itself
-        heard(kind, data["delta"])
+        if self._positions.get(kind, position) != position:
+            on_piece(kind, "\n")
+        self._positions = {kind: position}  # the listener separates the kinds itself
+        on_piece(kind, data["delta"])
 
-    def reply(self, litellm: Any, response: Any, heard: Heard) -> ModelReply:
+    def reply(self, litellm: Any, response: Any, on_piece: OnPiece) -> ModelReply:
         """Return the reply, given the final response."""
         final = plain(response)
         if final.get("status") == "failed":
             raise CallFailed(Cause.OUTAGE)
-        said = self._merged([plain(item) for item in final.get("output") or ()])
+        entries = self._merged([plain(item) for item in final.get("output") or ()])
         reason = (final.get("incomplete_details") or {}).get("reason")
         return ModelReply(
-            said,
+            entries,
             _usage(litellm, final.get("usage")),
             _FINISH.get(reason, "stop"),
         )

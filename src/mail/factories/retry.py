@@ -97,7 +97,7 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
     {
         Cause.RATE_LIMIT: (ModelUnavailable, "{llm} is called too often for its provider's limits{tries}"),
         Cause.QUOTA: (ModelUnavailable, "the account's quota for {llm} is used up"),
-        Cause.OUTAGE: (ModelUnavailable, "the provider of {llm} is out of order{status}{tries}"),
+        Cause.OUTAGE: (ModelUnavailable, "the provider of {llm} is unavailable{status}{tries}"),
         Cause.TIMEOUT: (ModelUnavailable, "{llm} did not answer in time{tries}"),
         Cause.CONNECTION: (ModelUnavailable, "the connection to {llm} broke{tries}"),
         Cause.MALFORMED: (ModelError, "{llm} wrote tool calls that can't be read{tries}"),
@@ -113,7 +113,7 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
         Cause.ACCESS: (ModelAccessDenied, "the provider of {llm} does not accept the API key{status}"),
         Cause.REJECTED: (
             ModelRefusal,
-            "the provider of {llm} refuses the request{status}; the server's log says more",
+            "the provider of {llm} rejects the request{status}; the server's log says more",
         ),
     }
 )

@@ -71,7 +71,7 @@ def build_swarm(
                 factory=resolve(each.factory),
                 exclude_tools=[*entry.exclude_tools, *agent.exclude_tools],
             ),
-            # A name that is no action is reported by `assemble`, with a hint.
+            # An unknown name is reported by `assemble`, with a hint.
             [tools[name].to_tool_dict(agent.tool_format) for name in agent.actions if name in tools],
             instance_params={"user_token": user_token},
             print_llm_streams=print_llm_streams,
@@ -134,7 +134,7 @@ def assemble(
     for tool in spec.breakpoint_tools:
         if tool not in by_name and tool not in MAIL_TOOLS:
             hint = did_you_mean(tool, [*by_name, *MAIL_TOOLS])
-            raise ConfigurationError(f"{where}: breakpoint tool {tool!r} is no action of the swarm{hint}")
+            raise ConfigurationError(f"{where}: breakpoint tool {tool!r} is not an action of the swarm{hint}")
     return SwarmCore(
         name=spec.name,
         version=spec.version,
@@ -241,7 +241,9 @@ def build_function(
     try:
         function = factory(**given)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{where}: its factory {_name(factory)!r} refused: {error}") from error
+        raise ConfigurationError(
+            f"{where}: its factory {_name(factory)!r} rejected its parameters: {error}"
+        ) from error
     if not callable(function):
         raise ConfigurationError(
             f"{where}: its factory {_name(factory)!r} returned no function, but {type(function).__name__}; {AGENT_FUNCTION}"
@@ -317,7 +319,7 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
     if isinstance(found, ConvertsToAction):
         return found.to_core()
     raise ConfigurationError(
-        f"action_imports: {reference!r} is no action; name an object made by @mail.action"
+        f"action_imports: {reference!r} is not an action; name an object made by @mail.action"
     )
 
 
@@ -331,7 +333,7 @@ def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFuncti
     if isinstance(found, ConvertsToAction):
         return found.to_core().function
     if not callable(found):
-        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is no function")
+        raise ConfigurationError(f"{where}action {action.name!r}: {action.function!r} is not a function")
     return as_action_function(action.name, found, action.parameters)
 
 

@@ -152,7 +152,7 @@ class RuleBasedMafia(RuleBasedPlayer):
         return evidence.most_suspicious(town)
 
     def finds_guilty(self, evidence: Evidence) -> bool:
-        """Return whether the accused is no partner, or a partner who is lost anyway."""
+        """Return True unless the accused is a partner who can still be saved."""
         return evidence.accused not in evidence.partners or evidence.is_exposed(evidence.accused)
 
 

@@ -62,7 +62,7 @@ class GameState:
         for player in self.players:
             if player.name.casefold() == name.strip().casefold():
                 return player
-        raise BadRequest(f"{name!r} is no player{did_you_mean(name, self._names(self.players))}")
+        raise BadRequest(f"{name!r} is not a player{did_you_mean(name, self._names(self.players))}")
 
     def get_alive_players(self) -> list[Agent]:
         """Return the living players, in their order at the table."""
