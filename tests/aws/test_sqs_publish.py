@@ -47,6 +47,8 @@ def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Itera
 
     `refused` says so of a mailbox, and of how often it was refused or accepted before.
     """
+    if sqs.engine == "moto":
+        pytest.skip("moto accepts a message without a body: see test_moto.py")
     sent: Counter[str] = Counter()
 
     def spoil(params: dict[str, Any], **_: Any) -> None:

@@ -1,11 +1,13 @@
-"""AWS inside this process: moto answers the requests of a botocore client before they reach a socket.
+"""AWS inside this process: moto answers the requests of a botocore client, and no socket is opened.
 
-What moto doesn't do as the service does is listed in `tests/contract/test_contract_moto.py`, with a test for each.
+`tests/aws/test_moto.py` lists where moto differs from the service, with a test for each difference.
 """
 
 import threading
 from functools import cache
 from typing import Any
+
+from botocore.awsrequest import AWSPreparedRequest
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -27,12 +29,17 @@ def _stubber() -> Any:
     return stubber
 
 
-def answer(botocore_client: Any) -> None:
-    """Answer all requests of a client in this process, after its other hooks have seen them."""
-    stubber = _stubber()
+class _Session:
+    """What botocore sends requests through, with moto at its other end."""
 
-    def respond(**event: Any) -> Any:
+    def send(self, request: AWSPreparedRequest) -> Any:
         with _LOCK:
-            return stubber(**event)
+            return _stubber()("before-send", request)
 
-    botocore_client.meta.events.register_last("before-send", respond)
+    def close(self) -> None:
+        """Close nothing: there is no connection."""
+
+
+def answer(botocore_client: Any) -> None:
+    """Answer all requests of a client in this process."""
+    botocore_client._endpoint.http_session = _Session()

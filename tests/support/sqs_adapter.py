@@ -40,6 +40,7 @@ class SQSQueueAdapter:
     """
 
     def __init__(self, engine: str = "ministack") -> None:
+        self.engine = engine
         self.client = connect(engine)
         self.urls = make_queues(self.client)
         self.delivery_url = make_delivery_queue(self.client)
