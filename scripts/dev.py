@@ -3,7 +3,7 @@
 
     python3 scripts/dev.py demo     a swarm answers a question, and you watch its mail
     python3 scripts/dev.py run      start the server (`mail server`)
-    python3 scripts/dev.py test     run the tests (pytest)
+    python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak)
     python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
     python3 scripts/dev.py chaos    run everything at once while everything goes wrong, for a minute
@@ -53,7 +53,6 @@ LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
     "run": (str(BIN / "mail"), "server"),
-    "test": (str(VENV_PYTHON), "-m", "pytest"),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
     "chaos": (str(VENV_PYTHON), "-m", "chaos"),
     "aws": (str(BIN / "mail"), "local-aws"),
@@ -319,6 +318,15 @@ def lock(arguments: Sequence[str]) -> int:
     return 0
 
 
+def test(arguments: Sequence[str]) -> int:
+    """Run pytest, on all processors unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
+    given = ["--tier=" + each[2:] if each in ("--full", "--soak") else each for each in arguments]
+    is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
+    if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
+        given = ["-n", "auto", *given]
+    return become([str(VENV_PYTHON), "-m", "pytest", *given])
+
+
 def tools(arguments: Sequence[str]) -> int:
     """Set up the named tools, or all."""
     set_up_tools(*(arguments or TOOL_NAMES))
@@ -356,6 +364,7 @@ ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
     "lint": lint,
     "lock": lock,
     "postgres": postgres,
+    "test": test,
     "tools": tools,
 }
 

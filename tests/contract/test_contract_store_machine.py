@@ -26,6 +26,7 @@ from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
 from support.clock import FakeClock
 from support.dynamodb import ENGINES
 from support.postgres import has_postgres
+from support.tiers import sized
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
@@ -359,9 +360,11 @@ if has_postgres():
         "PostgresMachine", (NetworkMachine,), {"make_adapter": STORES["postgres"]}
     )
 
-often = settings(max_examples=60, stateful_step_count=40)
+often = settings(max_examples=sized(fast=15, full=30, soak=1000), stateful_step_count=40)
 seldom = settings(
-    max_examples=15, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=sized(fast=2, full=5, soak=200),
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow],
 )  # the first example may have to wait until its engine has started
 
 for machine in (MemoryMachine, FileMachine, ForgetfulFileMachine, SlowMachine):

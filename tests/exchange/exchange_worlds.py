@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from support.dynamodb import shared_client
-from support.engines import aws_environment, servers, endpoint
+from support.engines import aws_environment, endpoint, servers
 
 from mail.adapters.aws.schema import create_table
 from mail.exchange import DurableExchange, Exchange, open_exchange

@@ -10,6 +10,7 @@ from support.agents import View, call, complete, interrupt, request, respond, tu
 from support.federation import Federation, Swallow
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.core.decisions import deliver as outbound
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -453,7 +454,7 @@ class TestPeople:
 class TestChaos:
     """Messages that don't arrive, answers that are lost, and messages that arrive twice, all at random."""
 
-    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("seed", range(sized(fast=3, full=8, soak=200)))
     async def test_every_task_ends_with_its_answer(self, seed: int) -> None:
         luck = random.Random(seed)
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.agents import Call, call, output
 from support.clock import FakeClock
 from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
@@ -432,5 +433,7 @@ class TaskMachine(RuleBasedStateMachine):
         raise AssertionError(f"the task does not end: {self.task!r}")
 
 
-TaskMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+TaskMachine.TestCase.settings = settings(
+    max_examples=sized(fast=40, full=100, soak=5000), stateful_step_count=60
+)
 TestTask = TaskMachine.TestCase

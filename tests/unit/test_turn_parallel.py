@@ -10,6 +10,7 @@ from support.agents import View, acknowledge, broadcast, call, complete, request
 from support.clock import FakeClock
 from support.rig import Rig
 from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue, LocalWorkers
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -148,7 +149,7 @@ async def test_concurrency_is_bounded() -> None:
     assert meter.most_at_once == 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(sized(fast=10, full=20, soak=500)))
 async def test_random_interleavings_lose_and_repeat_nothing(seed: int) -> None:
     """Many agents, each slow at random; every request is answered once, every event has its place."""
     chance = random.Random(seed)
