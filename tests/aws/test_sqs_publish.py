@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.adapters import drain
 from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
@@ -17,6 +16,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError, StoreUnavailable
+from mail.testing.contracts import drain
 
 KEY = TaskKey("user:ann@bench", "task")
 LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)

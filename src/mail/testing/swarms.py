@@ -6,7 +6,7 @@ from typing import Any
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.actions import ActionCore, ActionFunction
 from mail.core.task.swarm import AgentCore, SwarmCore
-from support.agents import Policy, scripted
+from mail.testing.agents import Policy, scripted
 
 NAME = "example"
 

@@ -19,7 +19,7 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.events import Event, EventKind
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from support.clock import FakeClock
+from mail.testing.clock import FakeClock
 
 TIMEOUT = 20.0
 """Seconds after which a task counts as hung."""

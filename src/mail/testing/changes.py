@@ -21,9 +21,9 @@ from mail.core.task.limits import Limits
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Checkpoint, Receipt, Task, TaskKey, TaskStatus, Transition
 from mail.errors import Subject
-from support.agents import complete, output, turns
-from support.clock import EPOCH, FakeClock
-from support.swarms import NAME, build_swarm
+from mail.testing.agents import complete, output, turns
+from mail.testing.clock import EPOCH, FakeClock
+from mail.testing.swarms import NAME, build_swarm
 
 ANN = f"user:ann@{NAME}"
 BOB = f"user:bob@{NAME}"

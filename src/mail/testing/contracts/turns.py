@@ -3,15 +3,14 @@
 import asyncio
 
 import pytest
-from support.adapters import StoreAdapter
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import Receipt, TaskKey, Transition
 from mail.errors import LeaseLost
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import StoreAdapter, everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
