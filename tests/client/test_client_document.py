@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, RESPONSE, Recorder
 from starlette.responses import JSONResponse
-from support.agents import complete, read_letter, tool_results
+from support.agents import complete, read_message, tool_results
 from support.http_server import HTTPServer
 from support.seeds import blocks
 from support.server_process import TIMEOUT, environment
@@ -155,7 +155,7 @@ def sample_swarm() -> SwarmCore:
     """Asks for the weather by the tool call `bp-1`, when it is asked to plan; else it answers at once."""
 
     async def supervise(history: Any, _choice: Any) -> tuple[None, list[AgentToolCall]]:
-        letters = [letter for entry in history if (letter := read_letter(entry)) is not None]
+        letters = [letter for entry in history if (letter := read_message(entry)) is not None]
         if letters[-1].body.startswith("Plan") and not tool_results(history):
             return None, [_call("forecast", "bp-1", {})]
         forecasts = [result for result in tool_results(history) if "Forecast" in result]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crash_points import read_lines
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
-from support.agents import read_letter
+from support.agents import read_message
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
@@ -181,7 +181,7 @@ def _turns(found: Snapshot) -> Iterator[str]:
         if sorted(results) != sorted(due):
             yield f"2. results of {name} are for {sorted(results)}, not {sorted(due)}"
         made |= calls.keys()
-        letters = [letter for entry in history if (letter := read_letter(entry)) is not None]
+        letters = [letter for entry in history if (letter := read_message(entry)) is not None]
         first_words = [
             letter.subject for letter in letters if letter.subject in ("Form", "Band", "News", "Room")
         ]

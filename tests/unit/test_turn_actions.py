@@ -36,7 +36,7 @@ async def act(*script: Call, actions: dict[str, Any] | None = None, **settings: 
 
     def supervisor(view: View) -> Any:
         seen.append(view)
-        return list(script) if len(view.letters) == 1 else [complete()]
+        return list(script) if len(view.messages) == 1 else [complete()]
 
     swarm = build_swarm({"supervisor": supervisor}, actions=actions or {"echo": echo, "broken": broken})
     async with Rig(swarm, **settings) as rig:
@@ -192,7 +192,7 @@ async def within_a_swarm(actions: dict[str, Any], script: Call) -> Outcome:
                 else [complete(f"the worker said: {view.mail.body}")]
             ),
             "worker": lambda view: (
-                [script] if len(view.letters) == 1 else [respond("supervisor", view.mail.body)]
+                [script] if len(view.messages) == 1 else [respond("supervisor", view.mail.body)]
             ),
         },
         actions=actions,
@@ -207,8 +207,8 @@ async def test_messages_and_actions_in_one_turn() -> None:
         {
             "supervisor": lambda view: (
                 [request("worker"), call("echo", text="x"), wait()]
-                if len(view.letters) == 1
-                else ([complete()] if len(view.letters) == 3 else [wait()])
+                if len(view.messages) == 1
+                else ([complete()] if len(view.messages) == 3 else [wait()])
             ),
             "worker": lambda view: [respond("supervisor")],
         },
@@ -270,9 +270,9 @@ class TestRedelivery:
         started = asyncio.Event()
 
         def supervisor(view: View) -> Any:
-            calls_of_agent.append(len(view.letters))
+            calls_of_agent.append(len(view.messages))
             return (
-                [call("first"), call(action.name)] if len(view.letters) == 1 else [complete(view.mail.body)]
+                [call("first"), call(action.name)] if len(view.messages) == 1 else [complete(view.mail.body)]
             )
 
         async def first(args: dict[str, Any]) -> str:

@@ -267,7 +267,7 @@ class TestStopping:
         entered = asyncio.Event()
 
         async def supervisor(view: View) -> Any:
-            calls.append(len(view.letters))
+            calls.append(len(view.messages))
             if len(calls) == 1:
                 entered.set()
                 await asyncio.sleep(60)
@@ -298,7 +298,7 @@ class TestStopping:
             return [respond("supervisor", "after the restart")]
 
         def supervisor(view: View) -> Any:
-            return [request("worker"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+            return [request("worker"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
 
         async with Rig(
             build_swarm({"supervisor": supervisor, "worker": worker}), path=tmp_path / "mail.db"
@@ -341,7 +341,7 @@ class TestSwarmsThatChange:
 
 async def test_two_people_with_the_same_task_id_share_nothing() -> None:
     def supervisor(view: View) -> Any:
-        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.letters)}")]
+        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.messages)}")]
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
         people = [

@@ -8,7 +8,19 @@
 - `contracts`  the test suites for stores and queues (these need pytest)
 """
 
-from mail.testing.agents import Call, Policy, View, call, complete, request, respond, scripted, turns, wait
+from mail.testing.agents import (
+    Call,
+    Policy,
+    View,
+    call,
+    complete,
+    playing,
+    request,
+    respond,
+    scripted,
+    turns,
+    wait,
+)
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Outcome, Rig
 from mail.testing.swarms import build_agent, build_swarm
@@ -24,6 +36,7 @@ __all__ = [
     "build_swarm",
     "call",
     "complete",
+    "playing",
     "request",
     "respond",
     "scripted",
