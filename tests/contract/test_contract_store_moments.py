@@ -31,8 +31,8 @@ PERSON = Principal(role="user", id="ann", swarm=NAME)
 
 def supervise(view: View) -> list[Any]:
     """Ask both workers, tell everybody, and finish once both have answered."""
-    answers = [letter for letter in view.letters if letter.subject == "Response"]
-    if len(view.letters) == 1:
+    answers = [letter for letter in view.messages if letter.subject == "Response"]
+    if len(view.messages) == 1:
         return [request("left"), request("right"), broadcast()]
     return [complete(f"{len(answers)} answers")] if len(answers) >= 2 else [wait()]
 

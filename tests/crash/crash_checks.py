@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crash_points import read_lines
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
 from support.agents import read_message
+from support.fault_points import read_lines
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml

@@ -14,10 +14,11 @@ from typing import Any
 
 from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
 from crash_people import ANN, BOB, People, Violation
-from crash_points import WHERE, Points, append_line, read_lines
+from crash_points import WHERE, MortalPoints
 from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
 from support.agents import View, output
+from support.fault_points import append_line, read_lines
 from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalQueue, LocalWorkers
@@ -52,7 +53,7 @@ class _Runtime(Runtime):
 
 @dataclass
 class Life:
-    """One process. It dies by its fate (see `Points`), or when a file grows past `file_limit` bytes, or not at all.
+    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at all.
 
     The scenario takes some hundredths of a second, on DynamoDB ten times that; past `patience` seconds it hangs.
 
@@ -70,12 +71,12 @@ class Life:
     deaths: int = 0
     patience: float = 20.0
     violations: list[str] = field(default_factory=list)
-    points: Points = field(init=False)
+    points: MortalPoints = field(init=False)
     logs: Logs = field(init=False)
 
     def __post_init__(self) -> None:
         self.logs = Logs(self.folder)
-        self.points = Points(self.fate, self.logs.deaths, self.seed)
+        self.points = MortalPoints(self.fate, self.logs.deaths, self.seed)
 
     def run(self) -> str:
         """Live. Returns what went wrong, or nothing."""

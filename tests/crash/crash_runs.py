@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from support.fault_points import random_number
 from support.tiers import sized
 
 HERE = Path(__file__).parent
@@ -95,8 +96,8 @@ class Zygote:
 
 
 def random_point(chance: random.Random, last: int) -> Fate:
-    """Sooner rather than later, as there is less to do after each death."""
-    return {"point": 1 + int(last * chance.random() ** 1.5)}
+    """Draw a point to die at."""
+    return {"point": random_number(chance, last)}
 
 
 def some_lives(chance: random.Random) -> int:

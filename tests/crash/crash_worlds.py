@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import psycopg
-from crash_points import Points
+from support.fault_points import Points
 from support.swarms import NAME
 
 from mail.adapters.aws import index as dynamodb_index

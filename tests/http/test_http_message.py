@@ -126,7 +126,7 @@ async def test_more_mail_for_a_running_task_shares_its_answer() -> None:
 
     async def supervise(view):
         await gate.wait()
-        return [complete("both")] if len(view.letters) == 2 else [wait()]
+        return [complete("both")] if len(view.messages) == 2 else [wait()]
 
     async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
         first = asyncio.create_task(server.ask(body="one", task_id="t"))

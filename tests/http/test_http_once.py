@@ -15,7 +15,7 @@ DAY = 86_400.0
 
 
 def count_letters(view: View) -> Sequence[Call]:
-    return [complete(f"{len(view.letters)}: {view.mail.body}")]
+    return [complete(f"{len(view.messages)}: {view.mail.body}")]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from mail.http.service import RESPONSE_MARGIN
 
 def echo(view: View) -> list[Call]:
     """Say what was read, and how many messages there were."""
-    return [complete(f"{len(view.letters)}: {view.mail.body}")]
+    return [complete(f"{len(view.messages)}: {view.mail.body}")]
 
 
 @pytest.fixture

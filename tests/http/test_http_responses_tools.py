@@ -274,7 +274,7 @@ async def test_tool_choices(choice: Any, seen: str) -> None:
 
 async def test_a_demand_holds_for_the_first_turn() -> None:
     def supervise(view: View) -> list[Call]:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             assert offered() == ["get_weather"]
             return [call("help")]
         return [complete(f"{offered()} {view.tool_choice}")]

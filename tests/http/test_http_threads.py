@@ -243,7 +243,7 @@ async def test_threads_about_a_bead() -> None:
 
 async def test_mail_of_the_system_is_in_no_thread() -> None:
     swarm = build_swarm(
-        {"chief": lambda v: [complete()] if len(v.letters) > 1 else [call("look")]},
+        {"chief": lambda v: [complete()] if len(v.messages) > 1 else [call("look")]},
         actions={"look": _look},
     )
     async with HTTPServer(swarm) as server:
@@ -352,8 +352,8 @@ async def test_threads_while_the_task_runs() -> None:
 
     swarm = build_swarm(
         {
-            "chief": lambda v: [complete()] if len(v.letters) > 1 else [request("clerk"), wait()],
-            "clerk": lambda v: [respond("chief")] if len(v.letters) > 1 else [call("look")],
+            "chief": lambda v: [complete()] if len(v.messages) > 1 else [request("clerk"), wait()],
+            "clerk": lambda v: [respond("chief")] if len(v.messages) > 1 else [call("look")],
         },
         actions={"look": look},
     )

@@ -349,7 +349,7 @@ class TestAnswers:
     @pytest.fixture
     async def asked(self) -> AsyncIterator[tuple[Peer, TaskKey, str]]:
         def boss(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("expert@home"), wait()]
             return [complete(view.mail.body)]
 

@@ -42,7 +42,7 @@ UNKNOWN = "the outcome is unknown"
 STEPS = 40
 
 
-class Company:
+class Swarms:
     """Both swarms, and what their actions have done.
 
     Attributes:
@@ -172,9 +172,9 @@ async def _booked(args: dict[str, Any]) -> str:
 
 def chief(view: View) -> list[Call]:
     """What a person has ordered last, as far as it has come."""
-    last = max(n for n, letter in enumerate(view.letters) if letter.sender_type == "user")
-    verb, mark, *rest = view.letters[last].body.split()
-    since = view.letters[last + 1 :]
+    last = max(n for n, letter in enumerate(view.messages) if letter.sender_type == "user")
+    verb, mark, *rest = view.messages[last].body.split()
+    since = view.messages[last + 1 :]
     mail = view.mail
     if mail.subject == "::maximum_steps_reached::":
         return [complete(f"stopped {mark}")]
@@ -256,7 +256,7 @@ def clerk(view: View) -> list[Call]:
         return [acknowledge("noted")]
     if mail.sender_type == "agent" and mail.subject.endswith(".hurry"):
         return [respond("chief", "hurried", f"Re: {mail.subject}")]
-    asked = [letter.subject for letter in view.letters if letter.subject.endswith(".act")]
+    asked = [letter.subject for letter in view.messages if letter.subject.endswith(".act")]
     if mail.sender_type == "agent":
         mark = mail.subject.removesuffix(".act")
         return [call("look", mark=mark), call("book", mark=mark)]
@@ -273,5 +273,5 @@ def helper(view: View) -> list[Call]:
     if "@" in mail.sender:
         return [request("aide", mail.body, mail.subject), wait()]
     subject = mail.subject.removeprefix("Re: ")
-    asker = next(letter.sender for letter in reversed(view.letters) if letter.subject == subject)
+    asker = next(letter.sender for letter in reversed(view.messages) if letter.subject == subject)
     return [respond(asker, mail.body, mail.subject)]
