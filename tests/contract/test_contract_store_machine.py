@@ -322,11 +322,11 @@ class MemoryMachine(StoreMachine):
     is_durable = False
 
 
-class FileMachine(StoreMachine):
-    make_adapter = STORES["sqlite-file"]
+class SlowMachine(StoreMachine):
+    make_adapter = STORES["sqlite-slow"]
 
 
-class ForgetfulFileMachine(FileMachine):
+class ForgetfulMachine(SlowMachine):
     """The embedded store with room for one task in memory, so that it keeps reading from its file."""
 
     def __init__(self) -> None:
@@ -337,10 +337,6 @@ class ForgetfulFileMachine(FileMachine):
     def teardown(self) -> None:
         super().teardown()
         self._patch.stop()
-
-
-class SlowMachine(StoreMachine):
-    make_adapter = STORES["sqlite-slow"]
 
 
 class NetworkMachine(StoreMachine):
@@ -367,13 +363,12 @@ seldom = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )  # the first example may have to wait until its engine has started
 
-for machine in (MemoryMachine, FileMachine, ForgetfulFileMachine, SlowMachine):
+for machine in (MemoryMachine, SlowMachine, ForgetfulMachine):
     machine.TestCase.settings = often
 for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
 TestMemory = MemoryMachine.TestCase
-TestFile = FileMachine.TestCase
-TestForgetfulFile = ForgetfulFileMachine.TestCase
 TestSlow = SlowMachine.TestCase
+TestForgetful = ForgetfulMachine.TestCase
 globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})

@@ -88,7 +88,6 @@ class SlowSQLiteAdapter(SQLiteAdapter):
 
 STORES: dict[str, Callable[[Path], StoreAdapter]] = {
     "sqlite-memory": lambda _: SQLiteAdapter(IN_MEMORY),
-    "sqlite-file": lambda folder: SQLiteAdapter(folder / "mail.db"),
     "sqlite-slow": lambda folder: SlowSQLiteAdapter(folder / "mail.db"),
     **{f"dynamodb-{engine}": partial(_on_dynamodb, engine) for engine in ENGINES},
     **({"postgres": lambda _: PostgresAdapter()} if has_postgres() else {}),

@@ -37,9 +37,11 @@ TIER_OF: dict[str, Tier] = {
     "tests/contract/test_contract_store_moments.py::TestFork::test_a_fork_of_any_moment_comes_to_an_answer[sqlite-memory]": "fast",
     "tests/contract/test_contract_store_machine.py": "full",
     "tests/contract/test_contract_store_machine.py::TestMemory": "fast",
+    "tests/contract/test_contract_store_machine.py::TestDynamoDB-ministack": "soak",
     "tests/crash": "full",
+    "tests/crash/test_crash_dynamodb.py::test_the_suite_finds": "soak",
+    "tests/crash/test_crash_postgres.py::test_the_suite_finds": "soak",
     "tests/deploy": "full",
-    "tests/deploy/test_docker.py": "full",
     "tests/docs": "full",
     "tests/e2e": "full",
     "tests/e2e_aws": "full",
@@ -66,9 +68,14 @@ TIER_OF: dict[str, Tier] = {
 }
 """By the beginning of a test's id: the longest one that fits decides."""
 
-SERVERS = ("ministack", "dynoxide", "dynamodb-local", "custom", "postgres")
-FILES = ("sqlite-file", "sqlite-slow")
+SERVERS_AND_FILES = ("ministack", "dynoxide", "dynamodb-local", "custom", "postgres", "sqlite-slow")
 """Ends of parameters that take a test of the fast tier to the full one."""
+
+SECOND_ENGINES = ("ministack", "dynoxide", "dynamodb-local")
+"""Ends of parameters with which a test does again what it does on moto: it is left to the soak tier."""
+
+NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
+"""What moto can't show, by the beginning of the ids."""
 
 
 def current() -> Tier:
@@ -89,13 +96,18 @@ def is_in(tier: Tier, item: pytest.Item) -> bool:
 def tier_of(item: pytest.Item) -> Tier:
     """Return the lowest tier that runs a test."""
     found = TIER_OF[max((known for known in TIER_OF if item.nodeid.startswith(known)), key=len)]
+    runs_on_moto = (
+        item.nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in item.nodeid
+    )
+    if runs_on_moto and _has_parameter(item, SECOND_ENGINES):
+        return "soak"
+    return "full" if found == "fast" and _has_parameter(item, SERVERS_AND_FILES) else found
+
+
+def _has_parameter(item: pytest.Item, endings: tuple[str, ...]) -> bool:
     call = getattr(item, "callspec", None)
     values = call.params.values() if call is not None else ()
-    if found == "fast" and any(
-        isinstance(value, str) and value.endswith(SERVERS + FILES) for value in values
-    ):
-        return "full"
-    return found
+    return any(isinstance(value, str) and value.endswith(endings) for value in values)
 
 
 def is_skipped_whole(tier: Tier, path: str) -> bool:
