@@ -1,4 +1,4 @@
-"""The store, the queue and the clock of a process, in bad weather.
+"""The store, the queue and the clock of a process, with faults.
 
 Faults of a kind are drawn one by one from the chance of the process that meets them, by its seed. Each is one that the real
 thing has: a call that is late, refused, or carried out without an answer; a wake-up that is lost, late, or comes twice; a
@@ -6,16 +6,18 @@ clock that is ahead. Whoever meets them is the engine itself: nothing of it is r
 """
 
 import asyncio
-import inspect
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Literal, get_args
 from uuid import UUID
+
+from support import dynamodb_faults
+from support.fault_points import Surrounded
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS, Process
@@ -43,7 +45,7 @@ OUTSIDE_OF_TURNS = frozenset({"open_turn", "commit", "load", "release", "read_ev
 """Calls that may be held up. Others would use up the time that an agent has for its turn."""
 
 
-class Weather:
+class Faults:
     """What may go wrong in a round, until it is `calm`.
 
     Attributes:
@@ -78,7 +80,7 @@ class Weather:
         return chance.uniform(-SKEW / 2, SKEW / 2)
 
 
-class RoundStamp:
+class RoundClock:
     """The clock and the ids of a process: the loop's time, from a day that is the same each time."""
 
     def __init__(self, chance: Random, skew: float = 0.0) -> None:
@@ -93,7 +95,7 @@ class RoundStamp:
         return str(UUID(int=self._chance.getrandbits(128), version=4))
 
 
-class Ledger:
+class Journal:
     """What is written down of a round outside of the engine.
 
     Attributes:
@@ -110,36 +112,29 @@ class Ledger:
         return attempt
 
 
-class WeatheredStore:
+class FaultyStore(Surrounded):
     """The store of a process: each of its calls is one in which the process may die, before it or after it."""
 
     def __init__(
-        self, inner: Store, process: Process, weather: Weather, chance: Random, ledger: Ledger
+        self, inner: Store, process: Process, faults: Faults, chance: Random, journal: Journal
     ) -> None:
-        self._inner = inner
+        super().__init__(inner, self._call)
         self._process = process
-        self._weather = weather
+        self._faults = faults
         self._chance = chance
-        self._ledger = ledger
+        self._journal = journal
 
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        method = getattr(self._inner, name)
-        assert inspect.iscoroutinefunction(method), name
-
-        async def call(*args: Any, **options: Any) -> Any:
-            attempt = self._ledger.note(args[0]) if name == "commit" else None
-            await self._before(name)
-            result = await method(*args, **options)
-            if attempt is not None:
-                attempt.is_acknowledged = True
-            await self._after(name)
-            return result
-
-        setattr(self, name, call)
-        return call
+    async def _call(self, name: str, method: Callable[..., Awaitable[Any]], args: Any, options: Any) -> Any:
+        attempt = self._journal.note(args[0]) if name == "commit" else None
+        await self._before(name)
+        result = await method(*args, **options)
+        if attempt is not None:
+            attempt.is_acknowledged = True
+        await self._after(name)
+        return result
 
     async def _before(self, name: str) -> None:
-        strikes, chance = self._weather.strikes, self._chance
+        strikes, chance = self._faults.strikes, self._chance
         self._process.point(f"before {name}")
         if strikes("delay", chance, 0.08):
             long = name in OUTSIDE_OF_TURNS and chance.random() < 0.1
@@ -149,7 +144,7 @@ class WeatheredStore:
             raise StoreUnavailable
 
     async def _after(self, name: str) -> None:
-        strikes, chance = self._weather.strikes, self._chance
+        strikes, chance = self._faults.strikes, self._chance
         self._process.point(f"after {name}")
         if strikes("delay", chance, 0.04):
             await asyncio.sleep(chance.uniform(0, 1))
@@ -158,18 +153,18 @@ class WeatheredStore:
             raise StoreUnavailable
 
 
-class WeatheredQueue:
+class FaultyQueue:
     """Where a process publishes tokens, and what its workers take from. What it takes is lost with it."""
 
-    def __init__(self, inner: Any, process: Process, weather: Weather, chance: Random) -> None:
+    def __init__(self, inner: Any, process: Process, faults: Faults, chance: Random) -> None:
         self._inner = inner
         self._process = process
-        self._weather = weather
+        self._faults = faults
         self._chance = chance
         self.taken: list[WakeUp] = []
 
     async def publish(self, tokens: Sequence[WakeUp]) -> None:
-        strikes, chance = self._weather.strikes, self._chance
+        strikes, chance = self._faults.strikes, self._chance
         self._process.point("before publish")
         if strikes("throttle", chance, 0.01):
             raise StoreUnavailable
@@ -218,16 +213,16 @@ def _put_from_outside(queue: Any, token: WakeUp) -> None:
         PROCESS.reset(mark)
 
 
-class WeatheredConnection:
+class FaultyConnection:
     """A connection to SQLite, whose statements fail as they do where a file is locked or a disk is full.
 
     The process may die at each of them. A statement that ends a transaction by taking it back never fails.
     """
 
-    def __init__(self, inner: sqlite3.Connection, process: Process, weather: Weather, chance: Random) -> None:
+    def __init__(self, inner: sqlite3.Connection, process: Process, faults: Faults, chance: Random) -> None:
         self._inner = inner
         self._process = process
-        self._weather = weather
+        self._faults = faults
         self._chance = chance
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
@@ -236,7 +231,7 @@ class WeatheredConnection:
             self._process.stay_dead()
         if not statement.startswith("ROLLBACK"):
             self._process.point(f"sql {statement.split(maxsplit=1)[0]}")
-            if self._weather.strikes("throttle", self._chance, 0.005):
+            if self._faults.strikes("throttle", self._chance, 0.005):
                 raise sqlite3.OperationalError(self._chance.choice(("database is locked", "disk I/O error")))
         return self._inner.execute(statement, values)
 
@@ -249,21 +244,21 @@ class WeatheredConnection:
         return getattr(self._inner, name)
 
 
-def throttling(weather: Weather, chance: Random, faults: Any) -> Callable[[Any, Any], Any]:
-    """What a request to DynamoDB meets; `faults` is `support.dynamodb_faults`, which has them."""
+def throttling(faults: Faults, chance: Random) -> dynamodb_faults.Fault:
+    """Return what a request to DynamoDB meets."""
 
-    def add_peer(request: Any, send: Any) -> Any:
-        if not weather.strikes("throttle", chance, 0.04):
+    def meet(request: Any, send: Any) -> Any:
+        if not faults.strikes("throttle", chance, 0.04):
             return None
-        troubles = [
-            faults.throttled,
-            faults.broken,
-            faults.lost_request,
-            faults.lost_answer,
-            faults.broken_after,
+        kinds = [
+            dynamodb_faults.throttled,
+            dynamodb_faults.broken,
+            dynamodb_faults.lost_request,
+            dynamodb_faults.lost_answer,
+            dynamodb_faults.broken_after,
         ]
         if "TransactItems" in json.loads(request.body):
-            troubles.append(faults.conflict)
-        return chance.choice(troubles)(request, send)
+            kinds.append(dynamodb_faults.conflict)
+        return chance.choice(kinds)(request, send)
 
-    return add_peer
+    return meet

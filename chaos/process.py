@@ -1,4 +1,4 @@
-"""A server that can be killed at any await.
+"""A server that can be killed at any fault point.
 
 It lives in this operating system's process, but nothing of it outlives its death: all of its coroutines are cancelled, and
 whatever they try to do on their way out — give a lease back, put a token back — raises `Dead` before it gets anywhere. What it
@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any, NoReturn
+
+from support.fault_points import Points, at_number, never
 
 PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
 
@@ -26,31 +28,31 @@ class Process:
 
     Attributes:
         name: which life of which server it is, such as `north-1.3`.
-        points: how many awaits it has come past.
+        points: those that it passes, one of which may be its last.
         where: the point at which it died.
     """
 
     def __init__(self, name: str, last_point: int | None, on_death: Callable[["Process"], None]) -> None:
         self.name = name
-        self.points = 0
+        self.points = Points(at_number(last_point), self._strike)
         self.where = ""
         self.is_dead = False
-        self._last_point = last_point
         self._on_death = on_death
 
     def point(self, where: str) -> None:
         """Here the process may die. Raises Dead if it does, or has."""
         if not self.is_dead:
-            self.points += 1
-            if self.points == self._last_point:
-                self.where = where
-                self.kill()
+            self.points.hit(where)
         if self.is_dead:
             self.stay_dead()
 
+    def _strike(self, where: str) -> None:
+        self.where = where
+        self.kill()
+
     def spare(self) -> None:
         """Let it live on."""
-        self._last_point = None
+        self.points.plan = never
 
     def stay_dead(self) -> NoReturn:
         """Nothing happens any more."""

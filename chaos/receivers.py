@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
 
-from chaos.faults import Weather
+from chaos.faults import Faults
 from chaos.invariants import Arrival
 from chaos.process import Process
 from mail.core.decisions.webhooks import GONE, Reply
@@ -54,10 +54,10 @@ class Sender:
 
     retry_seconds: Sequence[float] = RETRY_SECONDS
 
-    def __init__(self, receivers: Receivers, process: Process, weather: Weather, chance: Random) -> None:
+    def __init__(self, receivers: Receivers, process: Process, faults: Faults, chance: Random) -> None:
         self._receivers = receivers
         self._process = process
-        self._weather = weather
+        self._faults = faults
         self._chance = chance
 
     async def check(self, webhook: Webhook) -> None:
@@ -71,7 +71,7 @@ class Sender:
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event; it may fail before it has arrived, or after that."""
-        strikes, chance = self._weather.strikes, self._chance
+        strikes, chance = self._faults.strikes, self._chance
         self._process.point("before send")
         if strikes("delay", chance, 0.1):
             await asyncio.sleep(min(seconds, chance.uniform(0, 20)))

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from chaos.company import IDEMPOTENT, NORTH, Company
-from chaos.faults import HELD_UP_SECONDS, KINDS, Ledger, RoundStamp, Weather
-from chaos.house import TURN_SECONDS, House
+from chaos.clients import WORKLOADS, Workload
+from chaos.faults import HELD_UP_SECONDS, KINDS, Faults, Journal, RoundClock
 from chaos.invariants import Found, Violation, check, read
 from chaos.loop import LeapingLoop, Stuck
-from chaos.people import ERRANDS, Errand
 from chaos.process import ConnectionLost
+from chaos.servers import TURN_SECONDS, Servers
+from chaos.swarm import IDEMPOTENT, NORTH, Swarms
 from chaos.watchdog import tell, watchdog
 from chaos.worlds import World, open_world
 from mail.core.protocol.address import Principal
@@ -47,7 +47,7 @@ LAST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played. Errands and faults follow from it."""
+    """What is played. Workloads and faults follow from it."""
 
     store: str
     seed: int
@@ -63,10 +63,10 @@ class Plan:
         )
 
     def kinds(self) -> list[str]:
-        """The errands: each that fits, so that few are enough for all, and then by chance."""
+        """The workloads: each that fits, so that few are enough for all, and then by chance."""
         chance = Random(f"{self.seed} kinds")
-        all_kinds = chance.sample(list(ERRANDS), len(ERRANDS))
-        more = chance.choices(list(ERRANDS), weights=list(ERRANDS.values()), k=self.tasks)
+        all_kinds = chance.sample(list(WORKLOADS), len(WORKLOADS))
+        more = chance.choices(list(WORKLOADS), weights=list(WORKLOADS.values()), k=self.tasks)
         return (all_kinds + more)[: self.tasks]
 
 
@@ -132,39 +132,39 @@ class _Round:
         self._plan = plan
         self._outcome = outcome
         self._world = world
-        self._ledger = Ledger()
+        self._journal = Journal()
         seed = str(plan.seed)
-        self._company = Company(seed)
-        self._weather = Weather(plan.faults, deaths=max(2, round(plan.tasks * DEATHS_PER_TASK)))
-        self._house = House(world, self._company, self._weather, seed, self._ledger)
-        self._errands = [
-            Errand(self._house, self._company, seed, number, kind)
+        self._swarms = Swarms(seed)
+        self._faults = Faults(plan.faults, deaths=max(2, round(plan.tasks * DEATHS_PER_TASK)))
+        self._servers = Servers(world, self._swarms, self._faults, seed, self._journal)
+        self._workloads = [
+            Workload(self._servers, self._swarms, seed, number, kind)
             for number, kind in enumerate(plan.kinds(), 1)
         ]
 
     async def run(self) -> None:
         """Play it; whatever is wrong is in the outcome then."""
-        storm = asyncio.create_task(self._world.disturb(self._weather, Random(f"{self._plan.seed} storm")))
-        await self._house.open()
+        storm = asyncio.create_task(self._world.disturb(self._faults, Random(f"{self._plan.seed} storm")))
+        await self._servers.open()
         watchman = asyncio.create_task(self._watch_the_clock(asyncio.current_task()))
         try:
-            within = SPREAD_SECONDS * len(self._errands)
-            await asyncio.gather(*(errand.run(within) for errand in self._errands))
-            self._house.calm()
+            within = SPREAD_SECONDS * len(self._workloads)
+            await asyncio.gather(*(workload.run(within) for workload in self._workloads))
+            self._servers.calm()
             await self._come_to_rest()
             await self._finish()
         except asyncio.CancelledError:
             if not watchman.done():
                 raise
-            self._house.calm()
+            self._servers.calm()
             self._wrong("end", "all", f"the round did not end within {WALL_SECONDS:g} s")
         finally:
             watchman.cancel()
             storm.cancel()
             await asyncio.gather(watchman, storm, return_exceptions=True)
-            self._outcome.met = self._weather.met
-            self._outcome.deaths = self._house.deaths
-        await self._house.close()
+            self._outcome.met = self._faults.met
+            self._outcome.deaths = self._servers.deaths
+        await self._servers.close()
         await self._check()
 
     async def _watch_the_clock(self, task: "asyncio.Task[None] | None") -> None:
@@ -194,14 +194,14 @@ class _Round:
                 is_at_rest = await self._is_at_rest()
 
     async def _is_at_rest(self) -> bool:
-        for key in list(self._ledger.attempts):
+        for key in list(self._journal.attempts):
             swarm = Principal.parse(key.instance).swarm
             chance = Random(0)
-            task = await self._house.ask(swarm, chance, lambda runtime, key=key: runtime.store.load(key))  # type: ignore[misc]
+            task = await self._servers.ask(swarm, chance, lambda runtime, key=key: runtime.store.load(key))  # type: ignore[misc]
             if task is not None and (task.is_running or task.is_delivering):
                 return False
-            now = RoundStamp(chance).now().timestamp()
-            if task is not None and await self._house.ask(
+            now = RoundClock(chance).now().timestamp()
+            if task is not None and await self._servers.ask(
                 swarm,
                 chance,
                 lambda runtime, key=key: runtime.store.read_leases(key, now=now),  # type: ignore[misc]  # noqa: B023
@@ -210,49 +210,49 @@ class _Round:
         return True
 
     async def _finish(self) -> None:
-        for errand in self._everyone():
-            task = await self._house.ask(
+        for workload in self._everyone():
+            task = await self._servers.ask(
                 NORTH,
                 Random(0),
-                lambda runtime, key=errand.key: runtime.store.load(key),  # type: ignore[misc]
+                lambda runtime, key=workload.key: runtime.store.load(key),  # type: ignore[misc]
             )
             if task is None:
-                errand.complaints.append("the task is not there")
+                workload.complaints.append("the task is not there")
             elif not task.is_running:
                 async with asyncio.timeout(600):
-                    await errand.finish(task.status)
+                    await workload.finish(task.status)
 
-    def _everyone(self) -> list[Errand]:
-        return [each for errand in self._errands for each in (errand, *errand.twins)]
+    def _everyone(self) -> list[Workload]:
+        return [each for workload in self._workloads for each in (workload, *workload.twins)]
 
     async def _check(self) -> None:
         stores: dict[str, Store] = {}
-        by_key = {errand.key: errand for errand in self._everyone()}
-        for errand in self._everyone():
-            for complaint in errand.complaints:
-                self._wrong("end", errand.task_id, complaint)
-        for key in self._ledger.attempts:
+        by_key = {workload.key: workload for workload in self._everyone()}
+        for workload in self._everyone():
+            for complaint in workload.complaints:
+                self._wrong("end", workload.task_id, complaint)
+        for key in self._journal.attempts:
             swarm = Principal.parse(key.instance).swarm
             if swarm not in stores:
                 stores[swarm] = await self._world.look(swarm)
             await self._check_task(key, stores[swarm], by_key.get(key))
 
-    async def _check_task(self, key: TaskKey, store: Store, errand: Errand | None) -> None:
+    async def _check_task(self, key: TaskKey, store: Store, workload: Workload | None) -> None:
         if await store.load(key) is None:
-            if any(attempt.is_acknowledged for attempt in self._ledger.attempts[key]):
+            if any(attempt.is_acknowledged for attempt in self._journal.attempts[key]):
                 self._wrong("2", key.task_id, "the task is gone")
             return
-        task, stored = await read(store, key, now=RoundStamp(Random(0)).now().timestamp())
+        task, stored = await read(store, key, now=RoundClock(Random(0)).now().timestamp())
         found = Found(
             task,
             **stored,  # type: ignore[arg-type]
-            attempts=self._ledger.attempts[key],
-            seen=errand.seen if errand else (),
-            ran=self._company.ran.get(key.task_id, ()),
+            attempts=self._journal.attempts[key],
+            seen=workload.seen if workload else (),
+            ran=self._swarms.ran.get(key.task_id, ()),
             idempotent=IDEMPOTENT,
-            cancelled=errand.cancelled if errand else True,
-            got=self._house.receivers.got.get(key.task_id, {}),
-            abandoned=errand is None,
+            cancelled=workload.cancelled if workload else True,
+            got=self._servers.receivers.got.get(key.task_id, {}),
+            abandoned=workload is None,
         )
         self._outcome.violations += check(found)
         self._outcome.statuses[f"{task.status}"] += 1

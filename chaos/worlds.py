@@ -16,7 +16,7 @@ from support import dynamodb_faults
 from support.dynamodb import make_client
 from support.postgres import borrow_database, break_connections, return_database
 
-from chaos.faults import RoundStamp, Weather, WeatheredConnection, throttling
+from chaos.faults import Faults, FaultyConnection, RoundClock, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.adapters.aws import index as dynamodb_index
@@ -64,7 +64,7 @@ class World(Protocol):
     servers: int
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
+        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
     ) -> Place:
         """Come as a new process."""
         ...
@@ -73,7 +73,7 @@ class World(Protocol):
         """A store that nothing goes wrong with, when no process is left."""
         ...
 
-    async def disturb(self, weather: Weather, chance: Random) -> None:
+    async def disturb(self, faults: Faults, chance: Random) -> None:
         """Let happen what happens to all processes at once, for as long as the round goes on."""
         ...
 
@@ -89,10 +89,10 @@ class SQLiteWorld:
         self._open: list[SQLiteDatabase] = []
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
+        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
     ) -> Place:
         database = SQLiteDatabase(self._folder / f"{swarm}.db")
-        database.connection = WeatheredConnection(database.connection, process, weather, chance)  # type: ignore[assignment]
+        database.connection = FaultyConnection(database.connection, process, faults, chance)  # type: ignore[assignment]
         return Place(SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp()), database.close)
 
     async def look(self, swarm: str) -> Store:
@@ -100,7 +100,7 @@ class SQLiteWorld:
         self._open.append(database)
         return SQLiteStore(database)
 
-    async def disturb(self, weather: Weather, chance: Random) -> None:
+    async def disturb(self, faults: Faults, chance: Random) -> None:
         """There is only one process."""
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class PostgresWorld:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
+        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
     ) -> Place:
         postgres = _Postgres(self._url)
         news = Notifier(postgres)
@@ -165,10 +165,10 @@ class PostgresWorld:
         self._postgres = postgres
         return PostgresStore(postgres, Notifier(postgres))
 
-    async def disturb(self, weather: Weather, chance: Random) -> None:
+    async def disturb(self, faults: Faults, chance: Random) -> None:
         for _ in range(CUTS):
             await asyncio.sleep(chance.uniform(5, 60))
-            if weather.strikes("throttle", chance, 1.0):
+            if faults.strikes("throttle", chance, 1.0):
                 await asyncio.to_thread(break_connections, self._url)
 
     async def close(self) -> None:
@@ -198,20 +198,20 @@ class DynamoDBWorld:
         self._faults: dynamodb_faults.Faults | None = None
 
     async def enter(
-        self, process: Process, swarm: str, weather: Weather, chance: Random, clock: Clock
+        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
     ) -> Place:
-        true_time = RoundStamp(Random(0))
+        true_time = RoundClock(Random(0))
         queue = self._queues.setdefault(swarm, LocalQueue(lambda: true_time.now().timestamp()))
         return Place(DynamoDBStore(self._client, self._table, clock=clock), queue, _nothing)
 
     async def look(self, swarm: str) -> Store:
         return DynamoDBStore(self._client, self._table)
 
-    async def disturb(self, weather: Weather, chance: Random) -> None:
+    async def disturb(self, faults: Faults, chance: Random) -> None:
         """Each request may meet something."""
-        trouble = throttling(weather, chance, dynamodb_faults)
-        with dynamodb_faults.Faults(self._client) as faults:
-            faults.always = dict.fromkeys(
+        trouble = throttling(faults, chance)
+        with dynamodb_faults.Faults(self._client) as requests:
+            requests.always = dict.fromkeys(
                 ("GetItem", "Query", "UpdateItem", "TransactWriteItems", "BatchWriteItem", "DeleteItem"),
                 trouble,
             )

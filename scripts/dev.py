@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Set the project up in `.venv` when it needs it, then run one of its commands.
 
-    python3 scripts/dev.py demo     a swarm answers a question, and you watch its mail
+    python3 scripts/dev.py demo     watch a swarm answer a question by mail
     python3 scripts/dev.py run      start the server (`mail server`)
-    python3 scripts/dev.py test     run the tests (pytest)
+    python3 scripts/dev.py test     run the tests that need no server, in two minutes (--full: all, as CI does; --soak)
     python3 scripts/dev.py lint     ruff, mypy --strict, the import contracts, the template (--fix: repair first)
     python3 scripts/dev.py bench    run the benchmarks
-    python3 scripts/dev.py chaos    run everything at once while everything goes wrong, for a minute
+    python3 scripts/dev.py chaos    run a mixed load with faults, for a minute
     python3 scripts/dev.py aws      start the deployed shape on this machine (`mail local-aws`)
     python3 scripts/dev.py build    build what is deployed (`sam build`)
-    python3 scripts/dev.py lock     pin requirements/ anew (--upgrade: newest versions)
+    python3 scripts/dev.py lock     pin requirements/ again (--upgrade: newest versions)
     python3 scripts/dev.py setup    only set up
-    python3 scripts/dev.py tools    set up the tools of the cloud side, too (or those that are named), in .tools/
-    python3 scripts/dev.py browser  install a Chromium for the tests of the page, unless there is one
-    python3 scripts/dev.py postgres install a PostgreSQL for the tests of it, unless there is one
+    python3 scripts/dev.py tools    set up the tools for AWS (or only those named) in .tools/
+    python3 scripts/dev.py browser  install a Chromium for the tests of the web page, if there is none
+    python3 scripts/dev.py postgres install a PostgreSQL for its tests, if there is none
 
-Whatever follows the command is passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
+Arguments after the command are passed on: `python3 scripts/dev.py test -k settle -x`. It needs Python 3.12
 or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Python to use first.
 """
 
@@ -53,7 +53,6 @@ LAMBDA_REQUIREMENTS = [ROOT / "requirements" / f"lambda-{name}.txt" for name in 
 COMMANDS: Dict[str, Sequence[str]] = {
     "demo": (str(BIN / "mail"), "demo"),
     "run": (str(BIN / "mail"), "server"),
-    "test": (str(VENV_PYTHON), "-m", "pytest"),
     "bench": (str(VENV_PYTHON), "-m", "bench"),
     "chaos": (str(VENV_PYTHON), "-m", "chaos"),
     "aws": (str(BIN / "mail"), "local-aws"),
@@ -75,14 +74,14 @@ OFFLINE = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2
 
 
 class SetupError(Exception):
-    """The machine lacks something; the text says what to install."""
+    """Something is not installed; the text says what to install."""
 
 
 # ------------------------------------------------------------------------------------------ find a Python
 
 
 def version_of(python: str) -> Optional[List[int]]:
-    """The (major, minor) of a Python, or None when it does not run: a pyenv shim may exist and only fail."""
+    """Return the (major, minor) of a Python, or None if it does not run: a pyenv shim may exist and only fail."""
     probe = [python, "-c", "import sys; print(*sys.version_info[:2])"]
     try:
         done = subprocess.run(
@@ -94,7 +93,7 @@ def version_of(python: str) -> Optional[List[int]]:
 
 
 def candidates() -> Iterator[str]:
-    """Pythons worth asking for their version: a named one, this one, those on PATH, those of pyenv."""
+    """Yield the Pythons to try: the named one, this one, those on PATH, those of pyenv."""
     if os.environ.get("MAIL_DEV_PYTHON"):
         yield os.environ["MAIL_DEV_PYTHON"]
     yield sys.executable
@@ -109,7 +108,7 @@ def candidates() -> Iterator[str]:
 
 
 def find_python() -> str:
-    """The first candidate that is new enough. Raises SetupError when there is none."""
+    """Return the first candidate that is new enough. Raises SetupError if there is none."""
     for python in candidates():
         version = version_of(python)
         if version and tuple(version) >= MINIMUM:
@@ -132,33 +131,33 @@ def find_python() -> str:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal, apart from the command's own output."""
+    """Print to stderr, apart from the output of the command."""
     print("dev: " + text, file=sys.stderr, flush=True)
 
 
 def fingerprint(profile: str) -> str:
-    """What a set-up depends on: the pins, the project's metadata, and where the checkout lies."""
+    """Return a digest of what a set-up depends on: the pins, the project's metadata and the path of the checkout."""
     return digest_of(REQUIREMENTS[profile], ROOT / "pyproject.toml")
 
 
 def digest_of(*files: Path) -> str:
-    """Changes with what the files hold and with where the checkout lies."""
+    """Return a digest of files and of the path of the checkout."""
     digest = hashlib.sha256(str(ROOT).encode())
     for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def clock(profile: str) -> Path:
-    """Where a finished set-up leaves its fingerprint."""
+def mark_of(profile: str) -> Path:
+    """Return the path where a finished set-up leaves its fingerprint."""
     return VENV / f".mail-{profile}"
 
 
 def is_current(profile: str) -> bool:
-    """Whether `.venv` holds what the profile needs; the dev requirements contain those of run."""
+    """Return whether `.venv` has what the profile needs; the dev requirements contain those of run."""
     profiles = ("dev", "run") if profile == "run" else ("dev",)
     return VENV_PYTHON.exists() and any(
-        clock(name).is_file() and clock(name).read_text() == fingerprint(name) for name in profiles
+        mark_of(name).is_file() and mark_of(name).read_text() == fingerprint(name) for name in profiles
     )
 
 
@@ -186,25 +185,25 @@ def create_venv(venv: Path) -> None:
 
 
 def program(venv: Path, name: str) -> str:
-    """The path of a program in a virtual environment."""
+    """Return the path of a program in a virtual environment."""
     return str(venv / "Scripts" / (name + ".exe") if os.name == "nt" else venv / "bin" / name)
 
 
 def has_python(venv: Path) -> bool:
-    """Whether a virtual environment is there and its Python is new enough."""
+    """Return whether a virtual environment exists and its Python is new enough."""
     version = version_of(program(venv, "python"))
     return bool(version) and tuple(version or ()) >= MINIMUM
 
 
 def pip(*arguments: str, venv: Path = VENV) -> None:
-    """Run pip inside a virtual environment. Raises SetupError when it fails."""
+    """Run pip inside a virtual environment. Raises SetupError if it fails."""
     command = [program(venv, "python"), "-m", "pip", "--disable-pip-version-check", *arguments]
     if subprocess.call(command, cwd=str(ROOT), stdin=subprocess.DEVNULL) != 0:
         raise SetupError(f"pip {' '.join(arguments)} failed, see above. The same command tries again.")
 
 
 def set_up(profile: str) -> None:
-    """Bring `.venv` up to date, unless it is."""
+    """Bring `.venv` up to date."""
     if is_current(profile):
         return
     if not has_python(VENV):
@@ -213,11 +212,11 @@ def set_up(profile: str) -> None:
     say(f"installing {requirements} and the project into .venv (only when they change)")
     pip("install", "-qq", "--requirement", requirements)
     pip("install", "-qq", "--no-deps", "--editable", ".")
-    clock(profile).write_text(mark)
+    mark_of(profile).write_text(mark)
 
 
 def set_up_tools(*names: str) -> None:
-    """Bring tools up to date, each in its virtual environment in `.tools`, unless they are."""
+    """Bring tools up to date, each in its virtual environment in `.tools`."""
     for name in names:
         if name not in TOOL_NAMES:
             raise SetupError(f"no tool {name!r}; there are {', '.join(TOOL_NAMES)}")
@@ -226,7 +225,7 @@ def set_up_tools(*names: str) -> None:
 
 
 def set_up_tool(name: str) -> None:
-    """Bring one tool up to date, unless it is."""
+    """Bring one tool up to date."""
     venv, requirements = TOOLS / name, TOOL_REQUIREMENTS[name]
     mark, current = venv / ".mail", digest_of(requirements)
     if mark.is_file() and mark.read_text() == current:
@@ -239,7 +238,7 @@ def set_up_tool(name: str) -> None:
 
 
 def has_tool(name: str) -> bool:
-    """Whether a tool was set up, if perhaps with older pins."""
+    """Return whether a tool was set up, perhaps with older pins."""
     return (TOOLS / name / ".mail").is_file()
 
 
@@ -257,7 +256,7 @@ def become(command: Sequence[str]) -> int:
 
 
 def lint(arguments: Sequence[str]) -> int:
-    """Run every linter, whatever the ones before it said. `--fix` lets ruff repair what it can first."""
+    """Run every linter, even after one has failed. `--fix` lets ruff repair what it can first."""
     if "--fix" in arguments:
         subprocess.call([str(BIN / "ruff"), "check", "--fix", "--quiet"], cwd=str(ROOT))
         subprocess.call([str(BIN / "ruff"), "format", "--quiet"], cwd=str(ROOT))
@@ -272,7 +271,7 @@ def lint(arguments: Sequence[str]) -> int:
 
 
 def template_linters() -> Iterator[Sequence[str]]:
-    """Those of template.yaml. Their tools are large: without them they are left out, except in CI."""
+    """Yield the linters of template.yaml. Their tools are large: outside CI, those not installed are left out."""
     for tool, (name, *arguments) in TEMPLATE_LINTERS:
         if not TEMPLATE.is_file():
             return
@@ -284,7 +283,7 @@ def template_linters() -> Iterator[Sequence[str]]:
 
 
 def build(arguments: Sequence[str]) -> int:
-    """`sam build`, with the project's Python first on PATH: it looks for the one of the functions' runtime."""
+    """Run `sam build` with the project's Python first on PATH, where it looks for that of the functions' runtime."""
     set_up_tools("sam")
     path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
     command = [program(TOOLS / "sam", "sam"), "build", *arguments]
@@ -292,7 +291,7 @@ def build(arguments: Sequence[str]) -> int:
 
 
 def lock(arguments: Sequence[str]) -> int:
-    """Pin the requirements for every platform and Python we support; refuse pins that name a place."""
+    """Pin the requirements for every platform and Python we support; refuse pins with an address."""
     pip("install", "-qq", "uv")
     shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--no-header"]
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
@@ -314,9 +313,18 @@ def lock(arguments: Sequence[str]) -> int:
     for path in (*REQUIREMENTS.values(), *TOOL_REQUIREMENTS.values(), *LAMBDA_REQUIREMENTS):
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
-                raise SetupError(f"{path.name} names a place, not only packages: {line}")
+                raise SetupError(f"{path.name} has an address, not only packages: {line}")
     say("requirements/ is up to date; it is installed with the next command")
     return 0
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Run pytest, on all processors unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
+    given = ["--tier=" + each[2:] if each in ("--full", "--soak") else each for each in arguments]
+    is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
+    if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
+        given = ["-n", "auto", *given]
+    return become([str(VENV_PYTHON), "-m", "pytest", *given])
 
 
 def tools(arguments: Sequence[str]) -> int:
@@ -326,7 +334,7 @@ def tools(arguments: Sequence[str]) -> int:
 
 
 def browser(arguments: Sequence[str]) -> int:
-    """Install a Chromium: the system's by apt where we may, else playwright's, with the libraries that it needs."""
+    """Install a Chromium: the system's by apt if permitted, else playwright's, with the libraries that it needs."""
     if any(map(shutil.which, CHROMIUM)) or apt_install("chromium"):
         return 0
     return subprocess.call([str(BIN / "playwright"), "install", "--with-deps", "chromium"])
@@ -340,7 +348,7 @@ def postgres(arguments: Sequence[str]) -> int:
 
 
 def apt_install(package: str) -> bool:
-    """Install a package with apt-get, where we may. Returns whether it is there now."""
+    """Install a package with apt-get, if permitted. Return whether it is installed now."""
     if not shutil.which("apt-get") or os.geteuid() != 0:
         return False
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
@@ -356,12 +364,13 @@ ACTIONS: Dict[str, Callable[[Sequence[str]], int]] = {
     "lint": lint,
     "lock": lock,
     "postgres": postgres,
+    "test": test,
     "tools": tools,
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says. Returns the exit code."""
+    """Run a command line. Return the exit code."""
     command, rest = (arguments[0] if arguments else "help"), list(arguments[1:])
     if command in ("-h", "--help", "help"):
         print(__doc__)

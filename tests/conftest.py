@@ -1,10 +1,66 @@
-"""What every test shares."""
+"""What every test shares: hypothesis' settings, and the tiers (see `support.tiers`)."""
 
 import os
+from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from support import tiers
 
 # A slow machine is not a bug: no deadline per example. In CI the examples are the same in every run.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+_SELECTED = pytest.StashKey[tiers.Tier | None]()
+"""The tier whose tests are run; None for all that a path names."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=tiers.TIERS, help="what to run (fast; all below a path where one is given)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        config.stash[_SELECTED] = worker["tier"]
+        return
+    has_path = config.args_source is pytest.Config.ArgsSource.ARGS
+    tier = config.option.tier or (None if has_path else "fast")
+    config.stash[_SELECTED] = tier
+    if tier is not None:
+        os.environ[tiers.VARIABLE] = tier
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: pytest.Item) -> None:
+    node.workerinput["tier"] = node.config.stash[_SELECTED]  # type: ignore[attr-defined]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    tier = config.stash[_SELECTED]
+    return tier and f"tier: {tier}, about {tiers.DURATIONS[tier]} on two cores"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    tier = config.stash[_SELECTED]
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if tier is not None and tiers.is_skipped_whole(tier, path) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.stash[_SELECTED]
+    if tier is not None:
+        left = [item for item in items if not tiers.is_in(tier, item)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if tiers.is_in(tier, item)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line per reason for which tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, times in sorted(reasons.items()):
+        terminalreporter.write_line(f"SKIPPED [{times}] {reason}")

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
+from support.tiers import sized
 from test_agentmail_reading import SAMPLES
 
 from mail.agentmail import (
@@ -156,7 +157,7 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=sized(fast=60, full=300, soak=20_000))
 @given(MESSAGES)
 @example(HelpResponse(guidance="Bead: evil-1\n\\Bead: evil-2\n  - Accepted bead: x"))
 @example(

@@ -6,6 +6,7 @@ from contextlib import suppress
 from time import process_time
 
 import pytest
+from support.tiers import sized
 
 from mail.agentmail import AgentMailMessage, MalformedMessage, MessageType, Parser
 from mail.agentmail.messages import CLASSES, layout
@@ -78,10 +79,10 @@ def noise(generator: random.Random) -> str:
     return "".join(generator.choices(string.printable + "\ud800\u0660", k=generator.randrange(60)))
 
 
-def test_100_000_texts_do_not_raise() -> None:
+def test_random_texts_do_not_raise() -> None:
     generator = random.Random(7)
     seen: dict[MessageType, int] = dict.fromkeys(MessageType, 0)
-    for number in range(100_000):
+    for number in range(sized(fast=8_000, full=20_000, soak=1_000_000)):
         subject, body = (scraps if number % 4 else noise)(generator), scraps(generator)
         raw = {"subject": subject, "body": body} if number % 2 else f"Subject: {subject}\n{body}"
         message = LENIENT.parse(raw)
@@ -90,7 +91,7 @@ def test_100_000_texts_do_not_raise() -> None:
             assert AgentMailMessage.model_validate_json(message.model_dump_json()) == message
             with suppress(MalformedMessage):
                 assert STRICT.parse(raw).parsed == message.parsed
-    assert min(seen.values()) > 100
+    assert min(seen.values()) > 10
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.agents import call, complete, turns
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail import MAILAction, action
 from mail.api import idempotency_key
@@ -22,6 +19,9 @@ from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
+from mail.testing.agents import call, complete, turns
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 HERE = __name__
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import complete, request, turns, wait
 from support.api import agent, template
 from support.http_server import eventually
 from support.peer_server import PeerServer
@@ -17,6 +16,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.errors import BadRequest, ConfigurationError, MAILError
 from mail.net import SwarmRegistry
+from mail.testing.agents import complete, request, turns, wait
 
 HOME = "http://127.0.0.1:8000"
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
-from support.agents import View, call
 from support.api import agent, template
 
 from mail import MAILAction, MAILSwarm
 from mail.api import compression
 from mail.core.task.swarm import History
 from mail.errors import BadRequest, StepFailed, TaskNotFound
+from mail.testing.agents import View, call
 
 TASK = "game"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from support.agents import View, broadcast, call, complete, request, respond, turns, wait
 from support.api import agent, template
 
 from mail import MAILAction, MAILMessage, MAILSwarm
@@ -20,6 +19,7 @@ from mail.core.runtime import MAILRuntime as RuntimeByItsDocumentedName
 from mail.core.task.swarm import AgentCore
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StoreUnavailable, TaskNotFound
+from mail.testing.agents import View, broadcast, call, complete, request, respond, turns, wait
 
 
 def echo(view: View) -> list[Any]:

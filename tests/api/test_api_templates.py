@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import View, call, complete, request, wait
 from support.api import agent, template
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarmTemplate
@@ -20,6 +19,7 @@ from mail.api.agents import EXAMPLES
 from mail.core.task.swarm import AgentCore
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
+from mail.testing.agents import View, call, complete, request, wait
 
 HERE = __name__
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.agents import View, call, complete
 from support.api import agent, playing, template
 from support.llm_stub import LLMStub, Request, reply, text
 from support.llm_stub import call as model_calls
@@ -38,6 +37,7 @@ from mail.factories import (
     base_agent_factory,
 )
 from mail.factories.models import close_clients
+from mail.testing.agents import View, call, complete
 from mail.utils import auth, logger, parsing, store
 
 API = "docs/api.md"

@@ -22,7 +22,6 @@ from anthropic.types import ThinkingBlock
 from openai.types.responses import ResponseReasoningItem, ResponseReasoningSummaryTextDeltaEvent
 from openai.types.responses.response_reasoning_item import Summary
 from support.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
-from support.rig import Rig
 from support.seeds import SEEDS, blocks, text_of
 from test_documented_samples import run
 
@@ -37,6 +36,7 @@ from mail.examples.analyst_dummy.prompts import SYSPROMPT
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.models import close_clients, get_litellm
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
+from mail.testing.rig import Rig
 
 FACTORIES = "docs/factories.md"
 FINDINGS = "docs/reasoning-trace-findings.md"

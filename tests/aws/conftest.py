@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.changes import Maker
 from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
 from support.dynamodb_faults import Faults
 
 from mail.adapters.aws.client import AwsClient
+from mail.testing.changes import Maker
 
 
 @pytest.fixture(params=ENGINES)

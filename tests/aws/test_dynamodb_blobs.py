@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
 from support.dynamodb_faults import Faults, lost_request, refusal
 
@@ -23,6 +21,8 @@ from mail.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 300_000

@@ -4,9 +4,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.clock import FakeClock
-from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter, make_client
 
 from mail.core.protocol.message import Tier
@@ -14,6 +11,9 @@ from mail.core.task.change import Turn
 from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.clock import FakeClock
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 MAILBOXES = ("alpha", "beta", "gamma")

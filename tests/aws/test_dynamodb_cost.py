@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter
 
 from mail.adapters.aws.client import AwsClient
@@ -13,6 +11,8 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Idle
 from mail.core.task.task import Task, TaskKey, Transition
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from support.changes import ANN, NOW, SWARM, Mail, Maker
-from support.contract import open_turn
 from support.dynamodb import Calls, DynamoDBAdapter
 from support.dynamodb_faults import Faults, lost_answer, new_token, refusal
 
@@ -15,6 +13,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import StoreUnavailable, VersionConflict
+from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 CROWD = [f"agent-{n:03}" for n in range(130)]

@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import (
     Fault,
@@ -34,6 +32,8 @@ from mail.core.task.change import TaskChange, Turn
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, StoreUnavailable, VersionConflict
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -3,9 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from support.changes import ANN, Mail, Maker
-from support.clock import FakeClock
-from support.contract import open_turn
 from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, refusal
 
@@ -16,6 +13,9 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, TaskChange
 from mail.core.task.task import Task, TaskKey
 from mail.errors import PayloadTooLarge, SnapshotExpired, StoreUnavailable
+from mail.testing.changes import ANN, Mail, Maker
+from mail.testing.clock import FakeClock
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 LARGE = "x" * 450_000

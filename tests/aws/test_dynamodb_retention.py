@@ -1,9 +1,6 @@
 """Retention: what is past it isn't there, whether or not DynamoDB has come round to delete it."""
 
 import pytest
-from support.changes import ANN, Mail, Maker, checkpoint
-from support.clock import FakeClock
-from support.contract import everything
 from support.dynamodb import DynamoDBAdapter
 
 from mail.adapters.aws.store import DynamoDBStore
@@ -13,6 +10,9 @@ from mail.core.task.change import Turn
 from mail.core.task.ports import Idle, TaskPage, WakeUp
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.testing.changes import ANN, Mail, Maker, checkpoint
+from mail.testing.clock import FakeClock
+from mail.testing.contracts import everything
 
 KEY = TaskKey(ANN, "task-1")
 DAY = 86_400

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support import dynamodb_limits
-from support.changes import ANN, NOW, Mail, Maker
-from support.contract import everything, open_turn
 from support.dynamodb import DynamoDBAdapter
 from support.dynamodb_faults import Faults, lost_request, refusal
 
@@ -22,6 +20,8 @@ from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, StoreUnavailable
+from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

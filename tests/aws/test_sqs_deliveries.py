@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.adapters import drain
 from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
@@ -16,6 +15,7 @@ from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
+from mail.testing.contracts import drain
 
 KEY = TaskKey("user:ann@here", "task")
 NOW = 1_000_000.0

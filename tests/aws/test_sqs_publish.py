@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.adapters import drain
 from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
@@ -17,6 +16,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError, StoreUnavailable
+from mail.testing.contracts import drain
 
 KEY = TaskKey("user:ann@bench", "task")
 LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)
@@ -47,6 +47,8 @@ def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Itera
 
     `refused` says so of a mailbox, and of how often it was refused or accepted before.
     """
+    if sqs.engine == "moto":
+        pytest.skip("moto accepts a message without a body: see test_moto.py")
     sent: Counter[str] = Counter()
 
     def spoil(params: dict[str, Any], **_: Any) -> None:

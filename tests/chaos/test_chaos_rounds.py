@@ -19,8 +19,8 @@ from chaos_sabotage import SABOTAGES
 from support.engines import has_ministack
 from support.postgres import has_postgres
 
-from chaos import people, rounds
-from chaos.people import ERRANDS
+from chaos import clients, rounds
+from chaos.clients import WORKLOADS
 from chaos.rounds import Outcome, Plan, play
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def must_be_well(plan: Plan) -> Outcome:
 
 @pytest.mark.parametrize("seed", [*range(SEED, SEED + 2 * ROUNDS), pytest.param(ANY_SEED, id="any")])
 def test_on_sqlite(seed: int) -> None:
-    outcome = must_be_well(Plan("sqlite", seed, tasks=len(ERRANDS)))
+    outcome = must_be_well(Plan("sqlite", seed, tasks=len(WORKLOADS)))
     assert outcome.deaths
     assert {"delay", "duplicate", "throttle", "skew"} <= outcome.met.keys()
     assert {"completed", "failed"} <= outcome.statuses.keys()
@@ -59,13 +59,13 @@ def test_on_dynamodb(round_: int) -> None:
 
 
 def test_without_faults_nothing_goes_wrong() -> None:
-    outcome = must_be_well(Plan("sqlite", SEED, tasks=len(ERRANDS), faults=()))
+    outcome = must_be_well(Plan("sqlite", SEED, tasks=len(WORKLOADS), faults=()))
     assert not outcome.met
     assert not outcome.deaths
 
 
 def test_few_tasks_are_of_all_kinds() -> None:
-    assert sorted(Plan("sqlite", SEED, tasks=len(ERRANDS)).kinds()) == sorted(ERRANDS)
+    assert sorted(Plan("sqlite", SEED, tasks=len(WORKLOADS)).kinds()) == sorted(WORKLOADS)
 
 
 def test_a_round_on_sqlite_is_the_same_each_time() -> None:
@@ -97,9 +97,9 @@ def test_chaos_finds_bugs(name: str) -> None:
     """In the first round, or in one of the next: not each has the very fault that would show it."""
     invariant, sabotage = SABOTAGES[name]
     reports = []
-    with sabotage(), patch.object(people, "TIMEOUT", 300.0), patch.object(rounds, "REST_SECONDS", 60.0):
+    with sabotage(), patch.object(clients, "TIMEOUT", 300.0), patch.object(rounds, "REST_SECONDS", 60.0):
         for seed in range(SEED, SEED + SABOTAGED_ROUNDS):
-            outcome = play(Plan("sqlite", seed, tasks=len(ERRANDS)))
+            outcome = play(Plan("sqlite", seed, tasks=len(WORKLOADS)))
             if any(violation.invariant == invariant for violation in outcome.violations):
                 return
             reports.append(outcome.report)

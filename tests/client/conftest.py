@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
+
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 def echo(view: View) -> list[Call]:

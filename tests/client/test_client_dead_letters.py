@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 from client_stage import Recorder, client_of
 from starlette.responses import JSONResponse
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.client import BadAnswer, MAILClient
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 class Supervisor:

@@ -18,11 +18,9 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, RESPONSE, Recorder
 from starlette.responses import JSONResponse
-from support.agents import complete, read_letter, tool_results
 from support.http_server import HTTPServer
 from support.seeds import blocks
 from support.server_process import TIMEOUT, environment
-from support.swarms import build_swarm
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -35,6 +33,8 @@ from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import Unauthenticated
 from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.testing.agents import complete, read_message, tool_results
+from mail.testing.swarms import build_swarm
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "client.md"
@@ -155,7 +155,7 @@ def sample_swarm() -> SwarmCore:
     """Asks for the weather by the tool call `bp-1`, when it is asked to plan; else it answers at once."""
 
     async def supervise(history: Any, _choice: Any) -> tuple[None, list[AgentToolCall]]:
-        letters = [letter for entry in history if (letter := read_letter(entry)) is not None]
+        letters = [letter for entry in history if (letter := read_message(entry)) is not None]
         if letters[-1].body.startswith("Plan") and not tool_results(history):
             return None, [_call("forecast", "bp-1", {})]
         forecasts = [result for result in tool_results(history) if "Forecast" in result]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from client_stage import CONFIG, CutProxy, Recorder, client_of
 from starlette.responses import JSONResponse
-from support.agents import call, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
 from mail.config import ClientConfig
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import call, complete
+from mail.testing.swarms import build_swarm
 
 IMPATIENT = 3.05
 """Seconds that a server has left for a request, all but a twentieth of one kept for its answer."""

@@ -15,9 +15,7 @@ import pytest
 from client_stage import CONFIG, RESPONSE, CutProxy, Recorder, client_of
 from openai.types.responses import Response as OpenAIResponse
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from support.agents import complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.client import (
     BadAnswer,
@@ -35,6 +33,8 @@ from mail.client.connection import read_server
 from mail.config import ClientConfig
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.errors import MAILError
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 REQUEST = {
     "task_id": "7c2f3d52-6a0f-4a3b-9f0e-5d1c7b8a9e10",

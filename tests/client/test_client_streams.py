@@ -10,12 +10,12 @@ from client_stage import CONFIG, CutProxy, Recorder, client_of
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from support.agents import complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_swarm
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import complete, request, respond, wait
+from mail.testing.swarms import build_swarm
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 FRAME = "id: {id}\r\nevent: {event}\r\ndata: {{}}\r\n\r\n"

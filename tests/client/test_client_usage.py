@@ -9,13 +9,13 @@ import pytest
 from client_stage import CONFIG, Recorder, client_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.client import BadAnswer, MAILClient
 from mail.core.task.usage import Usage, report_usage
 from mail.http.routes import usage as usage_routes
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 ONE = Usage(calls=1, input_tokens=10, output_tokens=1, cost=0.1)
 

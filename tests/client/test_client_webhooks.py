@@ -5,9 +5,7 @@ import io
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 from support.webhook_receiver import WebhookReceiver
 
 from mail.cli.connection import CommandClient, connect
@@ -17,6 +15,8 @@ from mail.cli.session import Session
 from mail.client import MAILClientError
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 def echo(view: View) -> list[Call]:

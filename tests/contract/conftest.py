@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from support.adapters import DURABLE, QUEUES, STORES, QueueAdapter, StoreAdapter
-from support.changes import Maker
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.ports import Store
+from mail.testing.changes import Maker
 
 
 @pytest.fixture(params=sorted(STORES))

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 from support.adapters import StoreAdapter
-from support.agents import View, call, complete, request, respond, wait
-from support.clock import FakeClock
 from support.old_data import OLD_DATA
-from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalQueue
 from mail.auth.keys import Caller
@@ -22,6 +19,9 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.testing.agents import View, call, complete, request, respond, wait
+from mail.testing.clock import FakeClock
+from mail.testing.swarms import build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 

@@ -4,8 +4,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 
 import mail.adapters.sqlite.store
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -16,6 +14,8 @@ from mail.core.task.documents import StoredToken
 from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 TOKEN = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-31T08:00:00+00:00")

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from support.changes import ANN, BOB, Mail, Maker
 
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest
+from mail.testing.changes import ANN, BOB, Mail, Maker
 
 
 def with_dead(change: TaskChange, *seqs: int) -> TaskChange:

@@ -2,8 +2,6 @@
 
 import pytest
 from support.adapters import StoreAdapter
-from support.changes import ANN, NOW, SWARM, Mail, Maker
-from support.contract import open_turn
 
 from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
 from mail.core.engine.documents import ServerDocuments
@@ -14,6 +12,8 @@ from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
+from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 EVERY = Webhook(url="https://example.com/hook?key=ü", secret_ref="${WEBHOOK_SECRET_A}", events=())

@@ -22,10 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 from support.adapters import STORES, StoreAdapter
-from support.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
-from support.clock import FakeClock
 from support.dynamodb import ENGINES
 from support.postgres import has_postgres
+from support.tiers import sized
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
@@ -35,6 +34,8 @@ from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
+from mail.testing.changes import ANN, BOB, NOW, SWARM, Mail, Maker, checkpoint
+from mail.testing.clock import FakeClock
 
 KEYS = [TaskKey(instance, task_id) for instance in (ANN, BOB) for task_id in ("one", "two")]
 AGENTS = list(SWARM.agents)
@@ -322,11 +323,11 @@ class MemoryMachine(StoreMachine):
     is_durable = False
 
 
-class FileMachine(StoreMachine):
-    make_adapter = STORES["sqlite-file"]
+class SlowMachine(StoreMachine):
+    make_adapter = STORES["sqlite-slow"]
 
 
-class ForgetfulFileMachine(FileMachine):
+class ForgetfulMachine(SlowMachine):
     """The embedded store with room for one task in memory, so that it keeps reading from its file."""
 
     def __init__(self) -> None:
@@ -337,10 +338,6 @@ class ForgetfulFileMachine(FileMachine):
     def teardown(self) -> None:
         super().teardown()
         self._patch.stop()
-
-
-class SlowMachine(StoreMachine):
-    make_adapter = STORES["sqlite-slow"]
 
 
 class NetworkMachine(StoreMachine):
@@ -360,18 +357,19 @@ if has_postgres():
         "PostgresMachine", (NetworkMachine,), {"make_adapter": STORES["postgres"]}
     )
 
-often = settings(max_examples=60, stateful_step_count=40)
+often = settings(max_examples=sized(fast=15, full=30, soak=1000), stateful_step_count=40)
 seldom = settings(
-    max_examples=15, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=sized(fast=2, full=5, soak=200),
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow],
 )  # the first example may have to wait until its engine has started
 
-for machine in (MemoryMachine, FileMachine, ForgetfulFileMachine, SlowMachine):
+for machine in (MemoryMachine, SlowMachine, ForgetfulMachine):
     machine.TestCase.settings = often
 for machine in NETWORK_MACHINES.values():
     machine.TestCase.settings = seldom
 
 TestMemory = MemoryMachine.TestCase
-TestFile = FileMachine.TestCase
-TestForgetfulFile = ForgetfulFileMachine.TestCase
 TestSlow = SlowMachine.TestCase
+TestForgetful = ForgetfulMachine.TestCase
 globals().update({f"Test{name}": machine.TestCase for name, machine in NETWORK_MACHINES.items()})

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 from support.adapters import StoreAdapter
-from support.changes import ANN, NOW, Mail, Maker
-from support.contract import everything, open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange, Turn
@@ -13,6 +11,8 @@ from mail.core.task.limits import MAIL_PER_READING
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict
+from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

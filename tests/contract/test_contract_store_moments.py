@@ -6,11 +6,6 @@ from typing import Any
 
 import pytest
 from support.adapters import StoreAdapter
-from support.agents import View, acknowledge, broadcast, complete, request, respond, wait
-from support.changes import ANN, Mail, Maker
-from support.clock import FakeClock
-from support.contract import everything, open_turn
-from support.swarms import NAME, build_swarm
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.decisions.submit import Submission
@@ -23,6 +18,11 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.testing.agents import View, acknowledge, broadcast, complete, request, respond, wait
+from mail.testing.changes import ANN, Mail, Maker
+from mail.testing.clock import FakeClock
+from mail.testing.contracts import everything, open_turn
+from mail.testing.swarms import NAME, build_swarm
 
 KEY = TaskKey(ANN, "task-1")
 NOBODYS = TaskKey(ANN, "nobody's")
@@ -31,8 +31,8 @@ PERSON = Principal(role="user", id="ann", swarm=NAME)
 
 def supervise(view: View) -> list[Any]:
     """Ask both workers, tell everybody, and finish once both have answered."""
-    answers = [letter for letter in view.letters if letter.subject == "Response"]
-    if len(view.letters) == 1:
+    answers = [letter for letter in view.messages if letter.subject == "Response"]
+    if len(view.messages) == 1:
         return [request("left"), request("right"), broadcast()]
     return [complete(f"{len(answers)} answers")] if len(answers) >= 2 else [wait()]
 

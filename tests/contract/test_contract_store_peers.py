@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from support.changes import ANN, NOW, Mail, Maker
-from support.contract import open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
 from mail.core.task.ports import Idle, Store
 from mail.core.task.task import TaskKey, Transition
+from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 PEER = peer_mailbox("other")

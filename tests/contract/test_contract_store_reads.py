@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from support.adapters import StoreAdapter
-from support.changes import ANN, BOB, NOW, Mail, Maker
-from support.clock import FakeClock
-from support.contract import open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.testing.changes import ANN, BOB, NOW, Mail, Maker
+from mail.testing.clock import FakeClock
+from mail.testing.contracts import open_turn
 
 KEY = TaskKey(ANN, "task-1")
 SOON = 5.0

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crash_points import read_lines
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
-from support.agents import read_letter
+from support.fault_points import read_lines
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
@@ -16,6 +15,7 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.events import TERMINAL, Event, EventKind
 from mail.core.task.ports import Store
 from mail.core.task.task import NO_MAIL, Task, TaskKey, TaskStatus
+from mail.testing.agents import read_message
 
 RUN_BY_PROVIDER = {"web_search_call"}
 """The tools that get no result of ours."""
@@ -185,7 +185,7 @@ def _turns(found: Snapshot) -> Iterator[str]:
         if sorted(results) != sorted(due):
             yield f"2. results of {name} are for {sorted(results)}, not {sorted(due)}"
         made |= calls.keys()
-        letters = [letter for entry in history if (letter := read_letter(entry)) is not None]
+        letters = [letter for entry in history if (letter := read_message(entry)) is not None]
         first_words = [
             letter.subject for letter in letters if letter.subject in ("Form", "Band", "News", "Room")
         ]

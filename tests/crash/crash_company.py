@@ -10,10 +10,10 @@ from pathlib import Path
 
 from crash_checks import Snapshot, asked_again, at_rest, in_the_end
 from crash_people import ANN, People
-from crash_points import append_line, read_lines
 from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import AheadClock
+from support.fault_points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier

@@ -1,9 +1,9 @@
 """Those who use the server. They come back after a crash, and know no more than what is in the logs."""
 
 from crash_checks import Logs
-from crash_points import WHERE, Points, append_line, read_lines
+from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
-from support.swarms import NAME
+from support.fault_points import append_line, read_lines
 
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
@@ -11,6 +11,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
+from mail.testing.swarms import NAME
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 BOB = Principal(role="user", id="bob", swarm=NAME)
@@ -33,7 +34,9 @@ class Violation(Exception):
 class People:
     """Ann and Bob. Each is patient for a while."""
 
-    def __init__(self, runtime: Runtime, store: Store, points: Points, logs: Logs, patience: float) -> None:
+    def __init__(
+        self, runtime: Runtime, store: Store, points: MortalPoints, logs: Logs, patience: float
+    ) -> None:
         self._runtime = runtime
         self._store = store
         self._points = points

@@ -14,11 +14,10 @@ from typing import Any
 
 from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
 from crash_people import ANN, BOB, People, Violation
-from crash_points import WHERE, Points, append_line, read_lines
+from crash_points import WHERE, MortalPoints
 from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
-from support.agents import View, output
-from support.swarms import build_swarm
+from support.fault_points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -30,6 +29,8 @@ from mail.core.task.ports import Idle, Leased
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
+from mail.testing.agents import View, output
+from mail.testing.swarms import build_swarm
 
 
 class _ErrorLog(logging.Handler):
@@ -53,7 +54,7 @@ class _Runtime(Runtime):
 
 @dataclass
 class Life:
-    """One process. It dies by its fate (see `Points`), or when a file grows past `file_limit` bytes, or not at all.
+    """One process. It dies by its fate (see `crash_points`), or when a file grows past `file_limit` bytes, or not at all.
 
     The scenario takes some hundredths of a second, on DynamoDB ten times that; past `patience` seconds it hangs.
 
@@ -71,12 +72,12 @@ class Life:
     deaths: int = 0
     patience: float = 20.0
     violations: list[str] = field(default_factory=list)
-    points: Points = field(init=False)
+    points: MortalPoints = field(init=False)
     logs: Logs = field(init=False)
 
     def __post_init__(self) -> None:
         self.logs = Logs(self.folder)
-        self.points = Points(self.fate, self.logs.deaths, self.seed)
+        self.points = MortalPoints(self.fate, self.logs.deaths, self.seed)
 
     def run(self) -> str:
         """Live. Returns what went wrong, or nothing."""

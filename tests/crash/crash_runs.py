@@ -12,15 +12,20 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from support.fault_points import random_number
+from support.tiers import sized
 
 HERE = Path(__file__).parent
-RUNS = int(os.environ.get("MAIL_CRASH_RUNS", "300"))
+RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=30, full=60, soak=3000)))
 SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""
 
-STRIDE = 1 if RUNS >= 1000 else 3
-"""Where each death takes a round trip or more, processes die at each third point, unless many runs are asked for."""
+SAMPLE = sized(fast=10, full=4, soak=1)
+"""Processes die at each point in the soak tier, else at one of so many."""
+
+STRIDE = 2 * SAMPLE if SAMPLE > 1 else 1
+"""The same for stores where each death takes a round trip or more."""
 
 BROKEN = re.compile(r"\A(Traceback|the suite)|ValidationException")
 """What is in a problem that is the suite's own, or a sabotage's."""
@@ -91,8 +96,8 @@ class Zygote:
 
 
 def random_point(chance: random.Random, last: int) -> Fate:
-    """Sooner rather than later, as there is less to do after each death."""
-    return {"point": 1 + int(last * chance.random() ** 1.5)}
+    """Draw a point to die at."""
+    return {"point": random_number(chance, last)}
 
 
 def some_lives(chance: random.Random) -> int:

@@ -14,7 +14,7 @@ action that is not idempotent and was caught in the middle is not repeated, and 
 
 from typing import Any
 
-from support.agents import (
+from mail.testing.agents import (
     Call,
     View,
     acknowledge,
@@ -36,7 +36,7 @@ UNKNOWN = "unknown"
 
 def chief(view: View) -> list[Call]:
     mail = view.mail
-    answers = {letter.subject: letter.body for letter in view.letters if letter.sender_type == "agent"}
+    answers = {letter.subject: letter.body for letter in view.messages if letter.sender_type == "agent"}
     if mail.sender_type == "user":
         if mail.body in PINGS:
             return [complete(f"pong for {mail.sender}: {mail.body}")]
@@ -59,7 +59,7 @@ def chief(view: View) -> list[Call]:
     if mail.subject == "Re: File":
         return [complete(f"{answers['Re: Room']}; {answers['Re: Band']}; {mail.body}")]
     if {"Re: Room", "Re: Band"} <= answers.keys() and "::action_complete::" not in {
-        letter.subject for letter in view.letters
+        letter.subject for letter in view.messages
     }:
         return [call("approve", room=answers["Re: Room"], band=answers["Re: Band"])]
     if mail.subject == "Re: Room":
@@ -73,7 +73,7 @@ def scout(view: View) -> list[Call]:
         return [acknowledge("a party")]
     if mail.sender_type == "agent":
         return [call("look" if mail.subject == "Room" else "file")]
-    asked = [letter.subject for letter in view.letters if letter.subject in ("Room", "File")][-1]
+    asked = [letter.subject for letter in view.messages if letter.subject in ("Room", "File")][-1]
     return [respond("chief", outcome(view), f"Re: {asked}")]
 
 

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import psycopg
-from crash_points import Points
-from support.swarms import NAME
+from support.fault_points import Points
 
 from mail.adapters.aws import index as dynamodb_index
 from mail.adapters.aws import items as dynamodb_items
@@ -30,6 +29,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
 from mail.core.task.stored import read_task
 from mail.core.task.task import TaskKey
+from mail.testing.swarms import NAME
 
 
 class AheadClock:

@@ -31,7 +31,6 @@ from typing import Any
 from uuid import uuid4
 
 from crash_company import TWINS, Heir, Inspector, SharedClock, Twin
-from crash_points import read_lines
 from crash_process import Life
 from crash_sabotage import SABOTAGES
 from crash_worlds import (
@@ -43,6 +42,7 @@ from crash_worlds import (
     World,
     make_client,
 )
+from support.fault_points import read_lines
 from support.postgres import drop_database, make_database
 
 TIMEOUT = 20.0

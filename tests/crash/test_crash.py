@@ -4,6 +4,7 @@ Every run is a chain of processes on one database: all but the last are killed, 
 await of the engine at its ports, each SQL statement, each yield of an agent or action), by the kernel inside a write
 to the log (so that a commit is torn), or from outside at a random time. `crash_checks` says what is checked.
 
+    pytest tests/crash --tier soak -n 4               at every point, not at a sample of them
     MAIL_CRASH_RUNS=20000 pytest tests/crash -n 4     more of the random runs
     MAIL_CRASH_SEED=7                                 other ones
 """
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from crash_runs import RUNS, SEED, SHARDS, Fate, Zygote, label_of, random_point, some_lives
+from crash_runs import RUNS, SAMPLE, SEED, SHARDS, Fate, Zygote, label_of, random_point, some_lives
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,9 @@ def test_the_points_are_everywhere(zygote: Zygote) -> None:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_dying_at_every_point_once(zygote: Zygote, shard: int) -> None:
     last = len(zygote.points)
-    points = range(1 + shard, last + 1, SHARDS)
+    points = range(1 + shard, last + 1, SHARDS * SAMPLE)
     died = [zygote.must_survive({"point": point}) for point in points]
-    assert sum(map(len, died)) >= len(points) * 0.9  # timing moves the last points
+    assert sum(map(len, died)) >= len(points) * 0.9 - 1  # timing moves the last points
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

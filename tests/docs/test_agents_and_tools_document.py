@@ -5,14 +5,14 @@ from dataclasses import fields
 
 import pytest
 from document_samples import DOCS, run_in_order
-from support.agents import Call, call, scripted
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
 from mail.core.task.swarm import AgentCore
 from mail.errors import AgentUnavailable
+from mail.testing.agents import Call, call, scripted
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 DOCUMENT = DOCS / "agents-and-tools.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ def test_a_newer_schema_is_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.skipif(not ENGINES, reason="no engine of DynamoDB's kind is set up")
 def test_a_table_on_dynamodb(tmp_path: Path) -> None:
     assert "mail db-init --database dynamodb://mail" in TEXT
-    environment = aws_environment(endpoint(ENGINES[0]))
+    environment = aws_environment(endpoint("ministack"))
     command = ("db-init", "--database", "dynamodb://mail")
     for _ in range(2):  # it may be repeated
         done = run_mail(*command, cwd=tmp_path, env=environment)

@@ -10,13 +10,13 @@ from support.server_process import TIMEOUT, environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-[(_, SAMPLE)] = blocks(DOCUMENT, "python")
+[SAMPLE, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
 
 
-def run_sample(folder: Path, code: str) -> str:
+def run_sample(folder: Path, code: str, *flags: str) -> str:
     (folder / "test_greeter.py").write_text(code, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_greeter.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags, "test_greeter.py"],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -28,12 +28,21 @@ def run_sample(folder: Path, code: str) -> str:
 
 
 def test_the_sample_passes(tmp_path: Path) -> None:
-    assert "3 passed" in run_sample(tmp_path, SAMPLE)
+    assert "4 passed" in run_sample(tmp_path, SAMPLE)
 
 
 def test_the_sample_can_fail(tmp_path: Path) -> None:
     broken = SAMPLE.replace('return "Ada"', 'return "Bob"')
-    assert "2 failed, 1 passed" in run_sample(tmp_path, broken)
+    assert "2 failed, 2 passed" in run_sample(tmp_path, broken)
+
+
+def test_a_queue_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
+    assert "14 passed" in run_sample(tmp_path, QUEUE, "-o", "asyncio_mode=auto")
+
+
+def test_a_queue_that_breaks_the_contract_is_found(tmp_path: Path) -> None:
+    broken = QUEUE.replace("(wake_up.tier, next", "(0, next")
+    assert " failed" in run_sample(tmp_path, broken, "-o", "asyncio_mode=auto")
 
 
 def test_every_command_is_one() -> None:

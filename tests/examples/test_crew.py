@@ -6,8 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import tool_results
-from support.rig import Outcome, Rig
 
 from mail.agentmail import BeadState, MessageType, Tracker
 from mail.auth.keys import Caller
@@ -28,6 +26,8 @@ from mail.stdlib.agentmail.actions import HANDOVER
 from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.testing.agents import tool_results
+from mail.testing.rig import Outcome, Rig
 
 BEADS = """\
 a-1: an easy one

@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from support.dynamodb import shared_client
-from support.engines import aws_environment, dynamodb_engines, endpoint
+from support.engines import aws_environment, endpoint, servers
 
 from mail.adapters.aws.schema import create_table
 from mail.exchange import DurableExchange, Exchange, open_exchange
 
-ENGINES = [name for name in dynamodb_engines() if name in ("ministack", "dynoxide", "custom")]
+ENGINES = [name for name in servers() if name in ("ministack", "dynoxide", "custom")]
 
 DURABLE = ["sqlite", *(f"dynamodb-{name}" for name in ENGINES)]
 

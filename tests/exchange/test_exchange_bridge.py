@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 import pytest
 from exchange_worlds import Awaited, World, arrives
-from support.agents import Policy, View, call, complete
 from support.api import agent, template
 
 from mail import MAILSwarm
@@ -19,6 +18,7 @@ from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id, replies_to, settled
+from mail.testing.agents import Policy, View, call, complete
 
 ANN, LIZ = uuid4(), uuid4()
 

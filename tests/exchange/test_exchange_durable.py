@@ -17,6 +17,7 @@ from exchange_worlds import DURABLE, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dynamodb import Calls
+from support.tiers import sized
 
 from mail.adapters.aws.exchange import MAIL_BYTES
 from mail.adapters.sqlite import exchange as exchange_sqlite
@@ -214,7 +215,7 @@ def agree(kind: str, folder: Path, steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(both())
 
 
-@settings(max_examples=60)
+@settings(max_examples=sized(fast=15, full=30, soak=2000))
 @given(STEPS)
 def test_sqlite_does_what_memory_does(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +223,7 @@ def test_sqlite_does_what_memory_does(steps: list[tuple[Any, ...]]) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DURABLE if kind != "sqlite"][:1])
-@settings(max_examples=6)
+@settings(max_examples=sized(fast=2, full=3, soak=100))
 @given(steps=STEPS)
 def test_dynamodb_does_what_memory_does(kind: str, steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(World(kind, Path()).prepare())

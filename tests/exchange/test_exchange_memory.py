@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import BaseModel, model_serializer
+from support.tiers import sized
 
 from mail.exchange import OUTBOX, Exchange, Mail
 
@@ -461,4 +462,6 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestMachine.settings = settings(
+    max_examples=sized(fast=20, full=40, soak=2000), stateful_step_count=30, deadline=None
+)

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from exchange_worlds import DURABLE, World
+from support.tiers import sized
 
 SCRIPT = Path(__file__).with_name("exchange_process.py")
 
@@ -88,12 +89,12 @@ async def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return world
 
 
-STRIDE = os.environ.get("MAIL_EXCHANGE_STRIDE", "3")
-"""On DynamoDB a process dies at every third request of what makes many; 1 for each of them."""
+STRIDE = os.environ.get("MAIL_EXCHANGE_STRIDE", str(sized(fast=9, full=9, soak=1)))
+"""A process dies at one of so many points of a call that has many."""
 
 
 async def deaths(mortal: World, tmp_path: Path, what: str) -> list[dict[str, Any]]:
-    stride = STRIDE if mortal.kind != "sqlite" and what in ("sync", "unregister") else "1"
+    stride = STRIDE if what in ("sync", "unregister") else "1"
     url = (
         f"sqlite:///{tmp_path}/died.db?exchange=EXCHANGE"
         if mortal.kind == "sqlite"

@@ -16,7 +16,6 @@ from factory_agents import ALL, CHAT, CLAUDES, INTERLEAVING, RESPONSES, Dialect,
 from pydantic import ValidationError
 from support.http_server import HTTPServer
 from support.llm_stub import LLMStub, call, code, redacted, reply, search, text, thinking
-from support.rig import Outcome, Rig
 
 import mail.factories
 from mail.core.protocol.calls import AgentToolCall
@@ -24,6 +23,7 @@ from mail.core.task.events import Event, EventKind
 from mail.factories.base import ignore
 from mail.factories.items import assemble
 from mail.factories.responses import ResponsesReader
+from mail.testing.rig import Outcome, Rig
 
 COMPLETION = {"role": "assistant", "content": "hi"}
 

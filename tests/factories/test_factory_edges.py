@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from factory_agents import ALL, CHAT, CLAUDES, RESPONSES, Dialect, prompt, supervisor, swarm_of
 from support.llm_stub import LLMStub, call, reply, text, thinking
-from support.rig import Rig
 
 from mail.core.task.events import EventKind
 from mail.factories.base import ignore
 from mail.factories.chat import call_chat
 from mail.factories.items import MAX_DEPTH, UnstorableArguments, parse_arguments
 from mail.factories.responses import ResponsesReader
+from mail.testing.rig import Rig
 
 HALF = '{"finish_message": "half \\ud83d"}'
 DEEP = '{"finish_message": ' + "[" * 700 + "]" * 700 + "}"

@@ -26,7 +26,6 @@ from support.llm_stub import (
     text,
     thinking,
 )
-from support.rig import Rig
 
 from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.events import EventKind
@@ -42,6 +41,7 @@ from mail.errors import (
 from mail.factories import LiteLLMAgentFunction
 from mail.factories.failures import retry_after
 from mail.factories.retry import ATTEMPTS, Cause, Failure, Retry, RetryPolicy, Stop, error_for
+from mail.testing.rig import Rig
 
 WIRES = [CHAT[0], CHAT[1], RESPONSES[0], RESPONSES[1], CLAUDES[0]]
 STREAMS = [CHAT[1], RESPONSES[1], CLAUDES[0]]

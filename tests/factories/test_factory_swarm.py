@@ -9,13 +9,13 @@ import pytest
 from factory_agents import ALL, CHAT, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect, prompt, supervisor, swarm_of
 from support.http_server import HTTPServer
 from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
-from support.rig import Outcome, Rig
 
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
 from mail.http.task_json import task_json
+from mail.testing.rig import Outcome, Rig
 
 
 def of(dialects: list[Dialect]) -> Any:

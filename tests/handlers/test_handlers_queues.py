@@ -14,10 +14,7 @@ from uuid import uuid4
 
 import pytest
 from function_stage import ALICE, Stage
-from support.agents import turns
-from support.clock import FakeClock
 from support.lambda_runtime import ROOT, FunctionFailed, LambdaRuntime
-from support.swarms import build_swarm
 
 from handlers.wiring import RECEIVES
 from mail.adapters.aws.client import Aws
@@ -27,6 +24,9 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
+from mail.testing.agents import turns
+from mail.testing.clock import FakeClock
+from mail.testing.swarms import build_swarm
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 

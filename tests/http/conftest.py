@@ -6,11 +6,11 @@ This folder must never get an `__init__.py`: as a package on pytest's path it wo
 from collections.abc import AsyncIterator
 
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 def echo(view: View) -> list[Call]:

@@ -4,11 +4,11 @@ from typing import Any
 
 import httpx
 from openai import AsyncOpenAI
-from support.agents import Policy
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import Policy
+from mail.testing.swarms import build_swarm
 
 
 class Bridge(HTTPServer):

@@ -1,6 +1,6 @@
 """Generated bad requests: none gets a 5xx, none changes anything.
 
-`MAIL_FUZZ` is how many raw ones are sent (10,000), and scales how many schemathesis makes;
+`MAIL_FUZZ` is how many raw ones are sent (by the tier, if not given), and scales how many schemathesis makes;
 `MAIL_FUZZ_SEED` chooses others.
 """
 
@@ -25,16 +25,17 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from support.agents import complete
 from support.bad_requests import BadRequests
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
+from support.tiers import sized
 
 from mail.core.task.task import TaskStatus
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
-FUZZ = int(os.environ.get("MAIL_FUZZ", "10000"))
+FUZZ = int(os.environ.get("MAIL_FUZZ", sized(fast=1000, full=2000, soak=50_000)))
 SEED = int(os.environ.get("MAIL_FUZZ_SEED", "1"))
-EXAMPLES = max(25, FUZZ // 100)
+EXAMPLES = max(10, FUZZ // 100)
 """Requests that schemathesis makes per operation, good ones and bad ones each."""
 
 CHECKS = [

@@ -8,14 +8,14 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
-from support.agents import complete
 from support.http_server import HTTPServer, QuickUvicorn
-from support.swarms import build_swarm
 
 from mail.auth.keys import CachedAuthenticator, Caller, digest, find_bearer, read_bearer
 from mail.auth.service import AuthService
 from mail.auth.tokens import new_token
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 from mail.utils import auth
 
 PROTECTED = [

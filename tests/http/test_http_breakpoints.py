@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from support.agents import call, complete, tool_results
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import call, complete, tool_results
+from mail.testing.swarms import build_swarm
 
 RESUME = "breakpoint_tool_call"
 

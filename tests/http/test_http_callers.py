@@ -4,14 +4,14 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.task import Task, TaskKey
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 ANN_OF_BETA = Principal(role="user", id="ann", swarm="beta")
 KEY = TaskKey(str(ANN_OF_BETA), "t")

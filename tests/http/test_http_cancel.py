@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import Call, View, call, complete, request, respond, turns, wait
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_swarm
 
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import Call, View, call, complete, request, respond, turns, wait
+from mail.testing.swarms import build_swarm
 
 
 class Gate:

@@ -6,9 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_swarm
+
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 class Supervisor:

@@ -5,11 +5,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import Call, View, call, complete, request, respond, wait
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.engine.quotas import Quotas
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.swarms import build_swarm
 
 
 async def no_action(_arguments: dict[str, Any]) -> str:

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 
 import httpx
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.core.task.idempotency import MAX_REMEMBERED
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 DAY = 86_400.0
 
 
 def count_letters(view: View) -> Sequence[Call]:
-    return [complete(f"{len(view.letters)}: {view.mail.body}")]
+    return [complete(f"{len(view.messages)}: {view.mail.body}")]
 
 
 @pytest.fixture

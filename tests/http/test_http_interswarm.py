@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import View, complete, respond, wait
 from support.federation import Swallow
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_swarm
 
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskKey
+from mail.testing.agents import View, complete, respond, wait
+from mail.testing.swarms import build_swarm
 
 FIELDS = (
     "message_id",

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.agents import Call, View, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller
@@ -14,6 +12,8 @@ from mail.core.engine.quotas import Quotas
 from mail.core.task.task import TaskKey
 from mail.errors import RateLimited
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
+from mail.testing.agents import Call, View, complete
+from mail.testing.swarms import build_swarm
 
 
 class Clock:

@@ -4,13 +4,13 @@ import asyncio
 import json
 
 import pytest
-from support.agents import complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
 from mail.http.routes.message import MessageOptions
+from mail.testing.agents import complete, request, respond, wait
+from mail.testing.swarms import build_agent, build_swarm
 
 
 async def test_answer(server: HTTPServer) -> None:
@@ -126,7 +126,7 @@ async def test_more_mail_for_a_running_task_shares_its_answer() -> None:
 
     async def supervise(view):
         await gate.wait()
-        return [complete("both")] if len(view.letters) == 2 else [wait()]
+        return [complete("both")] if len(view.messages) == 2 else [wait()]
 
     async with HTTPServer(build_swarm({"supervisor": supervise})) as server:
         first = asyncio.create_task(server.ask(body="one", task_id="t"))

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.agents import complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.http.routes.message import PostMessage
 from mail.http.routes.server import PostHealth
 from mail.http.routes.tasks import GetTask
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 PUBLIC = {("/", "get"), ("/health", "get"), ("/swarms", "get")}
 

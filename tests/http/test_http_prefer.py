@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from support.agents import complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.http.preferences import Preference, read_preference
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from support.agents import complete
 from support.http_server import HTTPServer
 from support.peer_server import PeerServer
-from support.swarms import build_swarm
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -22,6 +20,8 @@ from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
 from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 FIELDS = {
     "swarm_name",

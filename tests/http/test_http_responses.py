@@ -10,9 +10,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 from responses_stage import Bridge, problem
-from support.agents import Call, View, call, complete, interrupt, wait
 from support.http_server import HTTPServer
-from support.swarms import build_agent, build_swarm
 
 from mail.client import MAILClient
 from mail.client.errors import BadAnswer
@@ -21,11 +19,13 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.errors import AgentUnavailable
 from mail.http.service import RESPONSE_MARGIN
+from mail.testing.agents import Call, View, call, complete, interrupt, wait
+from mail.testing.swarms import build_agent, build_swarm
 
 
 def echo(view: View) -> list[Call]:
     """Say what was read, and how many messages there were."""
-    return [complete(f"{len(view.letters)}: {view.mail.body}")]
+    return [complete(f"{len(view.messages)}: {view.mail.body}")]
 
 
 @pytest.fixture

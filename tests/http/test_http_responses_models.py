@@ -8,12 +8,12 @@ import pytest
 from openai.types.responses import ResponseFunctionToolCall
 from responses_stage import Bridge
 from support.llm_stub import LLMStub, Request, Tokens, call, reply
-from support.swarms import build_swarm
 
 from mail.core.protocol.calls import ToolFormat
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.models import close_clients
+from mail.testing.swarms import build_swarm
 
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
 TOOL: Any = {

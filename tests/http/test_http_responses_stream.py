@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
 from responses_stage import Bridge
-from support.agents import Call, View, call, complete
-from support.swarms import build_swarm
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.http.service import RESPONSE_MARGIN
+from mail.testing.agents import Call, View, call, complete
+from mail.testing.swarms import build_swarm
 
 TOOL: Any = {
     "type": "function",

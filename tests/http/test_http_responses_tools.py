@@ -6,11 +6,11 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseFunctionToolCall
 from responses_stage import Bridge, problem
-from support.agents import Call, View, call, complete, request, respond, wait
-from support.swarms import build_swarm
 
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
 from mail.core.task.client_tools import caller_tools
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.swarms import build_swarm
 
 WEATHER: Any = {
     "type": "function",
@@ -274,7 +274,7 @@ async def test_tool_choices(choice: Any, seen: str) -> None:
 
 async def test_a_demand_holds_for_the_first_turn() -> None:
     def supervise(view: View) -> list[Call]:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             assert offered() == ["get_weather"]
             return [call("help")]
         return [complete(f"{offered()} {view.tool_choice}")]

@@ -5,11 +5,11 @@ import json
 
 import httpx
 import pytest
-from support.agents import call, complete, request, respond, wait
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_agent, build_swarm
 
 from mail.core.task.swarm import SwarmCore
+from mail.testing.agents import call, complete, request, respond, wait
+from mail.testing.swarms import build_agent, build_swarm
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 TWO_AGENTS_AND_AN_ACTION = [

@@ -6,9 +6,10 @@ import re
 from datetime import datetime
 
 import pytest
-from support.agents import complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
+
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 DOCUMENTED = {
     "task_id",

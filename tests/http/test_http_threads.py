@@ -7,17 +7,17 @@ from urllib.parse import quote
 from uuid import UUID
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, wait
-from support.clock import FakeClock
 from support.http_server import HTTPServer
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.core.protocol.address import create_agent_address
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.swarm import SwarmCore
 from mail.http.routes.threads import MAX_TASKS, Reader
 from mail.stdlib.agentmail.actions import ORCHESTRATOR_ACTIONS, WORKER_ACTIONS
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 STUCK: dict[str, Any] = {"issue_type": "STUCK", "problem": "p", "what_i_tried": "t", "question": "Why?"}
 WORK: dict[str, Any] = {
@@ -242,7 +242,7 @@ async def test_threads_about_a_bead() -> None:
 
 async def test_mail_of_the_system_is_in_no_thread() -> None:
     swarm = build_swarm(
-        {"chief": lambda v: [complete()] if len(v.letters) > 1 else [call("look")]},
+        {"chief": lambda v: [complete()] if len(v.messages) > 1 else [call("look")]},
         actions={"look": _look},
     )
     async with HTTPServer(swarm) as server:
@@ -351,8 +351,8 @@ async def test_threads_while_the_task_runs() -> None:
 
     swarm = build_swarm(
         {
-            "chief": lambda v: [complete()] if len(v.letters) > 1 else [request("clerk"), wait()],
-            "clerk": lambda v: [respond("chief")] if len(v.letters) > 1 else [call("look")],
+            "chief": lambda v: [complete()] if len(v.messages) > 1 else [request("clerk"), wait()],
+            "clerk": lambda v: [respond("chief")] if len(v.messages) > 1 else [call("look")],
         },
         actions={"look": look},
     )

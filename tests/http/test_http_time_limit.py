@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from support.agents import complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.http.preferences import Preference
 from mail.http.service import RESPONSE_MARGIN
+from mail.testing.agents import complete
+from mail.testing.swarms import build_swarm
 
 SOON = RESPONSE_MARGIN + 0.3
 STREAM_URL = "https://streams.example"

@@ -6,9 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import Call, View, call, complete
 from support.http_server import HTTPServer, eventually
-from support.swarms import build_swarm
 from support.webhook_receiver import DROP, Got, WebhookReceiver
 
 from mail.bootstrap.peers import make_webhooks
@@ -17,6 +15,8 @@ from mail.core.task.webhooks import DEFAULT_EVENTS
 from mail.errors import InvalidSignature
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
+from mail.testing.agents import Call, View, call, complete
+from mail.testing.swarms import build_swarm
 from mail.webhooks import verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -11,10 +11,10 @@ import pytest
 from support.http_server import HTTPServer
 from support.letters import letter
 from support.peer_server import PeerServer
-from support.swarms import build_swarm
 
 from mail.http.routes.registry import PostSwarms
 from mail.net import SwarmRegistry
+from mail.testing.swarms import build_swarm
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "registry.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

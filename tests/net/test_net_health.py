@@ -4,13 +4,13 @@ import asyncio
 import logging
 
 import pytest
-from support.clock import FakeClock
 from support.http_server import eventually
 from support.peer_server import PeerServer
 
 from mail.core.task.interswarm import PeerHealth, PeerRecord
 from mail.errors import StoreUnavailable
 from mail.net import SwarmRegistry, health
+from mail.testing.clock import FakeClock
 
 HOME = "http://127.0.0.1:8000"
 

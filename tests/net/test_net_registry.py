@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.clock import FakeClock
 from support.peer_server import PeerServer
 
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -16,6 +15,7 @@ from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import SwarmRegistry
 from mail.net.types import SwarmEndpoint
+from mail.testing.clock import FakeClock
 
 HOME = "http://127.0.0.1:8000"
 NOWHERE = "http://127.0.0.1:1"

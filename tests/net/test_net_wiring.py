@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from support.clock import FakeClock
-from support.swarms import build_swarm
 
 from mail.adapters.aws.client import Aws
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -15,6 +13,8 @@ from mail.config.aws import AwsConfig
 from mail.core.engine.documents import ServerDocuments
 from mail.net import SwarmRegistry
 from mail.net.secrets import EnvironmentTokens, ParameterTokens
+from mail.testing.clock import FakeClock
+from mail.testing.swarms import build_swarm
 
 
 def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:

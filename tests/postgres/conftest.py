@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.changes import Maker
 from support.postgres import PostgresAdapter, borrow_database, has_postgres, return_database
+
+from mail.testing.changes import Maker
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from psycopg.sql import SQL
-from support.changes import ANN, NOW, Mail, Maker
-from support.contract import open_turn
 from support.postgres import break_connections, execute
-from support.swarms import NAME
 
 from mail.adapters.postgres.liveness import LOCKS, Liveness
 from mail.adapters.postgres.notifier import Notifier
@@ -24,6 +21,9 @@ from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Leased, WakeUp
 from mail.core.task.task import TaskKey
+from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.contracts import open_turn
+from mail.testing.swarms import NAME
 
 KEY = TaskKey(ANN, "task-1")
 

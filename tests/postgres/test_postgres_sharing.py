@@ -7,8 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.changes import ANN, NOW, Mail, Maker
-from support.contract import everything, open_turn
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
 
 from mail.adapters.postgres.documents import PostgresDocuments
@@ -21,6 +19,8 @@ from mail.core.task.change import Turn
 from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
+from mail.testing.changes import ANN, NOW, Mail, Maker
+from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 
@@ -104,7 +104,7 @@ class TestLeases:
         self, adapter: PostgresAdapter, make: Maker, write: str
     ) -> None:
         """Both wait for the row of the task, the heir first: what the old holder looks at must be what came of that."""
-        from support.changes import checkpoint
+        from mail.testing.changes import checkpoint
 
         here, there = adapter.store, await adapter.another()
         await here.commit(make.begin(KEY, Mail("alpha")))

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import complete, turns
 from support.server_process import environment
-from support.swarms import NAME, build_swarm
 
 from mail import bootstrap
 from mail.adapters.postgres.liveness import Liveness
@@ -22,6 +20,8 @@ from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import WakeUp
 from mail.errors import ConfigurationError
+from mail.testing.agents import complete, turns
+from mail.testing.swarms import NAME, build_swarm
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 

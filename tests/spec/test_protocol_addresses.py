@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from support.agents import complete, request, turns, wait
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.core.protocol.address import (
     MAILAddress,
@@ -21,6 +18,9 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.errors import BadRequest, ConfigurationError
+from mail.testing.agents import complete, request, turns, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 names = st.text(st.characters(codec="utf-8", exclude_characters=":@"), min_size=1)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-from support.agents import View, call, complete
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.auth.service import AuthService
 from mail.http.service import Service
+from mail.testing.agents import View, call, complete
+from mail.testing.swarms import build_swarm
 
 
 def test_a_ping_is_due_after_fifteen_seconds_of_silence() -> None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.agents import output, scripted, turns, wait
-from support.swarms import build_swarm
 
 from mail.core.protocol import tool_schemas as tools
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
 from mail.core.task.swarm import ActionCore, AgentCore
 from mail.errors import ConfigurationError
+from mail.testing.agents import output, scripted, turns, wait
+from mail.testing.swarms import build_swarm
 
 STYLES: list[ToolFormat] = ["completions", "responses"]
 TARGETS = ["weather", "math"]

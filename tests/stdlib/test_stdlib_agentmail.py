@@ -4,11 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from support.agents import Call, Policy, View, call, complete, request, respond, tool_results, turns, wait
 from support.api import agent, playing, template
 from support.http_server import HTTPServer
-from support.rig import Outcome, Rig
-from support.swarms import build_swarm
 
 from mail import MAILAction, MAILSwarmTemplate
 from mail.agentmail import (
@@ -48,6 +45,20 @@ from mail.stdlib.agentmail.actions import (
 from mail.stdlib.agentmail.forms import enclosed
 from mail.swarms_json import build_swarm as build_from_json
 from mail.swarms_json.entries import SwarmEntry
+from mail.testing.agents import (
+    Call,
+    Policy,
+    View,
+    call,
+    complete,
+    request,
+    respond,
+    tool_results,
+    turns,
+    wait,
+)
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_swarm
 
 FORMS: dict[str, MAILAction] = {form.name: form for form in (*WORKER_ACTIONS, *ORCHESTRATOR_ACTIONS)}
 
@@ -226,7 +237,7 @@ async def test_there_is_nothing_to_run(form: MAILAction) -> None:
 )
 async def test_whoever_asked_may_go_on_waiting(first: Call, waits: bool) -> None:
     def chief(view: View) -> list[Call]:
-        match len(view.letters):
+        match len(view.messages):
             case 1:
                 return [call("request_worker", target="worker", bead_id="ol-1"), wait()]
             case 2:
@@ -244,13 +255,13 @@ async def test_an_answer_goes_to_the_request_about_the_same_bead() -> None:
     """A worker that has two beads is done with the second one first, and that is what the first tells of."""
 
     def chief(view: View) -> list[Call]:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             beads = [call("request_worker", target="worker", bead_id=bead) for bead in ("a-1", "b-1")]
             return [*beads, wait()]
         return [complete()] if "a-1" in view.mail.subject else [wait()]
 
     def worker(view: View) -> list[Call]:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [fill_in("report_progress", "a-1", step="1", status="x")]
         return [fill_in("report_done", "a-1", **WORK)] if "b-1" in view.mail.subject else []
 
@@ -304,7 +315,7 @@ async def test_help_for_one_of_two_beads() -> None:
     """The offering came first; the answer is not for it, nor for the bead that was asked about first."""
 
     def chief(view: View) -> list[Call]:
-        match len(view.letters):
+        match len(view.messages):
             case 1:
                 return [request("worker"), wait()]
             case 4:

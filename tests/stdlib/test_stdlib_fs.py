@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.tiers import sized
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
 from mail.stdlib.fs import actions, files
@@ -304,7 +305,10 @@ class TestNothingLeadsOut:
         assert "device" in await told(ToolCallFault, read_file, path="zero")
         assert "device" in await told(ToolCallFault, write_file, path="zero", content="")
 
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=sized(fast=50, full=150, soak=10_000),
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
     @given(
         path=st.text(max_size=60)
         | st.lists(

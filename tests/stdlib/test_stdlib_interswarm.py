@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from support.agents import complete, turns
 from support.http_server import HTTPServer, QuickUvicorn
-from support.swarms import build_swarm
 
 from mail.errors import ToolCallFault
 from mail.stdlib.interswarm import actions
 from mail.stdlib.interswarm.actions import get_swarm_health, list_known_swarms, ping_swarm
 from mail.stdlib.outcomes import ActionFailed
+from mail.testing.agents import complete, turns
+from mail.testing.swarms import build_swarm
 
 EVERY = pytest.mark.parametrize(
     "action", [ping_swarm, get_swarm_health, list_known_swarms], ids=lambda each: each.name

@@ -7,11 +7,11 @@ from typing import Any
 
 import mcp_server
 import pytest
-from support.agents import Call, View, call, complete
 from support.api import agent, playing, template
 
 from mail import MAILSwarmTemplate
 from mail.stdlib.fs.actions import read_file, write_file
+from mail.testing.agents import Call, View, call, complete
 
 
 def use_the_toolbox(view: View) -> list[Any]:

@@ -1,7 +1,10 @@
-"""What tests of different kinds share. pytest puts `tests/` on the path: `from support.rig import Rig`.
+"""What tests of different kinds share; pytest puts `tests/` on the path. What users need, too, is in `mail.testing`."""
 
-- `agents`   scripted agents: a policy from what an agent has read to the tools it calls
-- `swarms`   small swarms of such agents
-- `clock`    a clock and ids that are the same in every run
-- `rig`      store, queue, runtime and workers in this process, wired as `bootstrap` wires them
-"""
+import sys
+
+from mail.testing import agents, changes, clock, contracts, rig, swarms
+
+# The paths that these modules had before.
+for module in (agents, changes, clock, rig, swarms):
+    sys.modules[f"{__name__}.{module.__name__.rpartition('.')[2]}"] = module
+sys.modules[f"{__name__}.contract"] = contracts

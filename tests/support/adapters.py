@@ -1,7 +1,7 @@
 """How the contract suites get at each adapter."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -11,23 +11,18 @@ from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
-from mail.core.task.ports import Store, TurnQueue, WakeUp
+from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import TaskKey
+from mail.testing import contracts
 from support.dynamodb import ENGINES, DynamoDBAdapter
 from support.engines import sqs_engines
 from support.postgres import PostgresAdapter, PostgresQueueAdapter, has_postgres
 from support.sqs_adapter import SQSQueueAdapter
 
 
-class StoreAdapter(Protocol):
-    """One database.
+class StoreAdapter(contracts.StoreAdapter, Protocol):
+    """A database with the documents in it, that can be opened and closed."""
 
-    Attributes:
-        leases_outlive_process: whether a lease still holds after `reopen`.
-    """
-
-    leases_outlive_process: bool
-    store: Store
     records: ServerDocuments
 
     async def open(self) -> None:
@@ -36,10 +31,6 @@ class StoreAdapter(Protocol):
 
     async def close(self) -> None:
         """Let go of everything."""
-        ...
-
-    async def reopen(self) -> Store:
-        """Come back as a new process would: nothing in memory survives."""
         ...
 
 
@@ -98,7 +89,6 @@ class SlowSQLiteAdapter(SQLiteAdapter):
 
 STORES: dict[str, Callable[[Path], StoreAdapter]] = {
     "sqlite-memory": lambda _: SQLiteAdapter(IN_MEMORY),
-    "sqlite-file": lambda folder: SQLiteAdapter(folder / "mail.db"),
     "sqlite-slow": lambda folder: SlowSQLiteAdapter(folder / "mail.db"),
     **{f"dynamodb-{engine}": partial(_on_dynamodb, engine) for engine in ENGINES},
     **({"postgres": lambda _: PostgresAdapter()} if has_postgres() else {}),
@@ -108,17 +98,11 @@ DURABLE = frozenset(STORES) - {"sqlite-memory"}
 """The stores that keep what was committed when they are opened again."""
 
 
-class QueueAdapter(Protocol):
-    """One queue, with the consumer's end of it, which is no part of the port."""
-
-    queue: TurnQueue
-
-    async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
-        """The next token; None when none came within `seconds`."""
-        ...
+class QueueAdapter(contracts.QueueAdapter, Protocol):
+    """A queue that can be closed."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
@@ -145,17 +129,3 @@ QUEUES: dict[str, Callable[[], QueueAdapter]] = {
     **({"postgres": PostgresQueueAdapter} if has_postgres() else {}),
     **{f"sqs-{engine}": partial(SQSQueueAdapter, engine) for engine in sqs_engines()},
 }
-
-
-async def drain(adapter: QueueAdapter, seconds: float = 0.01) -> list[tuple[TaskKey, str]]:
-    """Everything that is in the queue."""
-    taken: list[tuple[TaskKey, str]] = []
-    while (token := await adapter.take(seconds)) is not None:
-        taken.append(token)
-    return taken
-
-
-async def publish(adapter: QueueAdapter, *tokens: WakeUp) -> None:
-    """Publish tokens in one call."""
-    batch: Sequence[WakeUp] = tokens
-    await adapter.queue.publish(batch)

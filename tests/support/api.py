@@ -4,17 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
-from mail.core.task.swarm import AgentFunction
-from support.agents import Policy, scripted
-
-
-def playing(policy: Policy) -> Callable[..., AgentFunction]:
-    """A factory whose agents play a policy."""
-
-    def factory(*, name: str, tool_format: Any, **_wiring: Any) -> AgentFunction:
-        return scripted(policy, tool_format=tool_format, name=name)
-
-    return factory
+from mail.testing.agents import Policy, playing
 
 
 def agent(

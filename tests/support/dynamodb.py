@@ -7,31 +7,27 @@ import uuid
 from collections import Counter
 from functools import cache
 from typing import Any
-from unittest.mock import patch
 
 from mail.adapters.aws.blobs import Blobs
-from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.documents import DynamoDBDocuments
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
-from support import dynamodb_limits
-from support.engines import aws_environment, dynamodb_engines, endpoint, has_ministack
+from support import dynamodb_limits, engines
+from support.engines import servers
 
-HAVE_BUCKETS = ("ministack", "custom")
+HAVE_BUCKETS = ("moto", "ministack", "custom")
 BUCKET = "mail-tests"
 
 WHERE_ASKED_FOR = {"dynamodb-local": "MAIL_DYNAMODB_LOCAL"}
 """DynamoDB Local can't be kept from listening on all addresses, so it runs only where the variable names it."""
 
-ENGINES = [
-    name
-    for name in dynamodb_engines()
-    if (name in HAVE_BUCKETS or has_ministack()) and os.environ.get(WHERE_ASKED_FOR.get(name, "PATH"))
-]
-"""The engines to test on; those without buckets borrow ministack's."""
+SERVERS = [name for name in servers() if os.environ.get(WHERE_ASKED_FOR.get(name, "PATH"))]
+ENGINES = ["moto", *SERVERS]
+"""The engines to test on; those without buckets borrow moto's."""
 
 
 class Calls:
@@ -56,17 +52,10 @@ class Calls:
 
 
 def make_client(engine: str, service: str, **settings: Any) -> AwsClient:
-    """A client of an engine; whatever it sends to DynamoDB is held against the service's limits."""
-    client = _account(engine).client(service, **settings)
-    with patch.dict(os.environ, aws_environment(endpoint(engine))):
-        client.botocore.meta.events.register("provide-client-params.dynamodb", _check_limits)
+    """Return a client of an engine that checks requests to DynamoDB against the service's limits."""
+    client = engines.make_client(engine, service, **settings)
+    client.botocore.meta.events.register("provide-client-params.dynamodb", _check_limits)
     return client
-
-
-@cache
-def _account(engine: str) -> Aws:
-    """Shared, as it remembers what it has read of botocore's files."""
-    return Aws()
 
 
 def _check_limits(params: dict[str, Any], model: Any, **_: Any) -> None:
@@ -84,7 +73,7 @@ def shared_client(engine: str) -> AwsClient:
 @cache
 def shared_blobs(engine: str) -> Blobs:
     """A bucket that all tests share; nobody gives out a name twice."""
-    client = make_client(engine if engine in HAVE_BUCKETS else "ministack", "s3")
+    client = make_client(engine if engine in HAVE_BUCKETS else "moto", "s3")
     atexit.register(client.close)
     client.botocore.create_bucket(Bucket=BUCKET)
     return Blobs(client, BUCKET)

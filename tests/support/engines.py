@@ -1,10 +1,10 @@
-"""Engines that stand in for AWS, started once per test process on a free port and stopped when it ends.
+"""Engines that stand in for AWS: moto in this process, and servers that a test process starts on a free port.
 
-    @pytest.mark.parametrize("engine", dynamodb_engines())
-    def test_something(engine, monkeypatch):
-        for name, value in aws_environment(endpoint(engine)).items(): monkeypatch.setenv(name, value)
+`make_client` returns a client of either. Functions and other processes reach a server by its URL:
 
-ministack is installed by `scripts/dev.py`. The others are used where they are found: dynoxide (MAIL_DYNOXIDE, PATH,
+    for name, value in aws_environment(endpoint("ministack")).items(): monkeypatch.setenv(name, value)
+
+ministack is installed by `scripts/dev.py`. The other servers are used where they are found: dynoxide (MAIL_DYNOXIDE, PATH,
 or npm's @dynoxide package below .tools/), DynamoDB Local (MAIL_DYNAMODB_LOCAL names its jar; needs Java), and any that
 runs already (MAIL_TEST_AWS_ENDPOINT_URL).
 """
@@ -15,9 +15,13 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+from mail.adapters.aws.client import Aws, AwsClient
 from mail.local_aws.ministack import Ministack, credentials, find_ministack
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, listens, system_environment
+from support import moto
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_MODULES = ROOT / ".tools" / "node_modules"
@@ -34,8 +38,8 @@ def has_ministack() -> bool:
     return False
 
 
-def dynamodb_engines() -> list[str]:
-    """The names of those that keep tables and can be started here."""
+def servers() -> list[str]:
+    """Return the names of the servers that keep tables and can be started here."""
     usable = {
         "ministack": has_ministack,
         "dynoxide": lambda: _dynoxide() is not None,
@@ -46,8 +50,25 @@ def dynamodb_engines() -> list[str]:
 
 
 def sqs_engines() -> list[str]:
-    """The names of those that have queues and can be started here."""
-    return [name for name in dynamodb_engines() if name in ("ministack", "custom")]
+    """Return the names of the engines that have queues."""
+    return ["moto", *(name for name in servers() if name in ("ministack", "custom"))]
+
+
+def make_client(engine: str, service: str, **settings: Any) -> AwsClient:
+    """Return a client of an engine, ready to use."""
+    client = _account(engine).client(service, **settings)
+    environment = moto.ENVIRONMENT if engine == "moto" else aws_environment(endpoint(engine))
+    with patch.dict(os.environ, environment):
+        client.warm_up()
+    if engine == "moto":
+        moto.answer(client.botocore)
+    return client
+
+
+@cache
+def _account(engine: str) -> Aws:
+    """Shared, as it remembers what it has read of botocore's files."""
+    return Aws()
 
 
 @cache

@@ -11,7 +11,7 @@ from mail.core.engine.runtime import HOP_LIMIT
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError, PeerRefused
-from support.rig import Rig
+from mail.testing.rig import Rig
 
 Trouble = Callable[[MAILInterswarmMessage], Awaitable[None]]
 """Called before a message is handed over; raises PeerUnavailable or PeerRefused to keep it from arriving."""

@@ -27,7 +27,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
-from support.rig import Rig
+from mail.testing.rig import Rig
 
 TIMEOUT = 20.0
 """Seconds after which a request counts as hung."""

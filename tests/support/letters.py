@@ -8,7 +8,7 @@ from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MessageType
 from mail.net.router import wrap
-from support.clock import FakeClock
+from mail.testing.clock import FakeClock
 
 
 def letter(

@@ -2,21 +2,19 @@
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
-from unittest.mock import patch
 from uuid import uuid4
 
-from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.queue import SQSQueue, decode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import TurnQueue
 from mail.core.task.task import TaskKey
-from support.engines import aws_environment, endpoint
+from support.engines import make_client
 
 POLL_SECONDS = 0.02
 
@@ -42,6 +40,7 @@ class SQSQueueAdapter:
     """
 
     def __init__(self, engine: str = "ministack") -> None:
+        self.engine = engine
         self.client = connect(engine)
         self.urls = make_queues(self.client)
         self.delivery_url = make_delivery_queue(self.client)
@@ -99,9 +98,8 @@ class SQSQueueAdapter:
 @cache
 def connect(engine: str) -> AwsClient:
     """A client of the engine's SQS that checks every request; one per process, and never closed."""
-    with patch.dict(os.environ, aws_environment(endpoint(engine))):
-        client = Aws().client("sqs")
-        check_requests(client.botocore)
+    client = make_client(engine, "sqs")
+    check_requests(client.botocore)
     return client
 
 

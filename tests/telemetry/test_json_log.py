@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, wait
 from support.federation import Swallow
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.adapters.telemetry.json_log import ActivityLog, JSONFormatter
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.swarms import build_swarm
 
 SECRET = "swordfish"
 

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import Call, View, complete, request, respond, wait
-from support.changes import ANN, SWARM, Maker
 from support.federation import Swallow
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from handlers import telemetry
 from mail.core.engine.telemetry import DeliveryEnd, TurnReport
@@ -20,6 +17,9 @@ from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import PeerRefused
+from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.changes import ANN, SWARM, Maker
+from mail.testing.swarms import build_swarm
 
 pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families

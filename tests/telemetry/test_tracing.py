@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, wait
 from support.federation import Federation
 from support.http_server import HTTPServer
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.core.protocol.traceparent import read_traceparent, same_trace
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage, report_usage
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

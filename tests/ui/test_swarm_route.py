@@ -1,11 +1,11 @@
 """`GET /swarm`: who is in the swarm."""
 
 import pytest
-from support.agents import complete, turns
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.http.routes.swarm import SwarmAgents
+from mail.testing.agents import complete, turns
+from mail.testing.swarms import build_swarm
 
 
 async def test_the_swarm_as_its_callers_see_it() -> None:

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.agents import complete, turns
 from support.http_server import HTTPServer
-from support.swarms import build_swarm
 
 from mail.http.routes.ui import FOLDER, MEDIA_TYPES
+from mail.testing.agents import complete, turns
+from mail.testing.swarms import build_swarm
 
 FILES = sorted(path.name for path in FOLDER.iterdir())
 

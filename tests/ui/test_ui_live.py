@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from support.agents import Call, View, complete, request, respond, wait
 from support.http_server import TIMEOUT, HTTPServer
-from support.swarms import build_agent, build_swarm
 
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.usage import Usage, report_usage
+from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.swarms import build_agent, build_swarm
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -5,9 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from support.agents import complete, turns
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.core.engine.commit import Committer, load_task
 from mail.core.task.change import TaskChange
@@ -16,6 +13,9 @@ from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import MailboxFull, TaskNotFound
+from mail.testing.agents import complete, turns
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 
 class Contested:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from support.agents import complete, output, turns
-from support.swarms import build_agent, build_swarm
 
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.errors import AgentUnavailable, ConfigurationError
+from mail.testing.agents import complete, output, turns
+from mail.testing.swarms import build_agent, build_swarm
 
 
 async def returns(output: Any) -> Any:

@@ -3,12 +3,11 @@
 import asyncio
 from typing import Any
 
-from support.agents import View, call, complete
-from support.rig import Rig
-from support.swarms import build_swarm
-
 from mail.core.engine.turn import HistoryCache
 from mail.core.task.task import TaskKey
+from mail.testing.agents import View, call, complete
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")
 
@@ -85,13 +84,13 @@ async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> 
     go = asyncio.Event()
 
     async def supervisor(view: View) -> Any:
-        if view.letters[0].body == "chatter":
-            return [call("help")] if len(view.letters) < 8 else [complete()]
-        if len(view.letters) == 2:
+        if view.messages[0].body == "chatter":
+            return [call("help")] if len(view.messages) < 8 else [complete()]
+        if len(view.messages) == 2:
             await go.wait()
         return (
-            [complete(",".join(letter.body for letter in view.letters))]
-            if len(view.letters) == 4
+            [complete(",".join(letter.body for letter in view.messages))]
+            if len(view.messages) == 4
             else [call("help", get_summary=False)]
         )
 

@@ -6,10 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.agents import View, complete, request, respond, wait
-from support.clock import FakeClock
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -35,6 +31,10 @@ from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
 from mail.core.task.stored import write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
+from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 ADMIN = Principal(role="admin", id="root", swarm="example")
 

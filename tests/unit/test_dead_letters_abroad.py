@@ -4,10 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.agents import View, call, complete, request, respond, wait
 from support.federation import Federation
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions import deliver as outbound
 from mail.core.decisions.dead_letters import DeadLetter, read_letters, redrive, with_messages
@@ -19,6 +16,9 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import PeerRefused, PeerUnavailable
+from mail.testing.agents import View, call, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 ADMIN = Principal(role="admin", id="root", swarm="a")
 

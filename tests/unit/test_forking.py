@@ -5,10 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.agents import call, complete, request, respond, turns, wait
-from support.changes import ANN, SWARM, Mail, Maker
-from support.rig import Rig
-from support.swarms import NAME, build_swarm
 
 from mail.core.decisions.fork import fork
 from mail.core.engine.quotas import Quotas
@@ -25,6 +21,10 @@ from mail.core.task.task import Cancellation, Generation, Task, TaskKey, TaskSta
 from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.usage import Usage
 from mail.errors import BadClientTools, BadRequest, NotPaused, Subject, TaskNotFound, TooManyTasks
+from mail.testing.agents import call, complete, request, respond, turns, wait
+from mail.testing.changes import ANN, SWARM, Mail, Maker
+from mail.testing.rig import Rig
+from mail.testing.swarms import NAME, build_swarm
 
 KEY = TaskKey(ANN, "first")
 CALLER = Principal(role="user", id="ann", swarm=NAME)

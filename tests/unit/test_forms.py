@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, tool_results, turns, wait
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions.submit import ANSWERED, ResumeFrom
 from mail.core.protocol.mail_tools import SendRequest, SendResponse
@@ -15,6 +12,9 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore, Form, FormContext, FormResult, UserQuestion
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
+from mail.testing.agents import Call, View, call, complete, request, respond, tool_results, turns, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 async def never(_arguments: dict[str, Any]) -> str:

@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.agents import View, call, complete, interrupt, request, respond, turns, wait
 from support.federation import Federation, Swallow
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.core.decisions import deliver as outbound
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -18,6 +16,9 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import PeerUnavailable, Subject
+from mail.testing.agents import View, call, complete, interrupt, request, respond, turns, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +59,11 @@ def ask_then_tell(*targets: str) -> Any:
     """Ask every target, and complete with what the last of them says."""
 
     def policy(view: View) -> Any:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [*(request(target, view.mail.body) for target in targets), wait()]
-        if len(view.letters) <= len(targets):
+        if len(view.messages) <= len(targets):
             return [wait()]
-        return [complete(" | ".join(letter.body for letter in view.letters[1:]))]
+        return [complete(" | ".join(letter.body for letter in view.messages[1:]))]
 
     return policy
 
@@ -217,7 +218,7 @@ async def test_a_breakpoint_in_another_swarm_is_told_to_the_one_that_asked() -> 
             "boss": build_agent(
                 lambda view: (
                     [call("ask_human", question="really?")]
-                    if len(view.letters) == 1
+                    if len(view.messages) == 1
                     else [complete(f"human says: {view.mail.body}")]
                 ),
                 supervises=True,
@@ -230,7 +231,7 @@ async def test_a_breakpoint_in_another_swarm_is_told_to_the_one_that_asked() -> 
     )
 
     def policy(view: View) -> Any:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [request("boss@b", "do it"), wait()]
         if view.mail.subject == Subject.BREAKPOINT_TOOL_CALL:
             return [request("boss@b", "yes, really"), wait()]
@@ -319,12 +320,12 @@ class TestFailure:
 class TestTools:
     async def test_an_interrupt(self) -> None:
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker@b", "work"), interrupt("worker@b", "hurry"), wait()]
             return [complete(view.mail.body)]
 
         def worker(view: View) -> Any:
-            hurried = any(letter.subject == "Interrupt" for letter in view.letters)
+            hurried = any(letter.subject == "Interrupt" for letter in view.messages)
             if view.mail.subject == "Interrupt":
                 return [wait()]
             return [respond("supervisor@a", "in a hurry" if hurried else "at leisure")]
@@ -345,10 +346,10 @@ class TestTools:
             return policy
 
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 told = call("send_interswarm_broadcast", subject="s", body="news", target_swarms=swarms)
                 return [told, wait()]
-            return [complete(view.mail.body)] if len(view.letters) == 3 else [wait()]
+            return [complete(view.mail.body)] if len(view.messages) == 3 else [wait()]
 
         def swarm(name: str) -> SwarmCore:
             boss = build_agent(listen(name), supervises=True, name="boss")
@@ -365,7 +366,7 @@ class TestTools:
 
     async def test_discovery_is_an_action(self) -> None:
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [call("discover_swarms", discovery_urls=["http://one", "http://two"])]
             return [complete(view.mail.body)]
 
@@ -376,7 +377,7 @@ class TestTools:
     @pytest.mark.parametrize("tool", ["discover_swarms", "send_interswarm_broadcast"])
     async def test_only_supervisors_that_may_write_elsewhere(self, tool: str) -> None:
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [call(tool, discovery_urls=["http://one"], subject="s", body="b")]
             return [complete(view.mail.body)]
 
@@ -453,7 +454,7 @@ class TestPeople:
 class TestChaos:
     """Messages that don't arrive, answers that are lost, and messages that arrive twice, all at random."""
 
-    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("seed", range(sized(fast=3, full=8, soak=200)))
     async def test_every_task_ends_with_its_answer(self, seed: int) -> None:
         luck = random.Random(seed)
 
@@ -503,11 +504,11 @@ class TestManyAtOnce:
         """What is asked while the other end works on the first is a generation of its own there."""
 
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("boss@b", "one"), request("boss@b", "two"), wait()]
             return (
-                [complete(" ".join(letter.body for letter in view.letters[1:]))]
-                if len(view.letters) == 3
+                [complete(" ".join(letter.body for letter in view.messages[1:]))]
+                if len(view.messages) == 3
                 else [wait()]
             )
 
@@ -544,7 +545,7 @@ class TestEnds:
 
     async def test_word_of_a_failure_comes_after_what_was_asked_before(self) -> None:
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker@b"), wait()]
             raise AssertionError("unreachable")
 
@@ -568,7 +569,7 @@ class TestEnds:
 
     async def test_an_agent_cannot_end_another_swarms_part(self) -> None:
         def policy(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [
                     respond("worker@b", "nothing", subject="::task_complete::"),
                     request("worker@b", "please"),
@@ -588,7 +589,7 @@ class TestEnds:
         """The other end has lost the task: after an hour whoever asked is told."""
 
         def policy(view: View) -> Any:
-            return [request("worker@b"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+            return [request("worker@b"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
 
         async with Rig(asking(policy, "worker@b")) as rig:
             rig.runtime.peers = Swallow()

@@ -4,10 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.agents import View, complete, request, respond, wait
 from support.federation import Swallow
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.core.engine.runtime import Received
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -15,6 +12,9 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
+from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 TASK = "task-1"
 OWNER = "user:ann@home"
@@ -349,7 +349,7 @@ class TestAnswers:
     @pytest.fixture
     async def asked(self) -> AsyncIterator[tuple[Peer, TaskKey, str]]:
         def boss(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("expert@home"), wait()]
             return [complete(view.mail.body)]
 

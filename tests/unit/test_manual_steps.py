@@ -4,9 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.agents import Call, View, acknowledge, broadcast, call, complete, request, respond, wait
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.core.decisions.manual import SUMMARIZES, Step, summarize, visible
 from mail.core.engine.manual import TURNS_TO_RESPOND, StepOptions, take_step
@@ -16,6 +13,9 @@ from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, StepFailed, TaskNotFound
+from mail.testing.agents import Call, View, acknowledge, broadcast, call, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 TASK = "game"
 

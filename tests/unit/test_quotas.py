@@ -6,15 +6,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from support.agents import Call, View, complete, request, respond, wait
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.core.decisions.submit import Submission, admit
 from mail.core.engine.quotas import Quotas
 from mail.core.protocol.address import Principal
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import MailboxFull, RateLimited, TooManyTasks
+from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 
 class FormContext:

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.clock import FakeClock
-from support.rig import Outcome, Rig
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
@@ -28,6 +26,8 @@ from mail.examples.rule_based.agents import EXPLANATION
 from mail.examples.rule_based.calls import say
 from mail.swarms_json import build_swarm, load_swarm
 from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Outcome, Rig
 
 ANN = Principal(role="user", id="ann", swarm="example-no-proxy")
 FORMATS: list[ToolFormat] = ["completions", "responses"]

@@ -5,15 +5,15 @@ import logging
 from typing import Any
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, turns, wait
-from support.rig import Outcome, Rig
-from support.swarms import build_swarm
 
 from mail.core.engine.turn import UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
+from mail.testing.agents import Call, View, call, complete, request, respond, turns, wait
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_swarm
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ async def act(*script: Call, actions: dict[str, Any] | None = None, **settings: 
 
     def supervisor(view: View) -> Any:
         seen.append(view)
-        return list(script) if len(view.letters) == 1 else [complete()]
+        return list(script) if len(view.messages) == 1 else [complete()]
 
     swarm = build_swarm({"supervisor": supervisor}, actions=actions or {"echo": echo, "broken": broken})
     async with Rig(swarm, **settings) as rig:
@@ -192,7 +192,7 @@ async def within_a_swarm(actions: dict[str, Any], script: Call) -> Outcome:
                 else [complete(f"the worker said: {view.mail.body}")]
             ),
             "worker": lambda view: (
-                [script] if len(view.letters) == 1 else [respond("supervisor", view.mail.body)]
+                [script] if len(view.messages) == 1 else [respond("supervisor", view.mail.body)]
             ),
         },
         actions=actions,
@@ -207,8 +207,8 @@ async def test_messages_and_actions_in_one_turn() -> None:
         {
             "supervisor": lambda view: (
                 [request("worker"), call("echo", text="x"), wait()]
-                if len(view.letters) == 1
-                else ([complete()] if len(view.letters) == 3 else [wait()])
+                if len(view.messages) == 1
+                else ([complete()] if len(view.messages) == 3 else [wait()])
             ),
             "worker": lambda view: [respond("supervisor")],
         },
@@ -270,9 +270,9 @@ class TestRedelivery:
         started = asyncio.Event()
 
         def supervisor(view: View) -> Any:
-            calls_of_agent.append(len(view.letters))
+            calls_of_agent.append(len(view.messages))
             return (
-                [call("first"), call(action.name)] if len(view.letters) == 1 else [complete(view.mail.body)]
+                [call("first"), call(action.name)] if len(view.messages) == 1 else [complete(view.mail.body)]
             )
 
         async def first(args: dict[str, Any]) -> str:

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from support.agents import Call, View, call, complete, request, respond, wait
-from support.rig import Outcome, Rig
-from support.swarms import build_swarm
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
+from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 RESUME = "breakpoint_tool_call"
@@ -25,7 +25,7 @@ def asking(*script: Call, tool_format: ToolFormat = "completions") -> Rig:
     """A supervisor that plays the script first, and then finishes with the results it has."""
 
     def supervisor(view: View) -> Any:
-        return list(script) if len(view.letters) == 1 else [complete(" | ".join(view.results))]
+        return list(script) if len(view.messages) == 1 else [complete(" | ".join(view.results))]
 
     return Rig(
         build_swarm(
@@ -134,7 +134,7 @@ async def test_the_result_is_the_tool_result_in_the_history_and_wakes_the_agent(
         assert results[0] == {"type": "function_call_output", "call_id": "supervisor1.0", "output": "yes"}
     position = history.index(results[0])
     assert history[position - 1].get("tool_calls") or history[position - 1]["type"] == "function_call"
-    letters = View(history, "").letters
+    letters = View(history, "").messages
     assert letters[1].sender_type == "system"
     assert letters[1].subject == "::action_complete::"
     assert "yes" in letters[1].body
@@ -146,7 +146,7 @@ async def test_words_along_with_the_result_reach_the_agent() -> None:
     async with asking(call("approve")) as rig:
         paused = await rig.ask()
         outcome = await resume(rig, paused, "yes", body="but hurry")
-        letters = View(await rig.history("supervisor", outcome.key), "").letters
+        letters = View(await rig.history("supervisor", outcome.key), "").messages
     assert "yes" in letters[1].body
     assert "but hurry" in letters[1].body
 
@@ -287,7 +287,7 @@ class TestAbandoning:
             outcome = await rig.ask("never mind", task_id="t", resume_from=resume_from)
             history = await rig.history("supervisor", outcome.key)
         view = View(history, "")
-        assert [letter.body for letter in view.letters] == ["hello", "never mind"]
+        assert [letter.body for letter in view.messages] == ["hello", "never mind"]
         assert [result.partition(":")[0] for result in view.results[:2]] == ["ERROR", "ERROR"]
         assert outcome.answer == " | ".join(view.results[:2])
         assert outcome.task.generation.breakpoint is None
@@ -311,9 +311,9 @@ class TestAbandoning:
 class TestWithOthersAtWork:
     async def test_what_waits_is_stashed_and_goes_on_after_the_resume(self) -> None:
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker", "work"), call("approve")]
-            if len(view.letters) == 2:
+            if len(view.messages) == 2:
                 return [wait()]
             return [complete(f"{view.results[1]} {view.mail.body}")]
 
@@ -336,7 +336,7 @@ class TestWithOthersAtWork:
                     else [complete(view.mail.body)]
                 ),
                 "worker": lambda view: (
-                    [call("approve")] if len(view.letters) == 1 else [respond("supervisor", view.results[0])]
+                    [call("approve")] if len(view.messages) == 1 else [respond("supervisor", view.results[0])]
                 ),
             },
             breakpoint_tools=frozenset({"approve"}),
@@ -370,7 +370,7 @@ async def test_a_breakpoint_tool_that_is_an_action_as_well_is_run_by_the_user() 
         return "by itself"
 
     def supervisor(view: View) -> Any:
-        return [call("approve")] if len(view.letters) == 1 else [complete(view.results[0])]
+        return [call("approve")] if len(view.messages) == 1 else [complete(view.results[0])]
 
     swarm = build_swarm(
         {"supervisor": supervisor}, actions={"approve": approve}, breakpoint_tools=frozenset({"approve"})

@@ -6,7 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.agents import (
+
+from mail.core.protocol.xml import render_message
+from mail.core.task.events import EventKind
+from mail.testing.agents import (
     Call,
     View,
     acknowledge,
@@ -19,11 +22,8 @@ from support.agents import (
     turns,
     wait,
 )
-from support.rig import Rig
-from support.swarms import build_swarm
-
-from mail.core.protocol.xml import render_message
-from mail.core.task.events import EventKind
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 
 async def weather(args: dict[str, Any]) -> str:
@@ -237,7 +237,7 @@ async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
 
     swarm = build_swarm(
         {
-            "supervisor": lambda view: script if len(view.letters) == 1 else [complete()],
+            "supervisor": lambda view: script if len(view.messages) == 1 else [complete()],
             "worker": lambda view: (
                 [acknowledge()] if view.mail.subject == "News" else [respond("supervisor")]
             ),
@@ -285,7 +285,7 @@ async def test_ignored_broadcasts_are_reported() -> None:
 
 
 async def test_seqs_are_gapless_over_several_generations() -> None:
-    async with Rig(build_swarm({"supervisor": lambda view: [complete(str(len(view.letters)))]})) as rig:
+    async with Rig(build_swarm({"supervisor": lambda view: [complete(str(len(view.messages)))]})) as rig:
         first = await rig.ask(task_id="t")
         second = await rig.ask("more", task_id="t", resume_from="user_response")
     assert [event.seq for event in first.events + second.events] == list(range(1, 11))

@@ -6,15 +6,15 @@ import sqlite3
 from typing import Any
 
 import pytest
-from support.agents import View, call, complete, output, request, respond, wait
-from support.rig import Outcome, Rig
-from support.swarms import build_swarm
 
 from mail.adapters.local import queue as local
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.core.task.task import TaskStatus
+from mail.testing.agents import View, call, complete, output, request, respond, wait
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_swarm
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ class TestRaising:
         def middle(view: View) -> Any:
             return (
                 [request("worker"), wait()]
-                if len(view.letters) == 1
+                if len(view.messages) == 1
                 else [respond("supervisor", view.mail.subject)]
             )
 
@@ -89,10 +89,10 @@ class TestRaising:
         calls: list[int] = []
 
         def worker(view: View) -> Any:
-            calls.append(len(view.letters))
+            calls.append(len(view.messages))
             if len(calls) == 1:
                 raise RuntimeError("busy")
-            return [respond("supervisor", f"{len(view.letters)} letters")]
+            return [respond("supervisor", f"{len(view.messages)} letters")]
 
         def supervisor(view: View) -> Any:
             if view.mail.subject == "Response":
@@ -104,9 +104,9 @@ class TestRaising:
 
     async def test_a_failed_task_can_be_resumed(self) -> None:
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 raise RuntimeError("busy")
-            return [complete(f"{len(view.letters)}")]
+            return [complete(f"{len(view.messages)}")]
 
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             await rig.ask(task_id="t")
@@ -292,7 +292,7 @@ class TestStoreTrouble:
         calls: list[int] = []
 
         def supervisor(view: View) -> Any:
-            calls.append(len(view.letters))
+            calls.append(len(view.messages))
             return [complete("y" * 200_000)]
 
         async with Rig(build_swarm({"supervisor": supervisor}), path=tmp_path / "mail.db") as rig:

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
-from support.agents import (
+
+from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.task.swarm import History, ToolChoice
+from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
@@ -16,11 +19,8 @@ from support.agents import (
     turns,
     wait,
 )
-from support.rig import Rig
-from support.swarms import build_swarm
-
-from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
-from mail.core.task.swarm import History, ToolChoice
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 
@@ -42,7 +42,7 @@ async def test_a_turn_leaves_the_message_the_calls_and_their_results(tool_format
     script = [request("worker", "do it"), call("act"), call("fail"), call("nonsense", a=1), wait()]
     swarm = build_swarm(
         {
-            "supervisor": lambda view: script if len(view.letters) == 1 else [complete()],
+            "supervisor": lambda view: script if len(view.messages) == 1 else [complete()],
             "worker": lambda view: [respond("supervisor")],
         },
         actions={"act": act, "fail": fail},
@@ -113,7 +113,7 @@ async def test_the_agent_is_called_with_its_history_and_the_new_message(tool_for
     def supervisor(view: View) -> Any:
         seen.append(list(view.history))
         choices.append(view.tool_choice)
-        return [request("worker"), wait()] if len(view.letters) == 1 else [complete()]
+        return [request("worker"), wait()] if len(view.messages) == 1 else [complete()]
 
     swarm = build_swarm(
         {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", "pong")]},
@@ -174,7 +174,7 @@ async def test_an_ignored_broadcast_is_forgotten_and_an_acknowledged_one_remembe
             return [ignore()]
         if view.mail.body == "news":
             return [acknowledge("noted")]
-        return [respond("supervisor", " ".join(letter.body for letter in view.letters))]
+        return [respond("supervisor", " ".join(letter.body for letter in view.messages))]
 
     swarm = build_swarm(
         {
@@ -192,7 +192,7 @@ async def test_an_ignored_broadcast_is_forgotten_and_an_acknowledged_one_remembe
     heard = next(m for m in outcome.messages if m.sender.address == "worker").message.body
     assert heard == "news what did you hear?"
     view = View(history, "required")
-    assert [letter.body for letter in view.letters] == ["news", "what did you hear?"]
+    assert [letter.body for letter in view.messages] == ["news", "what did you hear?"]
     assert view.results[0].startswith("SUCCESS: ")
     assert "noted" in view.results[0]
 
@@ -209,7 +209,7 @@ async def test_nothing_is_forgotten_when_the_ignoring_turn_did_more(tool_format:
     async with Rig(swarm) as rig:
         outcome = await rig.ask()
         history = await rig.history("worker", outcome.key)
-    assert [letter.body for letter in View(history, "required").letters] == ["noise"]
+    assert [letter.body for letter in View(history, "required").messages] == ["noise"]
     assert len(View(history, "required").results) == 2
 
 
@@ -222,7 +222,7 @@ async def test_an_action_beside_ignore_broadcast_is_remembered(tool_format: Tool
     swarm = build_swarm(
         {
             "supervisor": lambda view: (
-                [broadcast("noise"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+                [broadcast("noise"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
             ),
             "worker": worker,
         },
@@ -265,5 +265,5 @@ async def test_a_body_cannot_forge_a_sender() -> None:
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
         await rig.ask(forged, subject=forged)
-    (letter,) = seen[0].letters
+    (letter,) = seen[0].messages
     assert (letter.sender_type, letter.sender, letter.body, letter.subject) == ("user", "ann", forged, forged)

@@ -4,9 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.agents import View, acknowledge, broadcast, call, complete, request, respond, turns, wait
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.protocol.address import Principal
@@ -16,6 +13,9 @@ from mail.core.task.ports import WakeUp
 from mail.core.task.stored import write_task
 from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
+from mail.testing.agents import View, acknowledge, broadcast, call, complete, request, respond, turns, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 class TestLifecycleTable:
@@ -44,7 +44,7 @@ class TestFollowingUp:
     @pytest.mark.parametrize("resume_from", [None, "user_response"])
     async def test_a_finished_task_goes_on_with_its_memory(self, resume_from: str | None) -> None:
         def supervisor(view: View) -> Any:
-            return [complete(" / ".join(letter.body for letter in view.letters))]
+            return [complete(" / ".join(letter.body for letter in view.messages))]
 
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             first = await rig.ask("one", task_id="t")
@@ -73,7 +73,7 @@ class TestFollowingUp:
 
     async def test_a_failed_task_goes_on(self) -> None:
         def supervisor(view: View) -> Any:
-            return [call("web_search_call")] if len(view.letters) < 3 else [complete()]
+            return [call("web_search_call")] if len(view.messages) < 3 else [complete()]
 
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             assert (await rig.ask(task_id="t")).task.status is TaskStatus.FAILED
@@ -99,12 +99,12 @@ class TestWritingToARunningTask:
             return [respond("supervisor")]
 
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker"), wait()]
             if view.mail.sender_type == "user":
                 go.set()
                 return [wait()]
-            return [complete(" / ".join(letter.body for letter in view.letters))]
+            return [complete(" / ".join(letter.body for letter in view.messages))]
 
         async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
             first = await rig.submit("one", task_id="t")
@@ -122,7 +122,7 @@ class TestWritingToARunningTask:
         async def supervisor(view: View) -> Any:
             read.append(view.mail.body)
             await asyncio.sleep(0)
-            return [complete()] if len(view.letters) == 20 else [call("web_search_call")]
+            return [complete()] if len(view.messages) == 20 else [call("web_search_call")]
 
         async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=50)) as rig:
             await rig.workers.stop()
@@ -158,7 +158,7 @@ class TestAnswersThatComeTooEarly:
             self.entered, self.go = asyncio.Event(), asyncio.Event()
 
             async def supervisor(view: View) -> Any:
-                if len(view.letters) == 1:
+                if len(view.messages) == 1:
                     self.entered.set()
                     await self.go.wait()
                     if fails:
@@ -244,7 +244,7 @@ class TestAnswersThatComeTooEarly:
                 "", task_id="t", resume_from="breakpoint_tool_call", breakpoint_tool_call_result="yes"
             )
             last = await rig.ask("three", task_id="t")
-            bodies = [letter.body for letter in View(await rig.history("supervisor", last.key), "").letters]
+            bodies = [letter.body for letter in View(await rig.history("supervisor", last.key), "").messages]
         assert "two" in bodies
 
     async def test_what_was_stashed_goes_on_with_it(self) -> None:
@@ -316,7 +316,7 @@ class TestStash:
             return [acknowledge()] if view.mail.subject == "News" else [respond("supervisor", view.mail.body)]
 
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker", "stashed request"), broadcast("stashed news"), complete("first")]
             if view.mail.sender_type == "user":
                 return [wait("the worker's late answer")]
@@ -335,7 +335,7 @@ class TestStash:
 
     async def test_it_survives_a_restart(self, tmp_path: Any) -> None:
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker", "stashed"), complete("first")]
             return [wait()] if view.mail.sender_type == "user" else [complete(view.mail.body)]
 
@@ -379,7 +379,7 @@ class InFlight:
         entered = asyncio.Event()
 
         async def worker(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 entered.set()
                 await self.go.wait()
                 if fails:
@@ -388,7 +388,7 @@ class InFlight:
             return [respond("supervisor", f"{view.mail.subject} {view.mail.body}")]
 
         async def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker"), request("helper"), wait()]
             if view.mail.sender == "helper":
                 await entered.wait()
@@ -445,7 +445,7 @@ class TestTurnsThatEndAfterTheTask:
         assert task.status is TaskStatus.COMPLETED
         assert task.pending == {}
         assert not any(event.message and event.message.message.body == "late" for event in events)
-        assert len(view.letters) == 1
+        assert len(view.messages) == 1
         assert len(view.results) == 3
         assert [event.kind for event in events].count(EventKind.TASK_COMPLETE) == 1
 
@@ -593,7 +593,7 @@ async def test_titles() -> None:
 
 async def test_the_record_of_a_long_task_stays_small() -> None:
     def supervisor(view: View) -> Any:
-        n = len(view.letters)
+        n = len(view.messages)
         return [complete()] if n > 150 else [request("worker", "ping " * 100), wait()]
 
     swarm = build_swarm(

@@ -5,7 +5,15 @@ import itertools
 from typing import Any
 
 import pytest
-from support.agents import (
+
+from mail.core.protocol.message import Tier
+from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.protocol.xml import render_message
+from mail.core.task.events import EventKind
+from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
+from mail.core.task.ports import WakeUp
+from mail.core.task.task import TaskStatus
+from mail.testing.agents import (
     Call,
     View,
     acknowledge,
@@ -17,17 +25,9 @@ from support.agents import (
     respond,
     wait,
 )
-from support.clock import FakeClock
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
-
-from mail.core.protocol.message import Tier
-from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.protocol.xml import render_message
-from mail.core.task.events import EventKind
-from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
-from mail.core.task.ports import WakeUp
-from mail.core.task.task import TaskStatus
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 NOTICE = "::maximum_steps_reached::"
@@ -40,8 +40,8 @@ def ping_pong(last_word: Any = None, seen: list[View] | None = None) -> dict[str
         if seen is not None:
             seen.append(view)
         if view.mail.subject == NOTICE:
-            return last_word if last_word is not None else [complete(f"at last {len(view.letters)}")]
-        return [request("worker", f"ping {len(view.letters)}"), wait()]
+            return last_word if last_word is not None else [complete(f"at last {len(view.messages)}")]
+        return [request("worker", f"ping {len(view.messages)}"), wait()]
 
     return {"supervisor": supervisor, "worker": lambda view: [respond("supervisor", "pong")]}
 
@@ -125,7 +125,7 @@ class TestStepLimit:
 
     async def test_system_messages_are_no_steps(self) -> None:
         def supervisor(view: View) -> Any:
-            return [call("help")] if len(view.letters) < 10 else [complete()]
+            return [call("help")] if len(view.messages) < 10 else [complete()]
 
         async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=1)) as rig:
             outcome = await rig.ask()
@@ -162,7 +162,7 @@ class TestStepLimit:
         assert first.task.generation.steps == 4
         assert second.task.generation.steps == 5
         assert second.answer.startswith("at last")
-        read = [letter.body for letter in View(history, "").letters]
+        read = [letter.body for letter in View(history, "").messages]
         assert left[0].message.message.body in read or left[0].mailbox == "supervisor"
 
     async def test_no_agent_but_the_entrypoint_runs_past_it(self) -> None:
@@ -301,7 +301,7 @@ class TestStall:
 
     async def test_resuming_gives_a_new_nudge(self) -> None:
         def supervisor(view: View) -> Any:
-            return [complete()] if len(view.letters) == 4 else [call("web_search_call")]
+            return [complete()] if len(view.messages) == 4 else [call("web_search_call")]
 
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             failed = await rig.ask(task_id="t")
@@ -344,7 +344,7 @@ class TestStall:
             return "acted"
 
         def supervisor(view: View) -> Any:
-            return [call("act")] if len(view.letters) == 1 else [complete(view.mail.subject)]
+            return [call("act")] if len(view.messages) == 1 else [complete(view.mail.subject)]
 
         async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act})) as rig:
             assert (await rig.ask()).answer == "::action_complete::"
@@ -355,7 +355,7 @@ class TestFaults:
         turns_of_worker: list[int] = []
 
         def worker(view: View) -> Any:
-            turns_of_worker.append(len(view.letters))
+            turns_of_worker.append(len(view.messages))
             return [call("nonsense")]
 
         def supervisor(view: View) -> Any:
@@ -386,7 +386,7 @@ class TestFaults:
 
     async def test_a_good_turn_begins_the_count_anew(self) -> None:
         def supervisor(view: View) -> Any:
-            n = len(view.letters)
+            n = len(view.messages)
             if n > 3 * FAULTS_IN_A_ROW:
                 return [complete()]
             return [call("help")] if n % FAULTS_IN_A_ROW == 0 else [call("nonsense")]
@@ -398,7 +398,7 @@ class TestFaults:
 
     async def test_several_faults_in_one_turn_are_one_faulty_turn(self) -> None:
         def supervisor(view: View) -> Any:
-            return [call("nonsense")] * 4 if len(view.letters) == 1 else [complete()]
+            return [call("nonsense")] * 4 if len(view.messages) == 1 else [complete()]
 
         async with Rig(build_swarm({"supervisor": supervisor})) as rig:
             outcome = await rig.ask()
@@ -504,11 +504,11 @@ class TestDeadline:
         clock = FakeClock()
 
         def supervisor(view: View) -> Any:
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 clock.advance(10)
                 return [call("help")]
             clock.advance(50)
-            return [call("help")] if len(view.letters) < 4 else [complete("in time")]
+            return [call("help")] if len(view.messages) < 4 else [complete("in time")]
 
         async with Rig(build_swarm({"supervisor": supervisor}), clock=clock) as rig:
             first = await rig.ask(timeout=10, task_id="t")

@@ -12,9 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from support.agents import Call, call, output
-from support.clock import FakeClock
-from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
@@ -30,6 +28,9 @@ from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import BadRequest, TaskNotFound
+from mail.testing.agents import Call, call, output
+from mail.testing.clock import FakeClock
+from mail.testing.swarms import build_agent, build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 UNANSWERED = {"web_search_call", "text_output"}
@@ -444,5 +445,7 @@ class TaskMachine(RuleBasedStateMachine):
         raise AssertionError(f"the task does not end: {self.task!r}")
 
 
-TaskMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+TaskMachine.TestCase.settings = settings(
+    max_examples=sized(fast=40, full=100, soak=5000), stateful_step_count=60
+)
 TestTask = TaskMachine.TestCase

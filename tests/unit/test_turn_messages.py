@@ -3,9 +3,14 @@
 from typing import Any
 
 import pytest
-from support.agents import (
+
+from mail.core.protocol.address import Principal
+from mail.core.protocol.message import Tier
+from mail.core.task.events import EventKind
+from mail.core.task.limits import OPEN_REQUESTS
+from mail.testing.agents import (
     Call,
-    Letter,
+    ReceivedMessage,
     View,
     acknowledge,
     broadcast,
@@ -17,13 +22,8 @@ from support.agents import (
     turns,
     wait,
 )
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
-
-from mail.core.protocol.address import Principal
-from mail.core.protocol.message import Tier
-from mail.core.task.events import EventKind
-from mail.core.task.limits import OPEN_REQUESTS
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 def worker(view: View) -> Any:
@@ -32,13 +32,13 @@ def worker(view: View) -> Any:
 
 async def refusal(
     wrong: Call, *, caller: Principal | None = None, targets: list[str] | None = None
-) -> Letter:
+) -> ReceivedMessage:
     """What an agent is told when it writes to somebody whom it can't write to."""
     told: list[View] = []
 
     def policy(view: View) -> Any:
         told.append(view)
-        return [wrong] if len(view.letters) == 1 else [complete()]
+        return [wrong] if len(view.messages) == 1 else [complete()]
 
     supervisor = build_agent(policy, targets=targets or ["worker"], supervises=True, name="supervisor")
     swarm = build_swarm(
@@ -118,7 +118,7 @@ class TestRequestIds:
                 "supervisor": lambda view: (
                     [request("worker", n) for n in "abc"] + [wait()]
                     if view.mail.sender_type == "user"
-                    else [complete() if len(view.letters) == 4 else wait()]
+                    else [complete() if len(view.messages) == 4 else wait()]
                 ),
                 "worker": lambda view: [respond("supervisor", view.mail.body)],
             }
@@ -207,7 +207,7 @@ class TestRequestIds:
 
         def waiting_worker(view: View) -> Any:
             told.append(view.mail.subject)
-            return [wait()] if len(view.letters) == 1 else [respond("supervisor")]
+            return [wait()] if len(view.messages) == 1 else [respond("supervisor")]
 
         swarm = build_swarm(
             {"supervisor": turns([request("worker"), wait()], [complete()]), "worker": waiting_worker}
@@ -238,7 +238,7 @@ class TestOrder:
         swarm = build_swarm(
             {
                 "supervisor": lambda view: (
-                    script if len(view.letters) == 1 else [complete() if len(view.letters) == 5 else wait()]
+                    script if len(view.messages) == 1 else [complete() if len(view.messages) == 5 else wait()]
                 ),
                 "worker": reader,
             }
@@ -258,9 +258,9 @@ class TestOrder:
 
         def supervisor(view: View) -> Any:
             read.append(view.mail.subject if view.mail.sender_type == "system" else view.mail.body)
-            if len(view.letters) == 1:
+            if len(view.messages) == 1:
                 return [request("worker"), interrupt("worker"), call("act")]
-            return [complete()] if len(view.letters) == 5 else [wait()]
+            return [complete()] if len(view.messages) == 5 else [wait()]
 
         swarm = build_swarm(
             {
@@ -309,7 +309,7 @@ class TestPersonsMail:
 
         async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
             outcome = await rig.ask("hello")
-        (letter,) = seen[0].letters
+        (letter,) = seen[0].messages
         assert letter[:5] == ("user", "ann", "New Message", "hello", (("agent", "supervisor"),))
         assert outcome.messages[0].msg_type == "request"
 

@@ -3,13 +3,12 @@
 import asyncio
 from typing import Any
 
-from support.agents import View, complete, request, respond, wait
-from support.rig import Rig
-from support.swarms import build_swarm
-
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
 from mail.core.task.events import UNREAD_FROM
+from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 

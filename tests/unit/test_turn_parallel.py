@@ -6,10 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
-from support.clock import FakeClock
-from support.rig import Rig
-from support.swarms import build_agent, build_swarm
+from support.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -18,6 +15,10 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
+from mail.testing.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 class Meter:
@@ -47,9 +48,9 @@ async def test_agents_of_one_task_overlap_in_time() -> None:
         return [respond("supervisor")]
 
     def supervisor(view: View) -> Any:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [request(f"worker-{n}") for n in range(8)] + [wait()]
-        return [complete("all")] if len(view.letters) == 9 else [wait()]
+        return [complete("all")] if len(view.messages) == 9 else [wait()]
 
     agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(8)}
     async with Rig(build_swarm(agents, task_message_limit=50)) as rig:
@@ -64,12 +65,12 @@ async def test_actions_of_different_agents_overlap_in_time() -> None:
         return "acted"
 
     def worker(view: View) -> Any:
-        return [call("act")] if len(view.letters) == 1 else [respond("supervisor")]
+        return [call("act")] if len(view.messages) == 1 else [respond("supervisor")]
 
     def supervisor(view: View) -> Any:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [request(f"worker-{n}") for n in range(3)] + [wait()]
-        return [complete("all")] if len(view.letters) == 4 else [wait()]
+        return [complete("all")] if len(view.messages) == 4 else [wait()]
 
     agents: dict[str, Any] = {"supervisor": supervisor} | {f"worker-{n}": worker for n in range(3)}
     async with Rig(build_swarm(agents, actions={"act": act})) as rig:
@@ -99,9 +100,9 @@ async def test_one_agent_never_runs_twice_at_once() -> None:
 
     async def supervisor(view: View) -> Any:
         await meter.work("supervisor")
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [request("worker", str(n)) for n in range(10)] + [broadcast(), wait()]
-        return [complete("all")] if len(view.letters) == 11 else [wait()]
+        return [complete("all")] if len(view.messages) == 11 else [wait()]
 
     async with Rig(build_swarm({"supervisor": supervisor, "worker": worker}, task_message_limit=50)) as rig:
         submitted = await rig.submit()
@@ -116,14 +117,14 @@ async def test_two_runtimes_on_one_store_keep_out_of_each_others_turns() -> None
     meter = Meter()
 
     async def worker(view: View) -> Any:
-        await meter.work(("worker", view.letters[0].body))
+        await meter.work(("worker", view.messages[0].body))
         return [respond("supervisor", view.mail.body)]
 
     async def supervisor(view: View) -> Any:
-        await meter.work(("supervisor", view.letters[0].body))
-        if len(view.letters) == 1:
+        await meter.work(("supervisor", view.messages[0].body))
+        if len(view.messages) == 1:
             return [request("worker", view.mail.body) for _ in range(6)] + [wait()]
-        return [complete("all")] if len(view.letters) == 7 else [wait()]
+        return [complete("all")] if len(view.messages) == 7 else [wait()]
 
     async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
         second = Runtime(rig.swarm, rig.store, rig.queue, rig.clock)
@@ -149,7 +150,7 @@ async def test_concurrency_is_bounded() -> None:
     assert meter.most_at_once == 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(sized(fast=10, full=20, soak=500)))
 async def test_random_interleavings_lose_and_repeat_nothing(seed: int) -> None:
     """Many agents, each slow at random; every request is answered once, every event has its place."""
     chance = random.Random(seed)
@@ -171,7 +172,7 @@ async def test_random_interleavings_lose_and_repeat_nothing(seed: int) -> None:
         await pause()
         if view.mail.sender_type == "user":
             return [request(name, f"{name} {n}") for name in names for n in range(3)] + [wait()]
-        answers = [letter.body for letter in view.letters if letter.subject == "Response"]
+        answers = [letter.body for letter in view.messages if letter.subject == "Response"]
         if view.mail.subject == "News":
             return [acknowledge()] if len(answers) < 12 else [complete(",".join(sorted(answers)))]
         return [wait()] if len(answers) < 12 else [complete(",".join(sorted(answers)))]
@@ -179,7 +180,7 @@ async def test_random_interleavings_lose_and_repeat_nothing(seed: int) -> None:
     agents: dict[str, Any] = {"supervisor": supervisor} | dict.fromkeys(names, worker)
     async with Rig(build_swarm(agents, task_message_limit=500)) as rig:
         outcome = await rig.ask()
-        histories = {name: View(await rig.history(name, outcome.key), "").letters for name in agents}
+        histories = {name: View(await rig.history(name, outcome.key), "").messages for name in agents}
         inbox = await rig.inbox(outcome.key)
     assert outcome.answer == ",".join(sorted(f"{name} {n}" for name in names for n in range(3)))
     assert [event.seq for event in outcome.events] == list(range(1, len(outcome.events) + 1))
@@ -213,9 +214,9 @@ async def test_conflicting_commits_call_no_agent_twice() -> None:
         return policy
 
     def supervisor(view: View) -> Any:
-        if len(view.letters) == 1:
+        if len(view.messages) == 1:
             return [request(f"worker-{n}") for n in range(8)] + [wait()]
-        return [complete("all")] if len(view.letters) == 9 else [wait()]
+        return [complete("all")] if len(view.messages) == 9 else [wait()]
 
     class YieldingStore(SQLiteStore):
         """A store whose commits take a moment, as those over a network do."""
@@ -319,7 +320,7 @@ class TestLostLeases:
         outcome, view = await self.take_over(supervisor, None, clock, entered)
         assert outcome.answer == "in time"
         assert calls == ["called", "called"]
-        assert len(view.letters) == 1
+        assert len(view.messages) == 1
         assert outcome.kinds.count("task_complete") == 1
 
     async def test_it_starts_no_action_any_more(self) -> None:

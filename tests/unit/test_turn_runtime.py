@@ -6,10 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.agents import View, acknowledge, call, complete, request, respond, turns, wait
-from support.clock import EPOCH, FakeClock
-from support.rig import Rig
-from support.swarms import build_swarm
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.task_cache import CachedTask
@@ -23,6 +19,10 @@ from mail.core.task.events import Event
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
+from mail.testing.agents import View, acknowledge, call, complete, request, respond, turns, wait
+from mail.testing.clock import EPOCH, FakeClock
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 SOON = 5.0
 MINUTE = timedelta(minutes=1)
@@ -267,7 +267,7 @@ class TestStopping:
         entered = asyncio.Event()
 
         async def supervisor(view: View) -> Any:
-            calls.append(len(view.letters))
+            calls.append(len(view.messages))
             if len(calls) == 1:
                 entered.set()
                 await asyncio.sleep(60)
@@ -298,7 +298,7 @@ class TestStopping:
             return [respond("supervisor", "after the restart")]
 
         def supervisor(view: View) -> Any:
-            return [request("worker"), wait()] if len(view.letters) == 1 else [complete(view.mail.body)]
+            return [request("worker"), wait()] if len(view.messages) == 1 else [complete(view.mail.body)]
 
         async with Rig(
             build_swarm({"supervisor": supervisor, "worker": worker}), path=tmp_path / "mail.db"
@@ -341,7 +341,7 @@ class TestSwarmsThatChange:
 
 async def test_two_people_with_the_same_task_id_share_nothing() -> None:
     def supervisor(view: View) -> Any:
-        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.letters)}")]
+        return [complete(f"{view.mail.sender}: {','.join(letter.body for letter in view.messages)}")]
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
         people = [

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
-from support.agents import (
+
+from mail.core.protocol.mail_tools import MAIL_TOOLS
+from mail.core.task.events import EventKind
+from mail.testing.agents import (
     Call,
     View,
     acknowledge,
@@ -18,11 +21,8 @@ from support.agents import (
     turns,
     wait,
 )
-from support.rig import Outcome, Rig
-from support.swarms import build_agent, build_swarm
-
-from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.task.events import EventKind
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_agent, build_swarm
 
 
 async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[Any]]:
@@ -31,12 +31,12 @@ async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[
 
     def supervisor(view: View) -> Any:
         seen.append(view)
-        return list(script) if len(view.letters) == 1 else [complete()]
+        return list(script) if len(view.messages) == 1 else [complete()]
 
     async with Rig(build_swarm({"supervisor": supervisor, **agents})) as rig:
         outcome = await rig.ask()
         results = View(await rig.history("supervisor", outcome.key), "").results
-    return outcome, results[: len(script)], seen[-1].letters[1:]
+    return outcome, results[: len(script)], seen[-1].messages[1:]
 
 
 async def answering(view: View) -> list[Call]:
@@ -70,7 +70,7 @@ async def test_send_broadcast_reaches_every_other_agent_once() -> None:
 
     def listener(name: str) -> Any:
         def policy(view: View) -> Any:
-            heard.append((name, len(view.letters)))
+            heard.append((name, len(view.messages)))
             assert view.mail.recipients == (("agent", "all"),)
             return [acknowledge()]
 
@@ -105,7 +105,7 @@ async def test_broadcast_tools_are_only_for_broadcasts(tool: str, msg_type: str)
 
     def supervisor(view: View) -> Any:
         seen.append(view)
-        return [call(tool)] if len(view.letters) == 1 else [complete()]
+        return [call(tool)] if len(view.messages) == 1 else [complete()]
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
         outcome = await rig.ask(msg_type=msg_type)
@@ -156,7 +156,7 @@ async def test_await_message_beside_an_action_is_fine_as_its_result_is_on_its_wa
 
     def supervisor(view: View) -> Any:
         seen.append(view)
-        return [call("act"), wait("the result")] if len(view.letters) == 1 else [complete(view.mail.subject)]
+        return [call("act"), wait("the result")] if len(view.messages) == 1 else [complete(view.mail.subject)]
 
     async with Rig(build_swarm({"supervisor": supervisor}, actions={"act": act})) as rig:
         outcome = await rig.ask()
@@ -202,7 +202,7 @@ class TestHelp:
     async def test_full_protocol(self) -> None:
         swarm = build_swarm(
             {"supervisor": lambda view: [call("help", get_full_protocol=True)]
-             if len(view.letters) == 1 else [complete(view.mail.body)]},
+             if len(view.messages) == 1 else [complete(view.mail.body)]},
             protocol="THE WHOLE PROTOCOL",
         )  # fmt: skip
         async with Rig(swarm) as rig:
@@ -230,7 +230,7 @@ class TestTaskComplete:
 
     async def test_only_a_supervisor_can(self) -> None:
         def worker(view: View) -> Any:
-            return [complete("mine")] if len(view.letters) == 1 else [respond("supervisor", view.results[0])]
+            return [complete("mine")] if len(view.messages) == 1 else [respond("supervisor", view.results[0])]
 
         outcome, _, letters = await after(request("worker"), wait(), worker=worker)
         assert letters[0].body.startswith("ERROR: ")
@@ -283,7 +283,7 @@ class TestTaskComplete:
 )
 async def test_other_swarms_that_cannot_be_reached_are_told_to_the_agent(tool: str, args: Any) -> None:
     reaching = build_agent(
-        lambda view: [call(tool, **args)] if len(view.letters) == 1 else [complete(view.mail.subject)],
+        lambda view: [call(tool, **args)] if len(view.messages) == 1 else [complete(view.mail.subject)],
         targets=["agent@other"],
         supervises=True,
         enable_interswarm=True,
@@ -399,7 +399,7 @@ async def test_text_without_a_tool_call_is_an_error() -> None:
 
 async def test_text_of_an_agent_stays_in_its_history() -> None:
     def policy(view: View) -> Any:
-        return [call("text_output", content="Hello!")] if len(view.letters) == 1 else [complete()]
+        return [call("text_output", content="Hello!")] if len(view.messages) == 1 else [complete()]
 
     core = build_agent(policy, supervises=True)
     core = type(core)(scripted(policy, text="Hello!"), enable_entrypoint=True, can_complete_tasks=True)

@@ -3,13 +3,12 @@
 import asyncio
 from typing import Any, cast
 
-from support.agents import complete, turns
-from support.rig import Rig
-from support.swarms import build_swarm
-
 from mail.core.engine.runtime import Runtime
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
+from mail.testing.agents import complete, turns
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 
 class Overtaken:

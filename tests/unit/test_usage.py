@@ -7,10 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from support.agents import Call, View, call, complete
-from support.rig import Rig
-from support.swarms import build_swarm
-
 from mail.core.task.stored import read_checkpoint, task_from, write_task
 from mail.core.task.task import Task
 from mail.core.task.usage import (
@@ -22,6 +18,9 @@ from mail.core.task.usage import (
     add_models,
     report_usage,
 )
+from mail.testing.agents import Call, View, call, complete
+from mail.testing.rig import Rig
+from mail.testing.swarms import build_swarm
 
 ONE = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
 

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import Call, View, complete
-from support.clock import FakeClock
-from support.swarms import NAME, build_swarm
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -26,6 +23,9 @@ from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
+from mail.testing.agents import Call, View, complete
+from mail.testing.clock import FakeClock
+from mail.testing.swarms import NAME, build_swarm
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 EVERY = Webhook(url="https://example.com/hook?secret=1", events=())
@@ -343,7 +343,7 @@ async def test_what_came_before_is_not_searched_for_what_it_wants(tmp_path: Path
 
 
 def test_a_task_has_eight_at_most() -> None:
-    from support.changes import Mail, Maker
+    from mail.testing.changes import Mail, Maker
 
     many = [Webhook(url=f"https://example.com/{n}") for n in range(9)]
     begun = Maker().begin(TaskKey(str(ANN), "t"), Mail("alpha"))

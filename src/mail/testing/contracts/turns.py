@@ -4,9 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.adapters import StoreAdapter
-from support.changes import ANN, NOW, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
@@ -14,6 +11,8 @@ from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
+from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
+from mail.testing.contracts import StoreAdapter, everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

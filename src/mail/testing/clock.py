@@ -7,9 +7,9 @@ EPOCH = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """Ids count up; time stands still until `advance`.
+    """A clock whose ids count up and whose time stands still until `advance`.
 
-    `run` keeps the ids of two stamps apart, such as those before and after a restart.
+    `run` separates the ids of two clocks, such as those before and after a restart.
     """
 
     def __init__(self, run: int = 0, start: datetime = EPOCH) -> None:
@@ -17,12 +17,14 @@ class FakeClock:
         self._ids = run << 64
 
     def now(self) -> datetime:
+        """Return the current time."""
         return self._now
 
     def new_id(self) -> str:
+        """Return the next id."""
         self._ids += 1
         return str(UUID(int=self._ids))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move time forward."""
         self._now += timedelta(seconds=seconds)

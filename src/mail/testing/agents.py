@@ -20,7 +20,7 @@ from mail.core.task.swarm import AgentFunction, History, ToolChoice
 
 
 class Call(NamedTuple):
-    """A tool call that a policy decides on."""
+    """A tool call that a policy makes."""
 
     tool: str
     args: dict[str, Any]
@@ -34,38 +34,46 @@ def call(tool: str, **args: Any) -> Call:
 
 
 def request(target: str, body: str = "please", subject: str = "Request") -> Call:
+    """Send a request to an agent."""
     return call("send_request", target=target, subject=subject, body=body)
 
 
 def respond(target: str, body: str = "done", subject: str = "Response") -> Call:
+    """Send a response to an agent."""
     return call("send_response", target=target, subject=subject, body=body)
 
 
 def interrupt(target: str, body: str = "stop", subject: str = "Interrupt") -> Call:
+    """Interrupt an agent."""
     return call("send_interrupt", target=target, subject=subject, body=body)
 
 
 def broadcast(body: str = "hear", subject: str = "News") -> Call:
+    """Send a message to all agents."""
     return call("send_broadcast", subject=subject, body=body)
 
 
 def wait(reason: str | None = None) -> Call:
+    """End the turn, and wait for mail."""
     return call("await_message", reason=reason) if reason else call("await_message")
 
 
 def complete(answer: str = "done") -> Call:
+    """Complete the task with an answer."""
     return call("task_complete", finish_message=answer)
 
 
 def acknowledge(note: str | None = None) -> Call:
+    """Acknowledge a broadcast."""
     return call("acknowledge_broadcast", note=note) if note else call("acknowledge_broadcast")
 
 
 def ignore(reason: str | None = None) -> Call:
+    """Ignore a broadcast."""
     return call("ignore_broadcast", reason=reason) if reason else call("ignore_broadcast")
 
 
-class Letter(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message as an agent reads it."""
 
     sender_type: str
@@ -76,8 +84,8 @@ class Letter(NamedTuple):
     timestamp: str
 
 
-def read_letter(entry: dict[str, Any]) -> Letter | None:
-    """The message in a history entry; None where the entry is something else."""
+def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
+    """Return the message in a history entry; None if the entry is something else."""
     content = entry.get("content")
     if entry.get("role") != "user" or not isinstance(content, str):
         return None
@@ -87,7 +95,7 @@ def read_letter(entry: dict[str, Any]) -> Letter | None:
     to = root.find("to")
     assert sender is not None
     assert to is not None
-    return Letter(
+    return ReceivedMessage(
         sender_type=sender.get("type", ""),
         sender=sender.text or "",
         subject=root.findtext("subject") or "",
@@ -105,14 +113,14 @@ class View:
     tool_choice: ToolChoice
 
     @cached_property
-    def letters(self) -> list[Letter]:
-        """All messages it remembers, oldest first; the last is the one it must deal with now."""
-        return [letter for entry in self.history if (letter := read_letter(entry)) is not None]
+    def messages(self) -> list[ReceivedMessage]:
+        """All messages that it remembers, oldest first; the last one woke it."""
+        return [message for entry in self.history if (message := read_message(entry)) is not None]
 
     @property
-    def mail(self) -> Letter:
+    def mail(self) -> ReceivedMessage:
         """The message that woke it."""
-        return self.letters[-1]
+        return self.messages[-1]
 
     @property
     def results(self) -> list[str]:
@@ -121,7 +129,7 @@ class View:
 
 
 def tool_results(history: History) -> list[str]:
-    """The texts of all tool results in a history, of either format."""
+    """Return the texts of all tool results in a history, in either format."""
     return [
         str(entry.get("content", entry.get("output")))
         for entry in history
@@ -133,10 +141,10 @@ Policy = Callable[[View], Sequence[Call] | Awaitable[Sequence[Call]]]
 
 
 def turns(*scripts: Sequence[Call]) -> Policy:
-    """A policy that plays the n-th script on the n-th message the agent remembers."""
+    """Return a policy that plays the n-th script for the n-th message that the agent remembers."""
 
     def policy(view: View) -> Sequence[Call]:
-        n = len(view.letters) - 1
+        n = len(view.messages) - 1
         assert n < len(scripts), f"the script ends after {len(scripts)} turns; unexpected: {view.mail}"
         return scripts[n]
 
@@ -150,7 +158,7 @@ def output(
     prefix: str = "call",
     text: str | None = None,
 ) -> list[AgentToolCall]:
-    """The tool calls of one turn, as an agent function returns them; all share their origin, as LLM output does."""
+    """Return the tool calls of one turn as an agent function does; all share their origin, as the output of a model."""
     ids = [f"{prefix}.{index}" for index in range(len(calls))]
     completion: dict[str, Any] = {}
     responses: list[dict[str, Any]] = []
@@ -196,7 +204,7 @@ def output(
 def scripted(
     policy: Policy, *, tool_format: ToolFormat = "completions", text: str | None = None, name: str = "call"
 ) -> AgentFunction:
-    """An agent function that plays a policy. Call ids follow from the history, so that they repeat with it."""
+    """Return an agent function that plays a policy. Call ids follow from the history, so that they repeat with it."""
 
     async def function(history: History, tool_choice: ToolChoice) -> tuple[str | None, list[AgentToolCall]]:
         calls = policy(View(history, tool_choice))
@@ -206,3 +214,12 @@ def scripted(
         return text, output(calls, tool_format=tool_format, prefix=prefix, text=text)
 
     return function
+
+
+def playing(policy: Policy) -> Callable[..., AgentFunction]:
+    """Return a factory, as an agent template takes it, whose agents play a policy."""
+
+    def factory(*, name: str, tool_format: ToolFormat, **_wiring: Any) -> AgentFunction:
+        return scripted(policy, tool_format=tool_format, name=name)
+
+    return factory

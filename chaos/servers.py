@@ -9,10 +9,10 @@ from itertools import count
 from random import Random
 from typing import Any, cast
 
-from chaos.company import Company
-from chaos.faults import DOWN_SECONDS, Ledger, RoundStamp, Weather, WeatheredQueue, WeatheredStore
+from chaos.faults import DOWN_SECONDS, Faults, FaultyQueue, FaultyStore, Journal, RoundClock
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
+from chaos.swarm import Swarms
 from chaos.worlds import Place, World
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
@@ -40,19 +40,19 @@ class Life:
     place: Place
 
 
-class House:
+class Servers:
     """All servers. What they are asked, one of those that live answers, if there is one."""
 
-    def __init__(self, world: World, company: Company, weather: Weather, seed: str, ledger: Ledger) -> None:
-        self.weather = weather
+    def __init__(self, world: World, swarms: Swarms, faults: Faults, seed: str, journal: Journal) -> None:
+        self.faults = faults
         self.receivers = Receivers()
         self._world = world
-        self._swarms = company.swarms()
+        self._swarms = swarms.swarms()
         self._seed = seed
-        self._ledger = ledger
+        self._journal = journal
         self._living: dict[str, dict[str, Life]] = {name: {} for name in self._swarms}
         self._places: dict[Process, Place] = {}
-        self._births: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[None]] = set()
         self._numbers = count()
         self._is_closing = False
         self.deaths: list[str] = []
@@ -66,19 +66,19 @@ class House:
         """Start all servers."""
         for swarm in self._swarms:
             for n in range(self._world.servers if swarm == next(iter(self._swarms)) else 1):
-                await self._bear(swarm, f"{swarm}-{n}")
+                await self._start(swarm, f"{swarm}-{n}")
 
     def calm(self) -> None:
         """Let nothing go wrong any more."""
-        self.weather.is_calm = True
+        self.faults.is_calm = True
         for process in self._places:
             process.spare()
 
     async def close(self) -> None:
         """Stop all servers, as politely as one does when all work is done."""
         self._is_closing = True
-        while self._births:
-            await asyncio.wait(self._births)
+        while self._starting:
+            await asyncio.wait(self._starting)
         for lives in self._living.values():
             for life in lives.values():
                 await life.process.call(life.workers.stop(grace=TURN_SECONDS))
@@ -94,19 +94,19 @@ class House:
         life = chance.choice(lives)
         return await life.process.call(question(life.runtime))
 
-    async def _bear(self, swarm: str, name: str) -> None:
+    async def _start(self, swarm: str, name: str) -> None:
         """Start a server, as often as it takes."""
         while not self._is_closing:
             number = f"{name}.{next(self._numbers)}"
             chance = Random(f"{self._seed} {number}")
             process = Process(
-                number, self.weather.life(chance), lambda process: self._bury(process, swarm, name)
+                number, self.faults.life(chance), lambda process: self._on_death(process, swarm, name)
             )
-            clock = RoundStamp(Random(f"{self._seed} {number} ids"), self.weather.skew(chance))
-            place = await self._world.enter(process, swarm, self.weather, chance, clock)
+            clock = RoundClock(Random(f"{self._seed} {number} ids"), self.faults.skew(chance))
+            place = await self._world.enter(process, swarm, self.faults, chance, clock)
             self._places[process] = place
-            queue = WeatheredQueue(place.queue, process, self.weather, chance)
-            store = WeatheredStore(place.store, process, self.weather, chance, self._ledger)
+            queue = FaultyQueue(place.queue, process, self.faults, chance)
+            store = FaultyStore(place.store, process, self.faults, chance, self._journal)
             runtime = Runtime(
                 self._swarms[swarm],
                 cast(Store, store),
@@ -114,7 +114,7 @@ class House:
                 clock,
                 turn_seconds=TURN_SECONDS,
                 peers=Wire(self, swarm, process, chance),
-                webhooks=Sender(self.receivers, process, self.weather, chance),
+                webhooks=Sender(self.receivers, process, self.faults, chance),
             )
             workers = LocalWorkers(runtime, queue, concurrency=CONCURRENCY)
             try:
@@ -131,20 +131,20 @@ class House:
             self._living[swarm][number] = Life(process, runtime, workers, place)
             return
 
-    def _bury(self, process: Process, swarm: str, name: str) -> None:
-        weather = self.weather
-        weather.met["kill"] += 1
-        weather.deaths -= 1
+    def _on_death(self, process: Process, swarm: str, name: str) -> None:
+        faults = self.faults
+        faults.met["kill"] += 1
+        faults.deaths -= 1
         self.deaths.append(f"{process.name} {process.where}")
         self._living[swarm].pop(process.name, None)
         self._places[process].leave()
-        birth = asyncio.get_running_loop().create_task(self._rise(process, swarm, name), context=Context())
-        self._births.add(birth)
-        birth.add_done_callback(self._births.discard)
+        start = asyncio.get_running_loop().create_task(self._restart(process, swarm, name), context=Context())
+        self._starting.add(start)
+        start.add_done_callback(self._starting.discard)
 
-    async def _rise(self, process: Process, swarm: str, name: str) -> None:
+    async def _restart(self, process: Process, swarm: str, name: str) -> None:
         await asyncio.sleep(Random(f"{self._seed} {process.name} down").uniform(0, DOWN_SECONDS))
-        await self._bear(swarm, name)
+        await self._start(swarm, name)
 
 
 async def _sweep(runtime: Runtime) -> None:
@@ -160,8 +160,8 @@ async def _sweep(runtime: Runtime) -> None:
 class Wire:
     """`mail.core.task.interswarm.Peers` of a process: other swarms are asked as by HTTP."""
 
-    def __init__(self, house: House, home: str, process: Process, chance: Random) -> None:
-        self._house = house
+    def __init__(self, servers: Servers, home: str, process: Process, chance: Random) -> None:
+        self._servers = servers
         self._home = home
         self._process = process
         self._chance = chance
@@ -169,7 +169,7 @@ class Wire:
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         """Hand a message over, twice where it comes to that. The answer may be lost."""
         self._process.point("before deliver")
-        strikes, chance = self._house.weather.strikes, self._chance
+        strikes, chance = self._servers.faults.strikes, self._chance
         if strikes("delay", chance, 0.2):
             await asyncio.sleep(chance.uniform(0, 5))
         if strikes("throttle", chance, 0.05):
@@ -186,7 +186,7 @@ class Wire:
         copy = MAILInterswarmMessage.model_validate_json(message.model_dump_json())
         home = self._home
         try:
-            received = await self._house.ask(
+            received = await self._servers.ask(
                 message.target_swarm, self._chance, lambda runtime: runtime.receive(home, copy, back=back)
             )
         except (ConnectionLost, StoreUnavailable) as error:
@@ -197,11 +197,11 @@ class Wire:
 
     async def known(self) -> Sequence[str]:
         """All others."""
-        return [name for name in self._house.swarms if name != self._home]
+        return [name for name in self._servers.swarms if name != self._home]
 
     async def caller_id(self, swarm: str) -> str | None:
         """Every swarm's is its name."""
-        return swarm if swarm in self._house.swarms else None
+        return swarm if swarm in self._servers.swarms else None
 
     async def discover(self, urls: Sequence[str]) -> str:
         """There are no others."""

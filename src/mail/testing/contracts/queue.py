@@ -3,12 +3,11 @@
 import asyncio
 import random
 
-from support.adapters import QueueAdapter, drain, publish
-from support.changes import ANN, BOB
-
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
+from mail.testing.changes import ANN, BOB
+from mail.testing.contracts import QueueAdapter, drain
 
 SOON = 5.0
 
@@ -23,47 +22,47 @@ async def names(queue: QueueAdapter) -> list[str]:
 
 async def test_nothing_published_nothing_taken(queue: QueueAdapter) -> None:
     assert await drain(queue) == []
-    await publish(queue)
+    await queue.queue.publish([])
     assert await drain(queue) == []
 
 
 async def test_a_token_names_its_task_and_mailbox(queue: QueueAdapter) -> None:
-    await publish(queue, token("alpha"), token("alpha", instance=BOB))
+    await queue.queue.publish([token("alpha"), token("alpha", instance=BOB)])
     assert await drain(queue) == [(TaskKey(ANN, "task"), "alpha"), (TaskKey(BOB, "task"), "alpha")]
 
 
 async def test_urgent_tiers_first(queue: QueueAdapter) -> None:
     for tier in (Tier.BROADCAST, Tier.SYSTEM, Tier.AGENT, Tier.INTERRUPT, Tier.PERSON):
-        await publish(queue, token(tier.name, tier))
+        await queue.queue.publish([token(tier.name, tier)])
     assert await names(queue) == ["SYSTEM", "PERSON", "INTERRUPT", "BROADCAST", "AGENT"]
 
 
 async def test_inside_a_tier_first_in_first_out(queue: QueueAdapter) -> None:
     expected = [f"agent-{n}" for n in range(50)]
-    await publish(queue, *map(token, expected[:20]))
+    await queue.queue.publish([*map(token, expected[:20])])
     for name in expected[20:]:
-        await publish(queue, token(name))
+        await queue.queue.publish([token(name)])
     assert await names(queue) == expected
 
 
 async def test_order_under_load(queue: QueueAdapter) -> None:
     tokens = [token(f"agent-{n}", random.Random(n).choice(list(Tier))) for n in range(200)]
-    await publish(queue, *tokens)
+    await queue.queue.publish([*tokens])
     expected = [each.mailbox for each in sorted(tokens, key=lambda each: each.tier)]
     assert await names(queue) == expected
 
 
 async def test_a_double_is_given_out_once_or_twice_but_loses_nobody_their_place(queue: QueueAdapter) -> None:
-    await publish(queue, token("alpha"), token("beta"))
-    await publish(queue, token("alpha"), token("alpha"))
+    await queue.queue.publish([token("alpha"), token("beta")])
+    await queue.queue.publish([token("alpha"), token("alpha")])
     taken = await names(queue)
     assert taken[:2] == ["alpha", "beta"]
     assert set(taken[2:]) <= {"alpha"}
 
 
 async def test_a_mailbox_with_mail_of_two_tiers_is_woken_by_the_more_urgent(queue: QueueAdapter) -> None:
-    await publish(queue, token("other"), token("alpha", Tier.AGENT))
-    await publish(queue, token("alpha", Tier.SYSTEM))
+    await queue.queue.publish([token("other"), token("alpha", Tier.AGENT)])
+    await queue.queue.publish([token("alpha", Tier.SYSTEM)])
     taken = await names(queue)
     assert taken[0] == "alpha"
     assert "other" in taken
@@ -71,40 +70,42 @@ async def test_a_mailbox_with_mail_of_two_tiers_is_woken_by_the_more_urgent(queu
 
 async def test_what_was_taken_can_be_published_again(queue: QueueAdapter) -> None:
     for _ in range(3):
-        await publish(queue, token("alpha"))
+        await queue.queue.publish([token("alpha")])
         assert await names(queue) == ["alpha"]
 
 
 async def test_one_cause_is_a_wake_up_or_several_but_never_none(queue: QueueAdapter) -> None:
     for _ in range(3):
-        await publish(queue, token("alpha", cause="1"), token("alpha", cause="1"))
+        await queue.queue.publish([token("alpha", cause="1"), token("alpha", cause="1")])
     assert {*await names(queue)} == {"alpha"}
 
 
 async def test_another_cause_is_another_wake_up(queue: QueueAdapter) -> None:
     for cause in ("1", "2", "3"):
-        await publish(queue, token("alpha", cause=cause))
+        await queue.queue.publish([token("alpha", cause=cause)])
         assert await names(queue) == ["alpha"]
 
 
 async def test_one_cause_wakes_every_mailbox_and_every_tier(queue: QueueAdapter) -> None:
-    await publish(queue, token("alpha", cause="1"), token("beta", cause="1"))
+    await queue.queue.publish([token("alpha", cause="1"), token("beta", cause="1")])
     assert await names(queue) == ["alpha", "beta"]
-    await publish(queue, token("alpha", Tier.PERSON, cause="1"), token("alpha", instance=BOB, cause="1"))
+    await queue.queue.publish(
+        [token("alpha", Tier.PERSON, cause="1"), token("alpha", instance=BOB, cause="1")]
+    )
     assert await drain(queue) == [(TaskKey(ANN, "task"), "alpha"), (TaskKey(BOB, "task"), "alpha")]
 
 
 async def test_one_who_waits_is_woken(queue: QueueAdapter) -> None:
     waiting = asyncio.create_task(queue.take(SOON))
     await asyncio.sleep(0)
-    await publish(queue, token("alpha"))
+    await queue.queue.publish([token("alpha")])
     assert await waiting == (TaskKey(ANN, "task"), "alpha")
 
 
 async def test_each_token_goes_to_one_of_those_who_wait(queue: QueueAdapter) -> None:
     waiting = [asyncio.create_task(queue.take(SOON)) for _ in range(3)]
     await asyncio.sleep(0)
-    await publish(queue, token("alpha"), token("beta"), token("gamma"))
+    await queue.queue.publish([token("alpha"), token("beta"), token("gamma")])
     taken = await asyncio.gather(*waiting)
     assert sorted(mailbox for each in taken if each is not None for mailbox in each[1:]) == [
         "alpha", "beta", "gamma",
@@ -118,7 +119,7 @@ async def test_one_who_gives_up_takes_no_token_with_them(queue: QueueAdapter) ->
         quitter = asyncio.create_task(queue.take(SOON))
         stayer = asyncio.create_task(queue.take(SOON))
         await asyncio.sleep(0)
-        await publish(queue, token("alpha"))
+        await queue.queue.publish([token("alpha")])
         for _ in range(yields):
             await asyncio.sleep(0)
         quitter.cancel()

@@ -1,4 +1,4 @@
-"""The embedded server without its HTTP: store, queue, runtime and workers, in this process."""
+"""A swarm on the real engine: store, queue, runtime and workers, in this process and without HTTP."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from mail.core.task.change import InboxEntry
 from mail.core.task.events import Event, EventKind
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey
-from support.clock import FakeClock
+from mail.testing.clock import FakeClock
 
 TIMEOUT = 20.0
 """Seconds after which a task counts as hung."""
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def answer(self) -> str:
-        """What the user is told."""
+        """The text of the answer."""
         return self.response.message.body
 
     @property
@@ -59,11 +59,11 @@ class Outcome:
 
     @property
     def messages(self) -> list[MAILMessage]:
-        """What was sent in this generation, in order, the finishing message included."""
+        """The messages of this generation in order, the finishing message included."""
         return [event.message for event in self.events if event.message is not None]
 
     def sent_to(self, agent: str) -> list[MAILMessage]:
-        """What was sent to one agent, broadcasts to all aside."""
+        """The messages to one agent, without broadcasts to all."""
         return [
             message
             for message in self.messages
@@ -72,10 +72,16 @@ class Outcome:
 
 
 class Rig:
-    """Runs a swarm's tasks.
+    """A swarm that runs, with an empty store.
 
     async with Rig(build_swarm({"supervisor": turns([complete("hi")])})) as rig:
         outcome = await rig.ask("hello")
+
+    Args:
+        path: the database file; in memory by default.
+        clock: the source of times and ids; one that is the same in every run by default.
+        concurrency: how many turns run at the same time. With 0 none runs until `step` is called.
+        turn_seconds: the time limit of a turn.
     """
 
     def __init__(
@@ -104,32 +110,44 @@ class Rig:
         await self.stop()
 
     async def start(self) -> None:
+        """Open the database, and start the workers."""
         self.database = SQLiteDatabase(self.path)
         self.store = SQLiteStore(self.database)
         self.queue = LocalQueue(lambda: self.clock.now().timestamp())
         self.runtime = Runtime(
             self.swarm, self.store, self.queue, self.clock, turn_seconds=self._turn_seconds
         )
-        self.workers = LocalWorkers(self.runtime, self.queue, concurrency=self._concurrency)
-        await self.workers.start()
+        self.workers = LocalWorkers(self.runtime, self.queue, concurrency=max(1, self._concurrency))
+        if self._concurrency:
+            await self.workers.start()
 
     async def stop(self) -> None:
-        await self.workers.stop(grace=0)
+        """Stop the workers, and close the database."""
+        if self._concurrency:
+            await self.workers.stop(grace=0)
         self.database.close()
 
+    async def step(self) -> str | None:
+        """Run the next turn, of the most urgent message. Return the agent's name, or None if nobody has mail."""
+        if not len(self.queue):
+            return None
+        key, mailbox = await self.queue.take()
+        await self.runtime.run_turn(key, mailbox)
+        return mailbox
+
     async def restart(self) -> None:
-        """Stop and start again on the same file; what was in memory only is gone."""
+        """Stop, and start again on the same file; what was only in memory is lost."""
         await self.stop()
         await self.start()
 
     async def submit(
         self, body: str = "hello", *, caller: Principal | None = None, **fields: Any
     ) -> Submitted:
-        """Send a person's message; fields are those of `Submission`."""
+        """Send a user's message; `fields` are those of `Submission`."""
         return await self.runtime.submit(caller or self.user, Submission(body=body, **fields))
 
     async def outcome(self, submitted: Submitted, seconds: float = TIMEOUT) -> Outcome:
-        """Wait for the end of the generation that answers. Fails where the task hangs."""
+        """Wait for the answer. Fail if the task hangs."""
         try:
             async with asyncio.timeout(seconds):
                 response = await self.runtime.wait(submitted)
@@ -149,7 +167,9 @@ class Rig:
         return await self.outcome(await self.submit(body, **fields))
 
     async def history(self, agent: str, key: TaskKey) -> History:
+        """Return what an agent remembers of a task."""
         return await self.store.read_history(key, agent)
 
     async def inbox(self, key: TaskKey) -> list[InboxEntry]:
+        """Return the messages that wait in the mailboxes of a task."""
         return await self.store.read_inbox(key)

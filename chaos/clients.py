@@ -1,4 +1,4 @@
-"""Those who use the swarms. Each runs one errand: gives orders, and knows what has to come of them.
+"""Those who use the swarms. Each runs one workload: gives orders, and knows what has to come of them.
 
 People come back until they are answered, to whichever server is there, and say the same again under the same key where they
 can't know whether it was heard. Whatever is not as it has to be, they write down.
@@ -12,9 +12,9 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from chaos.company import NORTH, UNKNOWN, Company
-from chaos.house import House
 from chaos.process import ConnectionLost
+from chaos.servers import Servers
+from chaos.swarm import NORTH, UNKNOWN, Swarms
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.dead_letters import discard_dead_letters, redrive_dead_letters
 from mail.core.engine.runtime import Forked, Runtime
@@ -28,14 +28,14 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.webhooks import DEFAULT_EVENTS, Webhook
 from mail.errors import BadRequest, DeadLetterNotFound, MAILError, NotCancellable, StoreUnavailable
 
-PEOPLE = ("ann", "bob", "eve")
+USERS = ("ann", "bob", "eve")
 
 TIMEOUT = 4 * 3600.0
 """Seconds, of the clock that leaps, after which somebody who was not answered says so."""
 
 CANCELLED = "The task was cancelled by"
 
-ERRANDS = {
+WORKLOADS = {
     "demo": 2, "fan": 3, "act": 3, "approve": 3, "join": 2, "once": 2, "meet": 2, "abroad": 3, "budget": 1, "late": 1,
     "idle": 1, "broken": 1, "cancel": 5, "cancel-abroad": 2,
     "hooked": 3, "doomed": 2, "fork": 3,
@@ -46,25 +46,25 @@ LONG_AFTER = 1e10
 """When keys are forgotten, in seconds since the epoch."""
 
 
-class Errand:
+class Workload:
     """One task, as those see it who have ordered it.
 
     Attributes:
         complaints: what is not as it has to be.
         seen: by watcher, the events that it was shown.
         cancelled: whether it was asked to be cancelled.
-        twins: the errands that were made of it, by forks.
+        twins: the workloads that were made of it, by forks.
     """
 
-    def __init__(self, house: House, company: Company, seed: str, number: int | str, kind: str) -> None:
-        self._house = house
-        self._company = company
+    def __init__(self, servers: Servers, swarms: Swarms, seed: str, number: int | str, kind: str) -> None:
+        self._servers = servers
+        self._swarms = swarms
         self._seed = seed
         self._number = number
-        self.twins: list[Errand] = []
-        self._chance = Random(f"{seed} errand {number}")
+        self.twins: list[Workload] = []
+        self._chance = Random(f"{seed} workload {number}")
         self.kind = kind
-        self._caller = Principal(role="user", id=self._chance.choice(PEOPLE), swarm=NORTH)
+        self._caller = Principal(role="user", id=self._chance.choice(USERS), swarm=NORTH)
         self.task_id = f"{number}-{kind}"
         self.key = TaskKey(str(self._caller), self.task_id)
         self.complaints: list[str] = []
@@ -245,7 +245,7 @@ class Errand:
         if len(await self._buried()) != 1:
             self.complaints.append("an agent has failed, and there is not one dead letter")
         await asyncio.sleep(self._chance.uniform(0, 10))
-        self._company.mended.add(mark)
+        self._swarms.mended.add(mark)
         if self._chance.random() < 0.25:
             await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
             self._statuses = {TaskStatus.COMPLETED if delegates else TaskStatus.FAILED}
@@ -302,7 +302,7 @@ class Errand:
         at = self._chance.choice((None, self._chance.randint(1, (await self._load()).seq)))
         forked = await self._ask_for_fork(at, run=verb == "approve" or self._chance.random() < 0.7)
         task = forked.task
-        twin = Errand(self._house, self._company, self._seed, f"{self._number}.{n}", "twin")
+        twin = Workload(self._servers, self._swarms, self._seed, f"{self._number}.{n}", "twin")
         twin._caller, twin.task_id, twin.key = self._caller, task.task_id, task.key
         self.twins.append(twin)
         if task.is_running:
@@ -361,12 +361,12 @@ class Errand:
 
     def _expect_act(self, mark: str, answer: str) -> None:
         """What is said of an action is what became of it."""
-        times = sum(run.action == "book" for run in self._company.ran.get(self.task_id, ()))
+        times = sum(run.action == "book" for run in self._swarms.ran.get(self.task_id, ()))
         known = re.fullmatch(f"{mark}: look: found {mark}; book: booked {mark}", answer) is not None
         if known and times != 1:
             self.complaints.append(f"{answer!r}, but it was done {times} times")
         unknown = answer.startswith(f"{mark}: look: found {mark}; book: ERROR: {UNKNOWN}")
-        if not known and not (unknown and self._house.weather.met):
+        if not known and not (unknown and self._servers.faults.met):
             self.complaints.append(f"the answer is {answer!r}")
 
     async def _order(self, body: str, **fields: Any) -> str:
@@ -378,7 +378,7 @@ class Errand:
             key=key or f"{self.task_id} {next(self._marks)}", digest=body, until=LONG_AFTER
         )
         submission = Submission(body=body, task_id=self.task_id, idempotency_key=idempotency_key, **fields)
-        times = 1 + self._house.weather.strikes("duplicate", self._chance, 0.2)
+        times = 1 + self._servers.faults.strikes("duplicate", self._chance, 0.2)
         results = await asyncio.gather(
             *(self._ask(lambda runtime: runtime.submit(self._caller, submission)) for _ in range(times))
         )
@@ -410,7 +410,7 @@ class Errand:
         """Ask until somebody answers."""
         while True:
             try:
-                return await self._house.ask(NORTH, self._chance, question)
+                return await self._servers.ask(NORTH, self._chance, question)
             except (ConnectionLost, StoreUnavailable):
                 await asyncio.sleep(self._chance.uniform(0.1, 2))
 

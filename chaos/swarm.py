@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from support.agents import (
+from chaos.invariants import Run
+from chaos.process import PROCESS
+from mail.core.task.context import CURRENT_CALL, CURRENT_TASK
+from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, History, SwarmCore, ToolChoice
+from mail.examples.math_dummy.actions import calculate_expression
+from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
+from mail.examples.rule_based.calls import say
+from mail.examples.weather_dummy.actions import get_weather_forecast
+from mail.testing.agents import (
     Call,
     View,
     acknowledge,
@@ -25,15 +33,6 @@ from support.agents import (
     wait,
 )
 
-from chaos.invariants import Run
-from chaos.process import PROCESS
-from mail.core.task.context import CURRENT_CALL, CURRENT_TASK
-from mail.core.task.swarm import ActionCore, AgentCore, AgentFunction, History, SwarmCore, ToolChoice
-from mail.examples.math_dummy.actions import calculate_expression
-from mail.examples.rule_based import MathAgent, Supervisor, WeatherAgent
-from mail.examples.rule_based.calls import say
-from mail.examples.weather_dummy.actions import get_weather_forecast
-
 NORTH, SOUTH = "north", "south"
 WORKERS = ("ada", "bo", "cy", "di")
 IDEMPOTENT = frozenset({"look", "calculate_expression", "get_weather_forecast"})
@@ -41,7 +40,7 @@ UNKNOWN = "the outcome is unknown"
 STEPS = 40
 
 
-class Company:
+class Swarms:
     """Both swarms, and what their actions have done.
 
     Attributes:
@@ -171,9 +170,9 @@ async def _booked(args: dict[str, Any]) -> str:
 
 def chief(view: View) -> list[Call]:
     """What a person has ordered last, as far as it has come."""
-    last = max(n for n, letter in enumerate(view.letters) if letter.sender_type == "user")
-    verb, mark, *rest = view.letters[last].body.split()
-    since = view.letters[last + 1 :]
+    last = max(n for n, letter in enumerate(view.messages) if letter.sender_type == "user")
+    verb, mark, *rest = view.messages[last].body.split()
+    since = view.messages[last + 1 :]
     mail = view.mail
     if mail.subject == "::maximum_steps_reached::":
         return [complete(f"stopped {mark}")]
@@ -255,7 +254,7 @@ def clerk(view: View) -> list[Call]:
         return [acknowledge("noted")]
     if mail.sender_type == "agent" and mail.subject.endswith(".hurry"):
         return [respond("chief", "hurried", f"Re: {mail.subject}")]
-    asked = [letter.subject for letter in view.letters if letter.subject.endswith(".act")]
+    asked = [letter.subject for letter in view.messages if letter.subject.endswith(".act")]
     if mail.sender_type == "agent":
         mark = mail.subject.removesuffix(".act")
         return [call("look", mark=mark), call("book", mark=mark)]
@@ -272,5 +271,5 @@ def helper(view: View) -> list[Call]:
     if "@" in mail.sender:
         return [request("aide", mail.body, mail.subject), wait()]
     subject = mail.subject.removeprefix("Re: ")
-    asker = next(letter.sender for letter in reversed(view.letters) if letter.subject == subject)
+    asker = next(letter.sender for letter in reversed(view.messages) if letter.subject == subject)
     return [respond(asker, mail.body, mail.subject)]

@@ -4,14 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.adapters import StoreAdapter
-from support.changes import ANN, BOB, Mail, Maker, checkpoint
-from support.contract import everything, open_turn
 
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MAILError, TaskNotFound, VersionConflict
+from mail.testing.changes import ANN, BOB, Mail, Maker, checkpoint
+from mail.testing.contracts import StoreAdapter, everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import ActionCore, ActionFunction, AgentCore, SwarmCore
-from support.agents import Policy, scripted
+from mail.testing.agents import Policy, scripted
 
 NAME = "example"
 
@@ -17,7 +17,7 @@ def build_swarm(
     tool_format: ToolFormat = "completions",
     **settings: Any,
 ) -> SwarmCore:
-    """A swarm in which everyone may write to everyone and call every action.
+    """Return a swarm in which every agent may write to every other and call every action.
 
     The first agent is the entrypoint and may complete tasks. Give an `AgentCore` instead of a policy for an
     agent that differs; other settings are those of `SwarmCore`.
@@ -56,7 +56,7 @@ def build_agent(
     name: str = "call",
     **settings: Any,
 ) -> AgentCore:
-    """An agent that plays a policy; one that `supervises` is an entrypoint and may complete tasks."""
+    """Return an agent that plays a policy; one that `supervises` is an entrypoint and may complete tasks."""
     return AgentCore(
         function=scripted(policy, tool_format=tool_format, name=name),
         comm_targets=targets,

@@ -1,4 +1,4 @@
-"""Changes of a task made by hand, for tests of stores: what `admit` and `settle` could decide, without agents."""
+"""Changes of a task for tests of stores: what a decision could return, without agents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import Subject
-from support.agents import complete, output, turns
-from support.clock import EPOCH, FakeClock
-from support.swarms import NAME, build_swarm
+from mail.testing.agents import complete, output, turns
+from mail.testing.clock import EPOCH, FakeClock
+from mail.testing.swarms import NAME, build_swarm
 
 ANN = f"user:ann@{NAME}"
 BOB = f"user:bob@{NAME}"
@@ -35,7 +35,7 @@ SWARM: SwarmCore = build_swarm({name: turns([complete()]) for name in ("alpha", 
 
 
 class Mail(NamedTuple):
-    """A message to be sent: its tier decides who sends it, and as what."""
+    """A message to send: its tier decides its sender and its kind."""
 
     mailbox: str
     tier: Tier = Tier.AGENT
@@ -43,17 +43,17 @@ class Mail(NamedTuple):
 
 
 class Maker:
-    """Makes changes; all its ids and times come from one stamp."""
+    """Makes changes, with ids and times from one clock."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or FakeClock()
 
     def lease(self, expires: float = NOW + 60) -> Lease:
-        """A fresh lease."""
+        """Return a new lease."""
         return Lease(self.clock.new_id(), expires)
 
     def begin(self, key: TaskKey, *mail: Mail, deadline: float | None = None, title: str = "") -> TaskChange:
-        """The first commit of a task."""
+        """Return the first commit of a task."""
         task = Task(
             instance=key.instance,
             task_id=key.task_id,
@@ -81,9 +81,9 @@ class Maker:
         transition: Transition | None = None,
         deadline: float | None = None,
     ) -> TaskChange:
-        """A later commit; it ends `turn` where there is one, and goes through `transition` where one is given.
+        """Return a later commit, which ends `turn` and makes `transition` if they are given.
 
-        A `deadline` takes the place of the task's; when it is resumed, so does none.
+        A `deadline` replaces that of the task; resuming without one removes it.
         """
         draft = Draft(task, SWARM, self.clock)
         if turn is not None:
@@ -103,7 +103,7 @@ class Maker:
         return draft.seal()
 
     def message(self, task_id: str, mail: Mail) -> MAILMessage:
-        """A message of the tier that is asked for."""
+        """Return a message of a tier."""
         common: dict[str, Any] = {"task_id": task_id, "subject": "Test", "body": mail.body}
         recipient = create_agent_address(mail.mailbox)
         agent = create_agent_address("beta" if mail.mailbox == "alpha" else "alpha")
@@ -138,7 +138,7 @@ class Maker:
 
 
 def checkpoint(*contents: str) -> Checkpoint:
-    """A checkpoint of a turn with finished actions: one per content."""
+    """Return the checkpoint of a turn with finished actions, one for each content."""
     calls = output([complete(content) for content in contents])
     receipts = tuple(Receipt(state=Receipt.State.DONE, content=content) for content in contents)
     return Checkpoint(text=None, calls=tuple(calls), receipts=receipts)

@@ -1,0 +1,45 @@
+"""For tests of agents and swarms, without a model, a server or a network; and of stores and queues of your own.
+
+- `agents`     scripted agents: a policy from what an agent has read to the tools it calls
+- `swarms`     small swarms of such agents
+- `rig`        a swarm on the real engine, in this process and in memory
+- `clock`      a clock whose times and ids are the same in every run
+- `changes`    changes of tasks, as stores commit them
+- `contracts`  the test suites for stores and queues (these need pytest)
+"""
+
+from mail.testing.agents import (
+    Call,
+    Policy,
+    View,
+    call,
+    complete,
+    playing,
+    request,
+    respond,
+    scripted,
+    turns,
+    wait,
+)
+from mail.testing.clock import FakeClock
+from mail.testing.rig import Outcome, Rig
+from mail.testing.swarms import build_agent, build_swarm
+
+__all__ = [
+    "Call",
+    "FakeClock",
+    "Outcome",
+    "Policy",
+    "Rig",
+    "View",
+    "build_agent",
+    "build_swarm",
+    "call",
+    "complete",
+    "playing",
+    "request",
+    "respond",
+    "scripted",
+    "turns",
+    "wait",
+]

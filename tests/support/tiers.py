@@ -1,0 +1,118 @@
+"""The three tiers of the tests: which of them runs a test, and how much a test that can do more or less does in it.
+
+    fast    in this process, on SQLite in memory: `scripts/dev.py test`, and pytest without a path
+    full    every store, other processes, the documents, crashes at a sample of points: `--full`, what CI runs
+    soak    every crash point, chaos, fuzzing by the ten thousand, the deployed shape under faults: `--soak`
+
+A tier includes those before it. A path on the command line runs whatever its tier.
+"""
+
+import os
+from typing import Literal, get_args
+
+import pytest
+
+Tier = Literal["fast", "full", "soak"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+DURATIONS: dict[Tier, str] = {"fast": "2 minutes", "full": "8 minutes", "soak": "1 hour"}
+"""How long each takes on two cores."""
+
+VARIABLE = "MAIL_TEST_TIER"
+"""Holds the tier for the workers of pytest-xdist and the processes that tests start."""
+
+TIER_OF: dict[str, Tier] = {
+    "tests": "fast",
+    "tests/agentmail/test_agentmail_document.py": "full",
+    "tests/api/test_api_manual.py::test_tokens_are_counted_beside_the_event_loop": "full",
+    "tests/api/test_api_names.py::test_defining_a_swarm_loads_nothing_heavy": "full",
+    "tests/api/test_api_templates.py::TestServer": "full",
+    "tests/chaos": "soak",
+    "tests/chaos/test_chaos_rounds.py::test_on_sqlite": "full",
+    "tests/cli": "full",
+    "tests/cli/test_cli_connecting.py": "fast",
+    "tests/cli/test_cli_timeline.py": "fast",
+    "tests/cli/test_cli_tree.py": "fast",
+    "tests/client/test_client_document.py": "full",
+    "tests/contract/test_contract_store_moments.py::TestFork": "full",
+    "tests/contract/test_contract_store_moments.py::TestFork::test_a_fork_of_any_moment_comes_to_an_answer[sqlite-memory]": "fast",
+    "tests/contract/test_contract_store_machine.py": "full",
+    "tests/contract/test_contract_store_machine.py::TestMemory": "fast",
+    "tests/contract/test_contract_store_machine.py::TestDynamoDB-ministack": "soak",
+    "tests/crash": "full",
+    "tests/crash/test_crash_dynamodb.py::test_the_suite_finds": "soak",
+    "tests/crash/test_crash_postgres.py::test_the_suite_finds": "soak",
+    "tests/deploy": "full",
+    "tests/docs": "full",
+    "tests/e2e": "full",
+    "tests/e2e_aws": "full",
+    "tests/e2e_aws/test_chaos.py": "soak",
+    "tests/e2e_aws/test_faults.py": "soak",
+    "tests/e2e_aws/test_flood.py": "soak",
+    "tests/examples": "full",
+    "tests/examples/test_crew.py": "fast",
+    "tests/examples/test_mafia_rules.py": "fast",
+    "tests/aws": "full",
+    "tests/exchange/test_exchange_document.py": "full",
+    "tests/exchange/test_exchange_memory.py::test_a_thousand_entities_and_a_hundred_thousand_mails": "full",
+    "tests/exchange/test_exchange_processes.py": "full",
+    "tests/factories/test_factory_classes.py": "full",
+    "tests/handlers": "full",
+    "tests/http/test_fuzz.py::test_schemathesis": "full",
+    "tests/http/test_http_responses_document.py": "full",
+    "tests/http/test_http_responses_models.py": "full",
+    "tests/postgres": "full",
+    "tests/spec/test_generated.py": "full",
+    "tests/stdlib/test_stdlib_mcp.py": "full",
+    "tests/ui": "full",
+    "tests/unit/test_bench_smoke.py": "soak",
+}
+"""By the beginning of a test's id: the longest one that fits decides."""
+
+SERVERS_AND_FILES = ("ministack", "dynoxide", "dynamodb-local", "custom", "postgres", "sqlite-slow")
+"""Ends of parameters that take a test of the fast tier to the full one."""
+
+SECOND_ENGINES = ("ministack", "dynoxide", "dynamodb-local")
+"""Ends of parameters with which a test does again what it does on moto: it is left to the soak tier."""
+
+NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
+"""What moto can't show, by the beginning of the ids."""
+
+
+def current() -> Tier:
+    """Return the tier that runs; a single test and a path are run as in the full one."""
+    return next((tier for tier in TIERS if tier == os.environ.get(VARIABLE)), "full")
+
+
+def sized(*, fast: int, full: int, soak: int) -> int:
+    """Return how many examples, points or rounds a test tries in the tier that runs."""
+    return {"fast": fast, "full": full, "soak": soak}[current()]
+
+
+def is_in(tier: Tier, item: pytest.Item) -> bool:
+    """Return whether a tier runs a test."""
+    return TIERS.index(tier_of(item)) <= TIERS.index(tier)
+
+
+def tier_of(item: pytest.Item) -> Tier:
+    """Return the lowest tier that runs a test."""
+    found = TIER_OF[max((known for known in TIER_OF if item.nodeid.startswith(known)), key=len)]
+    runs_on_moto = (
+        item.nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in item.nodeid
+    )
+    if runs_on_moto and _has_parameter(item, SECOND_ENGINES):
+        return "soak"
+    return "full" if found == "fast" and _has_parameter(item, SERVERS_AND_FILES) else found
+
+
+def _has_parameter(item: pytest.Item, endings: tuple[str, ...]) -> bool:
+    call = getattr(item, "callspec", None)
+    values = call.params.values() if call is not None else ()
+    return any(isinstance(value, str) and value.endswith(endings) for value in values)
+
+
+def is_skipped_whole(tier: Tier, path: str) -> bool:
+    """Return whether a tier runs nothing below a path, such as `tests/crash`, so that it needn't be read."""
+    if path not in TIER_OF:
+        return False
+    below = [found for known, found in TIER_OF.items() if known.startswith(path)]
+    return min(map(TIERS.index, below)) > TIERS.index(tier)
