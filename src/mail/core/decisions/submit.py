@@ -220,7 +220,7 @@ def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
         if not name or where is None or not is_swarm_name(where) or len(target) > MAX_ADDRESS:
             raise BadRequest(f"target {target[:MAX_ADDRESS]!r} is not of the form agent@swarm")
         if where == swarm.name:
-            raise BadRequest(f"{target!r} belongs to this swarm; use POST /message to write to its agents")
+            raise BadRequest(f"{target!r} belongs to this swarm; POST /message writes to its agents")
     if submission.msg_type == "request" and len(submission.targets) != 1:
         raise BadRequest(f"a request has exactly one target, and this one has {len(submission.targets)}")
     if submission.msg_type not in ("request", "broadcast"):
@@ -397,7 +397,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
     """Give the waiting agent its tool results, and any text sent with them, and wake it."""
     waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
-        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it does not wait for a tool result")
+        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
     results = read_results(submission.breakpoint_tool_call_result, waiting.calls)
     history: History = []
     for call in waiting.calls:
