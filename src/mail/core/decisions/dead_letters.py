@@ -240,9 +240,7 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
 
 def _reopen_request(draft: Draft, request: OpenRequest) -> None:
     ends = (request.request_id, request.sender, request.recipient)
-    if not any(
-        (open_one.request_id, open_one.sender, open_one.recipient) == ends for open_one in draft.requests
-    ):
+    if not any((each.request_id, each.sender, each.recipient) == ends for each in draft.requests):
         draft.open_request(request)
 
 
