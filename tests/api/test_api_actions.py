@@ -422,9 +422,9 @@ def of_x(schema: Any) -> dict[str, Any]:
 
 
 BAD_SCHEMAS: list[tuple[Any, str]] = [
-    (None, "None is none"),
-    ([], "is none"),
-    ("object", "is none"),
+    (None, "None is not an object"),
+    ([], "is not an object"),
+    ("object", "is not an object"),
     ({"type": "array"}, "its type is 'array'"),
     ({"type": ["object"]}, "its type is "),
     ({"type": "object", "properties": ["x"]}, "properties must be an object"),
@@ -432,10 +432,10 @@ BAD_SCHEMAS: list[tuple[Any, str]] = [
     ({"type": "object", "required": "x"}, "required must be a list of names"),
     ({"type": "object", "required": [1]}, "required must be a list of names"),
     ({"type": "object", "$defs": []}, r"\$defs must be an object"),
-    ({"$ref": "#/$defs/X"}, r"\$ref leads to no definition"),
-    ({"$ref": 3, "$defs": {"X": {}}}, r"\$ref leads to no definition"),
+    ({"$ref": "#/$defs/X"}, r"\$ref must name the definition"),
+    ({"$ref": 3, "$defs": {"X": {}}}, r"\$ref must name the definition"),
     (of_x("string"), "property 'x' must have a schema"),
-    (of_x({"type": "strng"}), "x: there is no type 'strng'. Did you mean 'string'"),
+    (of_x({"type": "strng"}), "x: unknown type 'strng'. Did you mean 'string'"),
     (of_x({"type": 3}), "parameters of 'x'"),
     (of_x({"type": "integer", "minimum": "1"}), "x: minimum can't be '1'"),
     (of_x({"type": "integer", "multipleOf": 0}), "x: multipleOf can't be 0"),
@@ -447,7 +447,7 @@ BAD_SCHEMAS: list[tuple[Any, str]] = [
     (of_x({"anyOf": []}), "x: anyOf must be a list of schemas"),
     (of_x({"anyOf": ["string"]}), "x: anyOf must be a list of schemas"),
     (of_x({"allOf": {}}), "x: allOf must be a list of schemas"),
-    (of_x({"type": "array", "items": {"type": "int"}}), "x: there is no type 'int'"),
+    (of_x({"type": "array", "items": {"type": "int"}}), "x: unknown type 'int'"),
     (of_x({"type": "object", "properties": 3}), "properties must be an object"),
 ]
 
@@ -463,7 +463,7 @@ class TestBadSchemas:
     @pytest.mark.parametrize("function", [f"python::{HERE}:paint", None])
     def test_refused_where_a_swarm_is_loaded(self, function: str | None) -> None:
         entry = ActionEntry(name="x", parameters=of_x({"type": "int"}), function=function)
-        with pytest.raises(ConfigurationError, match="there is no type 'int'"):
+        with pytest.raises(ConfigurationError, match="unknown type 'int'"):
             build_action(entry, resolver(None))
 
     def test_nested_without_end(self) -> None:

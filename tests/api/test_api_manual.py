@@ -191,8 +191,8 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "error", "complaint"),
         [
-            ({"target": "Anne"}, BadRequest, r"'Anne' is no agent of swarm 'team'. Did you mean 'Ann'"),
-            ({}, BadRequest, "'' is no agent"),
+            ({"target": "Anne"}, BadRequest, r"'Anne' is not an agent of swarm 'team'. Did you mean 'Ann'"),
+            ({}, BadRequest, "'' is not an agent"),
             ({"target": "GM", "response_targets": ["Bobby"]}, BadRequest, r"'Bobby' .*'Bob'"),
             ({"target": "GM", "response_targets": []}, BadRequest, "response_targets is empty"),
             ({"target": "GM", "response_type": "response"}, BadRequest, "response_targets is missing"),

@@ -230,7 +230,7 @@ class TestMessages:
             ({"targets": []}, "exactly one recipient, not to 0"),
             ({"targets": ["a", "b"], "type": "response"}, "exactly one recipient, not to 2"),
             ({"targets": [], "type": "broadcast"}, "recipients: "),
-            ({"targets": ["a"], "type": "shout"}, "no message of type 'shout'"),
+            ({"targets": ["a"], "type": "shout"}, "unknown message type 'shout'"),
             (
                 {"targets": ["boss"], "sender_type": "agent", "sender": "bos"},
                 "sender 'bos' is not an agent of swarm 'team'. Did you mean 'boss'",

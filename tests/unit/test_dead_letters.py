@@ -131,7 +131,7 @@ class TestBurial:
             (letter,) = await letters(rig, submitted.key)
             assert letter.mailbox == "worker"
             (outcome,) = await redrive_dead_letters(rig.runtime, ADMIN, submitted.key)
-            assert "no agent 'worker'" in outcome.refusal
+            assert "no longer has an agent 'worker'" in outcome.refusal
             assert len((await loaded(rig, submitted.key)).dead_letters) == 1
 
     async def test_a_task_without_any_costs_nothing(self) -> None:

@@ -99,7 +99,7 @@ async def test_what_a_swarm_that_was_down_did_not_get_is_answered_once_it_is_bac
         line = both.trouble = Line(PeerUnavailable("nobody there"))
         rig = both["a"]
         first = await rig.ask("hello")
-        assert "given up after 12 tries" in first.answer
+        assert "no delivery after 12 tries" in first.answer
         (letter,) = await letters(rig, first.key)
         assert (letter.mailbox, letter.attempts, letter.sender) == ("@b", 12, "supervisor")
         line.error = None

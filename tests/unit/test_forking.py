@@ -236,7 +236,7 @@ class TestWhatIsLeftBehind:
         ((agent, (body,)),) = told(change).items()
         assert agent == "beta"
         assert body.startswith(
-            "This task is a fork of task first. Not taken along: your request to 'a@far'; your request to 'b@far'."
+            "This task is a fork of task first. It was made without: your request to 'a@far'; your request to 'b@far'."
         )
 
     def test_a_request_of_another_swarm_but_not_what_it_answers(self, make: Maker) -> None:
@@ -260,8 +260,8 @@ class TestWhatIsLeftBehind:
         assert change.task.generation.faults == {"beta": 2}
         letters = told(change)
         assert letters.keys() == {"alpha", "beta"}
-        assert "mail for agent 'gamma', which is no part of this swarm any more." in letters["alpha"][0]
-        assert "your request to 'gamma', which is no part of this swarm any more." in letters["beta"][0]
+        assert "mail for agent 'gamma', which this swarm no longer has." in letters["alpha"][0]
+        assert "your request to 'gamma', which this swarm no longer has." in letters["beta"][0]
 
     def test_an_entrypoint_or_a_breakpoint_of_one(self, make: Maker) -> None:
         snapshot = moment(make, status=TaskStatus.PAUSED, breakpoint=WAITS, entrypoint="gamma")

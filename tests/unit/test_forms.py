@@ -1,4 +1,4 @@
-"""Forms: tools that write letters, and those that appeal to the task's owner (mail.core.task.forms)."""
+"""Forms: tools that write letters, and those that appeal to the task's owner (mail.core.task.swarm)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -294,7 +294,7 @@ class TestFailure:
 
             both.trouble = trouble
             outcome = await both["a"].ask("hello")
-        assert "given up after 12 tries: nobody there" in outcome.answer
+        assert "no delivery after 12 tries: nobody there" in outcome.answer
         assert tries >= 12
 
     async def test_an_answer_that_was_lost_on_its_way_is_not_a_second_message(self) -> None:
@@ -400,7 +400,7 @@ class TestLimits:
         federation.hop_limit = 0
         async with federation as both:
             outcome = await both["a"].ask("hello")
-        assert "the task has come through 1 swarms, and the limit is 0" in outcome.answer
+        assert "the task has passed through 1 swarms, and the limit is 0" in outcome.answer
 
     async def test_steps_of_the_asker(self) -> None:
         async with Federation(asking(ask_then_tell("worker@b"), "worker@b"), answering(echo)) as both:
@@ -597,4 +597,4 @@ class TestEnds:
             await rig.workers.idle()
             rig.clock.advance(3_601)
             outcome = await rig.outcome(submitted)
-        assert outcome.answer == "worker@b has not answered in time. What comes later still reaches you."
+        assert outcome.answer == "worker@b has not answered in time. A later answer still reaches you."

@@ -167,11 +167,11 @@ class TestWhose:
         ("fields", "says"),
         [
             ({"target": "elsewhere"}, "this is swarm 'example'; the message is for 'elsewhere'"),
-            ({"source": "example"}, "is this very swarm"),
+            ({"source": "example"}, "must be the name of another swarm"),
             ({"recipient": "nobody@example"}, "has no agent 'nobody'"),
             ({"recipient": "worke"}, "Did you mean 'worker'?"),
             ({"recipient": "worker@elsewhere"}, "no recipient of the message is in swarm 'example'"),
-            ({"hops": 9}, "come through 9 swarms, and the limit is 8"),
+            ({"hops": 9}, "passed through 9 swarms, and the limit is 8"),
         ],
     )
     async def test_what_is_refused(self, peer: Peer, fields: dict[str, Any], says: str) -> None:

@@ -218,9 +218,9 @@ class TestFailures:
             with pytest.raises(TaskNotFound, match="submit a message with this task_id first"):
                 await step(rig, "GM")
             await begin(rig)
-            with pytest.raises(BadRequest, match=r"'Anne' is no agent .*Did you mean 'Ann'"):
+            with pytest.raises(BadRequest, match=r"'Anne' is not an agent .*Did you mean 'Ann'"):
                 await step(rig, "Anne")
-            with pytest.raises(BadRequest, match="'Bob' is no agent"):
+            with pytest.raises(BadRequest, match="'Bob' is not an agent"):
                 await step(rig, "GM", audience=("Bob",))
             with pytest.raises(BadRequest, match="response_targets is empty"):
                 await step(rig, "GM", audience=())

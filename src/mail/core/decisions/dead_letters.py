@@ -1,15 +1,15 @@
-"""Dead letters: messages that left their mailbox without having been processed. Pure functions.
+"""Dead letters: messages that left their mailbox unprocessed. Pure functions.
 
-A dead letter is an event of its task (`Draft.dead_letter`); the task knows which of them nobody has dealt with (`Task.dead_letters`).
+A dead letter is an event of its task (`Draft.dead_letter`); `Task.dead_letters` lists those not dealt with yet.
 
-| it was for | redriven |
+| mailbox | when it is redriven |
 | --- | --- |
-| an agent | it enters the mailbox again; a failed task goes on, one that has stopped otherwise keeps it until it is resumed |
-| another swarm | it is delivered, as if for the first time, save in a cancelled task; the answer is awaited again |
-| a webhook | its events are delivered again |
-| anybody | or it is discarded: it only leaves the list |
+| an agent's | it enters the mailbox again; a failed task resumes, another stopped task processes it when it is resumed |
+| another swarm's | it is delivered as if for the first time, except in a cancelled task; its answer is awaited again |
+| a webhook's | its events are delivered again |
 
-Either is a commit of the task, so that of two who redrive one letter at once, the second finds it gone.
+Discarding a dead letter only takes it off the list. Both are commits of the task, so two clients can't redrive the same
+one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,12 +37,12 @@ class DeadLetter:
     """A message that could not be processed.
 
     Attributes:
-        seq: that of the event that it is.
-        mailbox: the one that it left: an agent's, `@` and a swarm's name, or `!` and a webhook's id.
-        attempts: how often it was tried to process it.
-        message_seq: the event that announced the message; the dead letter's own where none had.
-        sender, subject, msg_type: of the message; empty where it is no message but events, for a webhook.
-        message: the message itself, where it was read.
+        seq: the seq of its event.
+        mailbox: the mailbox that it left (`mail.core.task.mailboxes`).
+        attempts: the number of attempts to process it.
+        message_seq: the seq of the message; the dead letter's own if no event had announced it.
+        sender, subject, msg_type: of the message; empty for a webhook's events.
+        message: the message itself, if it was read.
     """
 
     key: TaskKey
@@ -60,12 +60,12 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of a dead letter that was to be redriven.
+    """The outcome of redriving a dead letter.
 
     Attributes:
-        seq: that of the message's new place in its mailbox; None where it has none.
-        waits: whether it waits there until the task is resumed.
-        refusal: why it could not be redriven; then it stays on the list.
+        seq: the new seq of the message; None without one.
+        waits: whether it waits until the task is resumed.
+        refusal: why it could not be redriven and stays on the list; empty if it was.
     """
 
     letter: DeadLetter
@@ -75,14 +75,14 @@ class Redriven:
 
 
 def read_letters(task: Task, events: Iterable[Event]) -> list[DeadLetter]:
-    """The dead letters of a task that nobody has dealt with, the newest first; `events` hold them."""
+    """Return the listed dead letters of a task among its `events`, newest first."""
     left = set(task.dead_letters)
     letters = [_letter(task.key, event) for event in events if event.seq in left]
     return letters[::-1]
 
 
 def with_messages(letters: Iterable[DeadLetter], events: Iterable[Event]) -> list[DeadLetter]:
-    """The same letters with their messages; `events` hold these. What is for a webhook is events, not their messages."""
+    """Return the dead letters with their messages from `events`; those of webhooks have none."""
     messages = {event.seq: event.message for event in events if event.message is not None}
     return [
         letter
@@ -109,7 +109,7 @@ def _letter(key: TaskKey, event: Event) -> DeadLetter:
 
 
 def choose(task: Task, seq: int | None) -> tuple[int, ...]:
-    """The dead letters of a task that are meant: one, or all. Raises DeadLetterNotFound where that one is gone."""
+    """Return the seqs of one dead letter, or of all. Raises DeadLetterNotFound if that one is not listed."""
     if seq is None:
         return task.dead_letters
     if seq not in task.dead_letters:
@@ -125,16 +125,14 @@ def choose(task: Task, seq: int | None) -> tuple[int, ...]:
 def redrive(
     task: Task, letters: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[Redriven]]:
-    """Let these letters of a task, with their messages, be processed again; those that are gone are passed over.
+    """Redrive dead letters of a task, read with their messages; those no longer listed are skipped.
 
-    The change is None where none of them can be.
+    The change is None if none can be redriven.
     """
     draft = Draft(task, swarm, clock)
     left = [letter for letter in letters if letter.seq in task.dead_letters]
     refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
-    again = [
-        letter for letter in reversed(left) if letter.seq not in refusals
-    ]  # in the order of their burial
+    again = [letter for letter in reversed(left) if letter.seq not in refusals]  # oldest first
     for letter in again:
         draft.emit(
             EventKind.DEAD_LETTER_REDRIVEN,
@@ -161,21 +159,21 @@ def redrive(
 
 
 def _refusal(letter: DeadLetter, task: Task, swarm: SwarmCore) -> str:
-    """Why a letter can't be redriven; empty where it can."""
+    """Return why a dead letter can't be redriven; empty if it can."""
     mailbox = letter.mailbox
     if (hook_id := hook_of(mailbox)) is not None:
-        return "" if hook_id in task.webhooks else f"the task has no webhook {hook_id!r} any more"
+        return "" if hook_id in task.webhooks else f"the task no longer has a webhook {hook_id!r}"
     if letter.message is None:
-        return "its message is not kept any more"
+        return "its message is no longer stored"
     if peer_of(mailbox) is None and mailbox not in swarm.agents:
-        return f"swarm {swarm.name!r} has no agent {mailbox!r} any more{did_you_mean(mailbox, swarm.agents)}"
+        return f"swarm {swarm.name!r} no longer has an agent {mailbox!r}{did_you_mean(mailbox, swarm.agents)}"
     if task.status is TaskStatus.CANCELLED and peer_of(mailbox) is not None and _needs_turns(letter):
-        return "the task was cancelled, and another swarm would work on it all the same; resume it first"
+        return "the task was cancelled, but another swarm would work on it; resume the task first"
     return ""
 
 
 def _needs_turns(letter: DeadLetter) -> bool:
-    """Whether a letter is of use only in a task that runs: what another swarm is merely told, it takes at any time."""
+    """Return whether the message needs a running task; a response to another swarm does not."""
     if letter.message is None:
         return False
     return peer_of(letter.mailbox) is None or letter.message.msg_type != "response"
@@ -186,7 +184,7 @@ def _rests(draft: Draft, letter: DeadLetter) -> bool:
 
 
 def _send_again(draft: Draft, letter: DeadLetter) -> int:
-    """Put a letter's message into its mailbox, as it was put there first; returns its seq."""
+    """Put a dead letter's message into its mailbox again and return the new seq."""
     message, mailbox = letter.message, letter.mailbox
     assert message is not None
     draft.send(message, (mailbox,), **{REDRIVES: letter.seq})
@@ -202,7 +200,7 @@ def _send_again(draft: Draft, letter: DeadLetter) -> int:
 
 
 def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> None:
-    """Whoever asked is to be answered: an agent by its reader, a person by the task's answer."""
+    """Await the answer again: an agent's request from its reader, a person's from the task."""
     payload, sender = message.message, message.sender
     if sender.address_type == "system":
         return
@@ -218,13 +216,13 @@ def _await_agent(draft: Draft, message: MAILMessage, mailbox: str, seq: int) -> 
             seq=seq if joins else 0,
             routing_info=payload.routing_info,
         )
-        _ask_again(draft, request)
+        _reopen_request(draft, request)
     if joins and (by_person or isinstance(payload, MAILRequest)) and message.msg_type != "broadcast":
         draft.add_unread_question(mailbox, seq)
 
 
 def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
-    """The answer of the other swarm is awaited again, as long as at first."""
+    """Await the other swarm's answer again, for the full time."""
     payload, sender = message.message, message.sender
     by_person = sender.address_type in ("user", "admin")
     if isinstance(payload, MAILRequest) or (by_person and isinstance(payload, MAILBroadcast)):
@@ -235,14 +233,14 @@ def _await_peer(draft: Draft, message: MAILMessage, swarm: str) -> None:
             answer_deadline=draft.time_in(ANSWER_SECONDS),
             routing_info=None if by_person else payload.routing_info,
         )
-        _ask_again(draft, request)
+        _reopen_request(draft, request)
     elif message.msg_type == "broadcast":
         draft.open_broadcast(message, swarm)
 
 
-def _ask_again(draft: Draft, request: OpenRequest) -> None:
+def _reopen_request(draft: Draft, request: OpenRequest) -> None:
     ends = (request.request_id, request.sender, request.recipient)
-    if not any((other.request_id, other.sender, other.recipient) == ends for other in draft.requests):
+    if not any((each.request_id, each.sender, each.recipient) == ends for each in draft.requests):
         draft.open_request(request)
 
 
@@ -256,7 +254,7 @@ def _names(message: MAILMessage) -> list[str]:
 def discard(
     task: Task, seqs: Iterable[int], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[int]]:
-    """Take dead letters off the list, for good; those that are gone are passed over. Returns which it were."""
+    """Take dead letters off the list for good and return their seqs; those no longer listed are skipped."""
     gone = sorted(set(seqs) & set(task.dead_letters), reverse=True)
     if not gone:
         return None, []

@@ -1,7 +1,7 @@
-"""Mail to other swarms: how it is put on the wire, and what becomes of its task when it has been delivered, or can't be.
+"""Mail to other swarms: its form on the wire, and the effect on the task when delivery succeeds or fails.
 
-Pure functions; `mail.core.engine.delivery` carries them out. A peer's mailbox is worked on whether the task runs or not: how
-a task has ended is also told by mail.
+Pure functions; `mail.core.engine.delivery` performs them. A peer's mailbox is processed even when the task has stopped, as
+the end of a task is reported by mail too.
 """
 
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ from mail.errors import Subject
 HOPS = "hops"
 STEPS_LEFT = "steps_left"
 BUDGET_LEFT = "budget_left"
-"""In `routing_info`: how many swarms the task has come through, and what its asker has left (SPEC, section 7)."""
+"""Keys in `routing_info`: the swarms passed, and the steps and budget that the sender has left (SPEC, section 7)."""
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
-"""How long mail rests after each time that its peer could not be reached; the time after the last, it fails."""
+"""Pauses after each failed attempt to reach a peer; delivery fails for good after the last."""
 
 ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
-"""The same for responses: somebody waits for them as long as a request waits, and nobody here would miss them."""
+"""The same for responses: the recipient waits for an hour, and no agent here would notice the failure."""
 
 
 def wrap(
     task: Task, swarm: SwarmCore, entry: InboxEntry, now: float, traceparent: str = ""
 ) -> MAILInterswarmMessage:
-    """The message of a peer's mailbox, ready for the wire. The same entry always gets the same `message_id`.
+    """Return a message from a peer's mailbox as it travels; the same entry always has the same `message_id`.
 
-    `now` is in seconds since the epoch; `traceparent` is that of its delivery, where it is traced.
+    `now` is in seconds since the epoch; `traceparent` belongs to the delivery if it is traced.
     """
     message = entry.message
     target = peer_of(entry.mailbox)
@@ -70,22 +70,22 @@ def wrap(
 
 
 def goes_back(task: Task, swarm: str) -> bool:
-    """Whether the peer has the task already from here, or this swarm from there: then mail goes to `/interswarm/back`.
+    """Return whether mail goes to `/interswarm/back`: the peer got the task from here, or this swarm from there.
 
-    That others have brought it there as well is not enough: what it keeps for them is not for this swarm.
+    A peer that got it from a third swarm stores it for that swarm only.
     """
     peer = task.peers.get(swarm)
     return peer is not None and peer.has_task
 
 
 def is_moot(task: Task, turn: Turn) -> bool:
-    """Whether a message only says how the task has ended, to a peer that has never heard of it."""
+    """Return whether a message only reports the task's end to a peer that does not have the task."""
     peer = peer_of(turn.mailbox) or ""
     return not task.is_running and turn.entry.message.msg_type == "response" and not goes_back(task, peer)
 
 
 def _contributors(task: Task, target: str) -> tuple[str, ...]:
-    """The contributors; of those that the peer itself has added, the one first under which it keeps what is from here."""
+    """Return the contributors; of those added by the peer, its `runner` comes first."""
     peer = task.peers.get(target)
     runner = peer.runner if peer else ""
     theirs = [each for each in task.contributors if Principal.parse(each).swarm == target]
@@ -99,7 +99,7 @@ def _contributors(task: Task, target: str) -> tuple[str, ...]:
 def _addressed(
     task: Task, swarm: SwarmCore, target: str, payload: MAILPayload, now: float, traceparent: str
 ) -> MAILPayload:
-    """The payload with the addresses that it has outside of this swarm."""
+    """Return the payload with addresses as seen from outside this swarm."""
     return payload.sent_to(
         target,
         sender=_at_home(payload.sender, swarm.name),
@@ -115,7 +115,7 @@ def _addressed(
 
 
 def _budget_left(task: Task, now: float) -> dict[str, Any]:
-    """What the task may still use up, where that is limited."""
+    """Return the rest of the task's budget as `routing_info`; empty without a budget."""
     limits, spent = task.limits, task.generation.spent
     seconds = None if limits.finish_by is None else limits.finish_by - now
     left = limits.budget.left(task.generation.turns, spent.tokens, spent.cost, seconds).model_dump(
@@ -125,7 +125,7 @@ def _budget_left(task: Task, now: float) -> dict[str, Any]:
 
 
 def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
-    """An address with its swarm; a system's is the name of a swarm already."""
+    """Return an address with its swarm; a system address is the name of a swarm already."""
     if address.address_type == "system" or address.swarm is not None:
         return address
     return MAILAddress(
@@ -133,11 +133,11 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
     )
 
 
-# ---------------------------------------------------------------------------------- what becomes of the task
+# ------------------------------------------------------------------------------------ effects on the task
 
 
 def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, clock: Clock) -> TaskChange:
-    """The peer has taken the message; `runner` is the principal under which it keeps the task, where it said so."""
+    """Record that the peer accepted the message; `runner` is the principal under which it stores the task, if known."""
     draft, peer = _end_delivery(task, swarm, turn, clock)
     way = "back" if goes_back(turn.task, peer) else "forward"
     draft.emit(
@@ -157,9 +157,9 @@ def delivered(task: Task, swarm: SwarmCore, turn: Turn, runner: str | None, cloc
 def undelivered(
     task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock, *, attempts: int = 1
 ) -> TaskChange:
-    """The message can't be delivered: whoever wrote it is told, it is a dead letter, and the task goes on.
+    """Make the message a dead letter and notify its sender; the task continues.
 
-    `attempts` is how often a worker has died of it; those that the peer could not be reached in are known.
+    `attempts` counts crashed workers; failed attempts to reach the peer are stored with the peer.
     """
     draft, peer = _end_delivery(task, swarm, turn, clock)
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
@@ -172,12 +172,14 @@ def undelivered(
 
 
 def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock) -> TaskChange:
-    """The peer can't be reached now: its mailbox rests, and the message stays; after the last try it fails."""
+    """Pause the peer's mailbox after a failed attempt; after the last attempt, delivery fails."""
     peer = peer_of(turn.mailbox) or ""
     known = task.peers.get(peer, Peer(agent=EVERYONE))
     pauses = ANSWER_RETRY_SECONDS if turn.entry.message.msg_type == "response" else RETRY_SECONDS
     if known.failures >= len(pauses):
-        return undelivered(task, swarm, turn, f"given up after {known.failures + 1} tries: {reason}", clock)
+        return undelivered(
+            task, swarm, turn, f"no delivery after {known.failures + 1} tries: {reason}", clock
+        )
     seconds = pauses[known.failures]
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
@@ -190,15 +192,15 @@ def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock)
 
 
 def fan_out(task: Task, swarm: SwarmCore, turn: Turn, peers: Sequence[str], clock: Clock) -> TaskChange:
-    """Put mail to all known swarms into the mailbox of each."""
+    """Copy a broadcast to all known swarms into the mailbox of each."""
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
-    others = [peer for peer in peers if peer != swarm.name]
-    for peer in others:
+    targets = [peer for peer in peers if peer != swarm.name]
+    for peer in targets:
         draft.add_peer(peer, EVERYONE)
         draft.open_broadcast(turn.entry.message, peer)
-    if others:
-        draft.send(turn.entry.message, [peer_mailbox(peer) for peer in others])
+    if targets:
+        draft.send(turn.entry.message, [peer_mailbox(peer) for peer in targets])
     else:
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, "there is no other swarm to send to")
         _dead_letter(draft, turn, "no other swarm is known", 1)
@@ -222,7 +224,7 @@ def _dead_letter(draft: Draft, turn: Turn, reason: str, attempts: int) -> None:
 
 
 def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
-    """The message is gone: what was counted for it does not count for the next, and the peer knows how things stand."""
+    """Reset the failures of a peer, as its next message starts fresh, and note whether it knows the task's end."""
     known = draft.peers.get(peer)
     if known is not None:
         is_end = known.end_message == entry.message.id
@@ -233,7 +235,7 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
 
 
 def _is_of(principal: str, swarm: str) -> bool:
-    """Whether a peer's word for where it keeps the task can be believed: a principal of its own."""
+    """Return whether a principal belongs to the peer that reported it."""
     return (
         len(principal) <= MAX_PRINCIPAL
         and principal.startswith("swarm:")
@@ -243,7 +245,7 @@ def _is_of(principal: str, swarm: str) -> bool:
 
 
 def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> None:
-    """Give the message back to the agent that wrote it, or to the person; mail of the system itself has no reader."""
+    """Notify the agent or the person that wrote the message; system messages have no sender to notify."""
     payload = entry.message.message
     text = f"Your message {payload.subject!r} could not be delivered to swarm {peer}: {reason}"
     sender = payload.sender

@@ -1,8 +1,8 @@
-"""A new task out of a moment of another one: to try another message, or another version of the swarm. Pure functions.
+"""Forking: a new task from a snapshot of another one, to try another message or another version of the swarm.
 
-What an agent knows and what waits for it goes along; what ties a task to others does not: mail for other swarms, requests to
-or from them, and whoever waits for the first task's answer. An agent that waits for what was left behind is told so. A fork of
-a running moment is paused, so that nothing happens before somebody says what; its mail is worked on when it is resumed.
+Pure functions. A fork takes the agents' histories and mail, but nothing that involves other swarms or the first task's
+callers: mail for other swarms, requests to or from them, pending answers. Agents that wait for any of it are notified.
+A fork of a running task is paused unless `run` is given; its mail is processed when it is resumed.
 """
 
 from collections import defaultdict
@@ -36,16 +36,16 @@ def fork(
     run: bool = False,
     ceiling: Budget = NO_BUDGET,
 ) -> TaskChange:
-    """Make a task of the caller's that goes on from a moment; `histories` are those of its agents then.
+    """Make a task for the caller from a snapshot; `histories` are the agents' histories at that time.
 
-    With `run` it goes on at once, within the caller's `ceiling`. Raises BadRequest where the moment was not one of a running task, and BadToolbox where
-    the tools that its caller has lent don't fit to those of the swarm.
+    With `run` it runs immediately, within the caller's `ceiling`. Raises BadRequest if the task was not running then,
+    and BadClientTools if its client tools clash with the swarm's.
     """
     task = snapshot.task
     if run and not _could_run(task):
         raise BadRequest(
             f"task {task.task_id!r} was {task.status.value} at {task.seq}, so its fork can't run by itself; "
-            "make it without run, and send it a message"
+            "fork it without run, and send it a message"
         )
     if task.generation.client_tools is not None:
         task.generation.client_tools.check({*swarm.actions, *swarm.breakpoint_tools})
@@ -57,12 +57,12 @@ def fork(
 
 
 def _could_run(task: Task) -> bool:
-    """Whether nothing but a message was missing: it was running, or is a fork of such a moment itself."""
+    """Return whether the task needs no message to run: it was running, or is a paused fork of a running one."""
     return task.is_running or (task.status is TaskStatus.PAUSED and task.generation.breakpoint is None)
 
 
 def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock: Clock, *, run: bool) -> Task:
-    """The new task, before anything happens in it. One that stands still has begun no generation yet."""
+    """Return the new task before its first commit; without `run` its generation has number 0."""
     owner, now = str(caller), clock.now()
     paused_at = task.generation.breakpoint
     cancelled = task.cancellation if task.status is TaskStatus.CANCELLED else None
@@ -93,7 +93,7 @@ def _begin(task: Task, swarm: SwarmCore, caller: Principal, task_id: str, clock:
 
 
 class _Fork:
-    """One fork being made."""
+    """Builder of one fork."""
 
     def __init__(self, snapshot: Snapshot, swarm: SwarmCore, task: Task, clock: Clock) -> None:
         self._from = snapshot.task
@@ -101,10 +101,10 @@ class _Fork:
         self._swarm = swarm
         self._draft = Draft(task, swarm, clock, is_new=True)
         self._left_behind: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        """By agent, what it has to know."""
+        """What each agent is notified of."""
 
     def seal(self, histories: Mapping[str, History]) -> TaskChange:
-        """The first commit of the new task, which holds all of it."""
+        """Return the first commit of the new task, which contains everything."""
         draft, old = self._draft, self._from
         draft.emit(
             EventKind.TASK_FORKED,
@@ -135,25 +135,25 @@ class _Fork:
             draft.tell(
                 agent,
                 Subject.RUNTIME_ERROR,
-                f"This task is a fork of task {old.task_id}. Not taken along: {'; '.join(things)}. Nothing will come "
-                "of it here; write again to somebody who can act on it, if it still matters.",
+                f"This task is a fork of task {old.task_id}. It was made without: {'; '.join(things)}. "
+                "You will get no answer to that here; if it still matters, write again to somebody who can act on it.",
             )
         prevent_stall(draft)
         return draft.seal()
 
     def _send_mail(self) -> dict[int, int]:
-        """Send what waited once more, in its order; returns the new seq of each message, by its old one."""
-        letters: dict[int, list[InboxEntry]] = {}
+        """Send the waiting mail again, in order; return the new seqs by the old ones."""
+        waiting: dict[int, list[InboxEntry]] = {}
         for entry in self._mail:
-            if self._goes_along(entry):
-                letters.setdefault(entry.seq, []).append(entry)
+            if self._is_taken(entry):
+                waiting.setdefault(entry.seq, []).append(entry)
         seqs = {}
-        for seq, entries in letters.items():
+        for seq, entries in waiting.items():
             self._draft.send(self._readdressed(entries[0].message), [entry.mailbox for entry in entries])
             seqs[seq] = self._draft.last_seq
         return seqs
 
-    def _goes_along(self, entry: InboxEntry) -> bool:
+    def _is_taken(self, entry: InboxEntry) -> bool:
         message = entry.message
         sender = message.sender
         is_agents = sender.address_type == "agent"
@@ -161,18 +161,18 @@ class _Fork:
             return False
         if entry.mailbox not in self._swarm.agents:
             local = is_agents and sender.address in self._swarm.agents
-            told = sender.address if local else self._draft.before.entrypoint
-            self._leave(told, f"mail for agent {entry.mailbox!r}, which is no part of this swarm any more")
+            notified = sender.address if local else self._draft.before.entrypoint
+            self._leave(notified, f"mail for agent {entry.mailbox!r}, which this swarm no longer has")
             return False
         elsewhere = is_agents and parse_agent_address(sender.address)[1] is not None
         return not (elsewhere and message.msg_type == "request")
 
     def _readdressed(self, message: MAILMessage) -> MAILMessage:
-        """The message as one of the new task: with an id of its own, as ids tell messages of all tasks apart."""
+        """Return the message as one of the new task, with a new id."""
         return message.copied_to(self._draft.task_id, new_id=self._draft.clock.new_id())
 
     def _keep_requests(self, seqs: Mapping[int, int]) -> None:
-        """Requests among the agents that are still there stay open; whoever waits for another answer is told."""
+        """Keep requests among the remaining agents open; notify agents that wait for any other answer."""
         for request in self._from.requests:
             if self._is_here(request.sender) and self._is_here(request.recipient):
                 self._draft.open_request(replace(request, seq=seqs.get(request.seq, 0)))
@@ -188,5 +188,5 @@ class _Fork:
 
 def _describe(request: OpenRequest) -> str:
     return f"your request to {request.recipient!r}" + (
-        "" if request.recipient_swarm else ", which is no part of this swarm any more"
+        "" if request.recipient_swarm else ", which this swarm no longer has"
     )

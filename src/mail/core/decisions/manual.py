@@ -1,11 +1,11 @@
-"""Manual mode: somebody outside decides which agent takes a turn, and who hears what it says. Pure functions.
+"""Manual mode: the caller decides which agent takes a turn, and who receives its response. Pure functions.
 
-- Mail of a manual task waits in the mailboxes; none of it wakes an agent.
-- A step tells an agent to say something (`begin_step`). It reads all mail of its mailbox first: in the very turn
-  or, where that is too much for one commit, in readings before it (`read_ahead`), in which it isn't called.
-- What the agent says, as text or by any tool that writes, goes where the step says and nowhere else.
-- An agent that calls its actions first, or makes a mistake, gets another turn in the same step.
-- Nothing counts against the step limit, and nobody is nudged: the game is the caller's.
+- Mail of a manual task waits in the mailboxes and wakes no agent.
+- A step asks an agent for a response (`begin_step`). The agent reads all its mail first: in the same turn or, if that is
+  too much for one commit, in earlier turns without a model call (`read_ahead`).
+- The agent's response, as text or by any tool that sends a message, goes to the audience of the step only.
+- An agent that calls actions first, or makes a mistake, gets another turn in the same step.
+- Stalled tasks are not nudged: the caller is in control.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ from mail.core.protocol.mail_tools import (
     MAIL_TOOLS,
     AcknowledgeBroadcast,
     AwaitMessage,
+    DirectMessage,
     IgnoreBroadcast,
-    Letter,
     SendBroadcast,
     SendInterswarmBroadcast,
     TaskComplete,
@@ -44,17 +44,17 @@ from mail.errors import AgentFault, BadRequest, Subject
 ResponseType = Literal["broadcast", "response", "request"]
 
 SUMMARIZES = "summarizes"
-"""In a history entry: how many entries of the history it stands for. The key is for the engine, not for models."""
+"""Key in a history entry: the number of earlier entries that it replaces. Models don't see the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an agent is stepped for.
+    """One step of a manual task.
 
     Attributes:
-        audience: the agents that hear the response; `all` alone for everyone.
-        kind: as what they get it.
-        payload: what the agent is told for this step.
+        audience: the agents that receive the response; `all` for everyone.
+        kind: the type of the response message.
+        payload: instructions for the agent.
     """
 
     target: str
@@ -63,23 +63,25 @@ class Step:
     payload: str = ""
 
     def check(self, swarm: SwarmCore) -> None:
-        """Raise BadRequest for names that are no agents of the swarm."""
+        """Raise BadRequest for names that are not agents of the swarm."""
         for name in (self.target, *self.audience):
             if name not in swarm.agents and not (name == EVERYONE and name in self.audience):
                 raise BadRequest(
-                    f"{name!r} is no agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
+                    f"{name!r} is not an agent of swarm {swarm.name!r}{did_you_mean(name, swarm.agents)}"
                 )
         if not self.audience:
-            raise BadRequest("response_targets is empty: say who hears the response, ['all'] for everyone")
+            raise BadRequest(
+                "response_targets is empty; name the agents that receive the response, or ['all']"
+            )
 
-    def hearers(self, swarm: SwarmCore) -> list[str]:
-        """The agents that get the response; whoever gives it is not among them."""
+    def recipients(self, swarm: SwarmCore) -> list[str]:
+        """Return the agents that receive the response, without its author."""
         names = list(swarm.agents) if EVERYONE in self.audience else list(dict.fromkeys(self.audience))
         return [name for name in names if name != self.target]
 
 
 def begin_step(task: Task, swarm: SwarmCore, step: Step, clock: Clock) -> TaskChange:
-    """Put the step's instructions into its agent's mailbox. A task that has stopped goes on."""
+    """Put the step's instructions into its agent's mailbox, and resume the task if it has stopped."""
     draft = Draft(task, swarm, clock)
     draft.manual = True
     if not task.is_running:
@@ -89,7 +91,7 @@ def begin_step(task: Task, swarm: SwarmCore, step: Step, clock: Clock) -> TaskCh
 
 
 def portion(mail: Sequence[InboxEntry]) -> tuple[InboxEntry, ...]:
-    """As much of the mail as can be read at once, the oldest first, and one message at least."""
+    """Return the mail that fits into one turn, oldest first, at least one message."""
     oldest = sorted(mail, key=lambda entry: entry.seq)[:MAIL_PER_READING]
     sizes = accumulate(len(entry.message.message.body.encode()) for entry in oldest)
     fitting = sum(size <= READING_BYTES for size in sizes)
@@ -97,14 +99,14 @@ def portion(mail: Sequence[InboxEntry]) -> tuple[InboxEntry, ...]:
 
 
 def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> TaskChange:
-    """Let an agent read without being called: mail goes from its mailbox into its history."""
+    """Move mail from an agent's mailbox to its history without a model call."""
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
     draft.remember(turn.mailbox, turn.heard)
     count = 1 + len(turn.also_read)
     draft.emit(
         EventKind.AWAIT_MESSAGE,
-        f"agent {turn.mailbox} has read {count} messages, and goes on reading",
+        f"agent {turn.mailbox} has read {count} messages, and continues reading",
         agent=turn.mailbox,
     )
     return draft.seal()
@@ -117,7 +119,7 @@ class StepTurn(Turn):
     Attributes:
         step: the step.
         instructions: the seq of the message that began it.
-        summary: stands for earlier history from now on, if it was too long.
+        summary: replaces earlier history that was too long, if any.
     """
 
     step: Step = Step("")
@@ -126,14 +128,14 @@ class StepTurn(Turn):
 
     @property
     def prompts(self) -> History:
-        """All that the agent reads: its mail, said in public or in private, and what it is to do."""
-        parts = [*self._heard(), build_body_xml({"manual_step": self._task()})]
-        prompt = {"role": "user", "content": "\n".join(parts)}
+        """Everything the agent reads: its public and private mail, and its instructions."""
+        sections = [*self._heard(), build_body_xml({"manual_step": self._task()})]
+        prompt = {"role": "user", "content": "\n".join(sections)}
         return [prompt] if self.summary is None else [self.summary, prompt]
 
     @property
     def heard(self) -> History:
-        """Its mail alone, without anything to do."""
+        """Its mail alone, without instructions."""
         return [{"role": "user", "content": "\n".join(self._heard())}]
 
     def _heard(self) -> Iterator[str]:
@@ -142,9 +144,9 @@ class StepTurn(Turn):
 
     def _task(self) -> dict[str, str]:
         audience = "everyone" if EVERYONE in self.step.audience else ", ".join(self.step.audience)
-        told = {"instructions": self.step.payload} if self.step.payload else {}
+        instructions = {"instructions": self.step.payload} if self.step.payload else {}
         return {
-            **told,
+            **instructions,
             "how_to_answer": "Use your own tools first, if you need them. Then answer in plain text. "
             f"Whatever you say is heard by: {audience}.",
         }
@@ -162,7 +164,7 @@ def _is_public(message: MAILMessage) -> bool:
 
 
 def visible(history: History) -> History:
-    """A history as its agent sees it: where a summary stands for the beginning, that is left out."""
+    """Return a history as its agent sees it: without entries that a summary replaces."""
     summary, kept = _summarized(history)
     entries = [history[index] for index in kept]
     if summary is None:
@@ -171,14 +173,14 @@ def visible(history: History) -> History:
 
 
 def summarize(history: History, count: int, text: str) -> dict[str, Any]:
-    """An entry for the end of a history that stands for the first `count` entries of what is visible of it."""
+    """Return an entry to append to a history; it replaces the first `count` visible entries."""
     summary, kept = _summarized(history)
     left = kept[count - (summary is not None) :]
     return {"role": "user", "content": text, SUMMARIZES: left[0] if left else len(history)}
 
 
 def _summarized(history: History) -> tuple[int | None, list[int]]:
-    """Where the newest summary is in a history, and where the entries are that it does not stand for."""
+    """Return the index of the newest summary in a history, and the indices of the entries it doesn't replace."""
     summaries = [index for index, entry in enumerate(history) if SUMMARIZES in entry]
     begin = history[summaries[-1]][SUMMARIZES] if summaries else 0
     kept = [index for index in range(begin, len(history)) if SUMMARIZES not in history[index]]
@@ -186,11 +188,11 @@ def _summarized(history: History) -> tuple[int | None, list[int]]:
 
 
 class StepSettlement(Settlement):
-    """A turn of a step being settled.
+    """The settlement of a step's turn.
 
     Attributes:
-        said: the response, once the agent has said something, or chosen to say nothing.
-        failed: why there will be none.
+        said: the response, or an empty one if the agent chose to say nothing; None until then.
+        failed: why there will be no response.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class StepSettlement(Settlement):
         self._text: str | None = None
 
     def process(self, output: Checkpoint) -> None:
-        """Take what the agent has put out; the response is sent, or the agent is woken for another turn."""
+        """Process the agent's output: send its response, or wake it for another turn."""
         self._text = output.text
         if output.calls or not output.text:
             super().process(output)
@@ -219,13 +221,13 @@ class StepSettlement(Settlement):
             self.said = self._message(self._step.audience[0], "", None)
 
     def agent_failed(self, reason: str, attempts: int) -> None:
-        """The agent function itself failed; whoever takes the step is told."""
+        """Record that the agent function failed, for the caller of the step."""
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
         self._dead_letter(reason, attempts)
         self.failed = reason
 
     def seal(self) -> TaskChange:
-        """The change, complete."""
+        """Return the complete change."""
         change = super().seal()
         if change.task.status is TaskStatus.PAUSED:
             self.said = change.response
@@ -245,35 +247,35 @@ class StepSettlement(Settlement):
         return super()._perform(call, receipt)
 
     def _use(self, call: AgentToolCall) -> str:
-        """What a MAIL tool does in a step: those that write say something, those that wait say nothing."""
-        writing = self._read(call)
-        match writing.tool:
-            case Letter(subject=subject, body=body) | SendBroadcast(subject=subject, body=body):
+        """Perform a MAIL tool in a step: tools that send a message add to the response, tools that wait don't."""
+        called = self._read(call)
+        match called.tool:
+            case DirectMessage(subject=subject, body=body) | SendBroadcast(subject=subject, body=body):
                 self._subject = subject or self._subject
                 self._words.append(body)
                 return f"said to {', '.join(self._step.audience)}"
             case TaskComplete(finish_message=words):
-                result = self.verbs.perform(writing)
+                result = self.tools.perform(called)
                 self._words.append(words)
                 return result
             case AwaitMessage() | AcknowledgeBroadcast() | IgnoreBroadcast():
                 return "you have said nothing"
             case SendInterswarmBroadcast() | _:
-                return self.verbs.perform(writing)
+                return self.tools.perform(called)
 
     def _respond(self, words: str) -> None:
-        """Send the response to those who are to hear it."""
-        hearers = self._step.hearers(self.swarm)
+        """Send the response to its recipients."""
+        recipients = self._step.recipients(self.swarm)
         if self._step.kind == "broadcast":
             self.said = self._message(self._step.audience[0], words, None)
-            self.draft.send(self.said, hearers)
+            self.draft.send(self.said, recipients)
             return
-        letters = [(name, self._message(name, words, self._asked_by(name))) for name in hearers]
-        self.said = letters[0][1] if letters else self._message(self._step.audience[0], words, None)
-        for name, message in letters:
+        messages = [(name, self._message(name, words, self._asked_by(name))) for name in recipients]
+        self.said = messages[0][1] if messages else self._message(self._step.audience[0], words, None)
+        for name, message in messages:
             self.draft.send(message, (name,))
-        if not letters:
-            self.draft.send(self.said, ())  # nobody hears it, but the timeline has it
+        if not messages:
+            self.draft.send(self.said, ())  # for the timeline only
 
     def _message(self, recipient: str, words: str, request_id: str | None) -> MAILMessage:
         recipients: Sequence[str] = [recipient]
@@ -291,7 +293,7 @@ class StepSettlement(Settlement):
         )
 
     def _asked_by(self, name: str) -> str | None:
-        """The id of the request that a response to this agent answers: the newest of those just read."""
+        """Return the id of the newest request from this agent among the messages just read."""
         asked = [
             entry.message.message.request_id
             for entry in (self.turn.entry, *self.turn.also_read)

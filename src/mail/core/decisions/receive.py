@@ -1,15 +1,15 @@
-"""Mail from other swarms: how it begins a task here, joins one, answers, or ends one. Pure functions.
+"""Mail from other swarms: it begins, joins, answers or ends a task here. Pure functions.
 
-| from | the task here | then |
+| from | the task here | effect |
 | --- | --- | --- |
-| a swarm that asks this one | unknown | it begins, under the instance of the caller's token |
+| its parent swarm | unknown | it begins, under the instance of the caller's token |
 | | running | more mail for it |
-| | stopped | a new generation, as for a person's words |
-| | any, with word that the whole task is over | it ends, and swarms further down are told |
-| a swarm that this one has asked | running | the answer, or mail, goes to the agent that it is for |
-| | stopped | an awaited answer, or mail that asks for something, waits for the task to go on; the rest is a dead letter |
+| | stopped | a new generation, as for a person's message |
+| | any, and the whole task is over | it ends, and the swarms that it has involved are notified |
+| a swarm that it has involved | running | the answer, or other mail, goes to the agent addressed |
+| | stopped | an awaited answer or a request waits until the task resumes; other mail becomes a dead letter |
 
-Who has asked whom is in the task (`Task.asker`, `Task.contacts`); what a peer says of itself in a message opens nothing.
+The task itself records who involved whom (`Task.parent_swarm`, `Task.peers`); a message can't claim access.
 """
 
 from collections.abc import Sequence
@@ -45,13 +45,13 @@ from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, Subject, TaskNotFound
 
 FINGERPRINT = 12
-"""Hexadecimal digits that are kept of the digest of a message's id."""
+"""The length of a message's fingerprint, in hexadecimal digits."""
 
 REMEMBERED = 256
-"""How many messages of other swarms a task can tell from new ones."""
+"""The number of fingerprints that a task stores, to drop duplicates."""
 
 MAX_CONTRIBUTORS = 64
-"""Contributors that a message may name; a task may come to have twice as many."""
+"""The number of contributors that a message may name; a task may have twice as many."""
 
 MAX_NUMBER = 1_000_000
 
@@ -59,15 +59,14 @@ MAX_NUMBER = 1_000_000
 def possible_keys(
     message: MAILInterswarmMessage, swarm: SwarmCore, caller_id: str, *, back: bool
 ) -> list[TaskKey]:
-    """Where the task of a message may be kept here, the likeliest place first; a new task's is the last one.
+    """Return the keys under which the message's task may be stored, most likely first; a new task gets the last.
 
-    That is what the contributors of this swarm say, the first of them first. Raises BadRequest for a message that is
-    not for this swarm.
+    They follow the contributors of this swarm, in order. Raises BadRequest for a message to another swarm.
     """
     if message.target_swarm != swarm.name:
         raise BadRequest(f"this is swarm {swarm.name!r}; the message is for {message.target_swarm!r}")
     if message.source_swarm == swarm.name or not is_swarm_name(message.source_swarm):
-        raise BadRequest(f"source_swarm {message.source_swarm[:200]!r} is this very swarm, or no name of one")
+        raise BadRequest(f"source_swarm {message.source_swarm[:200]!r} must be the name of another swarm")
     principals = message.task_contributors
     if len(principals) > MAX_CONTRIBUTORS or max(map(len, principals)) > MAX_PRINCIPAL:
         raise BadRequest(
@@ -75,23 +74,22 @@ def possible_keys(
         )
     ours = [each for each in message.task_contributors if Principal.parse(each).swarm == swarm.name]
     if back and not ours:
-        raise BadRequest("no contributor is of this swarm; send a new task to /interswarm/forward")
+        raise BadRequest("no contributor belongs to this swarm; send a new task to /interswarm/forward")
     instances = dict.fromkeys(ours if back else (*ours, runner_of(caller_id, swarm)))
     return [TaskKey(instance, message.payload.task_id) for instance in instances]
 
 
 def runner_of(caller_id: str, swarm: SwarmCore) -> str:
-    """The instance under which the tasks of another swarm are kept here. Raises BadRequest for an impossible id."""
+    """Return the instance under which tasks of another swarm are stored. Raises BadRequest for an invalid id."""
     return str(Principal.parse(f"swarm:{caller_id}@{swarm.name}"))
 
 
 def may_reach(
     task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, *, caller_id: str, is_known: bool
 ) -> bool:
-    """Whether a message may belong to a task: its swarm has brought the task here, or has a part in it.
+    """Return whether a message may access a task: its swarm is the task's parent, or takes part in it.
 
-    `caller_id` is the id of the token that the message came with; `is_known` is whether that is known to be of the
-    swarm that the message says it is from.
+    `caller_id` is the id of the message's token; `is_known` is whether that token belongs to the message's source swarm.
     """
     if task.instance == runner_of(caller_id, swarm) and message.source_swarm == task.parent_swarm:
         return True
@@ -99,10 +97,7 @@ def may_reach(
 
 
 def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, clock: Clock) -> TaskChange | None:
-    """Decide what a message does to its task. None where it has come before.
-
-    Raises BadRequest; then nothing is to be stored.
-    """
+    """Decide the effect of a message on its task; None for a duplicate. Raises BadRequest."""
     if task.owner != message.task_owner:
         raise BadRequest(f"task {task.task_id!r} belongs to {task.owner}, not to {message.task_owner}")
     if _fingerprint(message) in task.received:
@@ -113,12 +108,12 @@ def receive(task: Task, swarm: SwarmCore, message: MAILInterswarmMessage, clock:
 def begin(
     swarm: SwarmCore, key: TaskKey, message: MAILInterswarmMessage, clock: Clock, *, hop_limit: int
 ) -> TaskChange:
-    """Decide what a message begins. Raises BadRequest, or TaskNotFound where it says that all is over."""
+    """Decide the effect of a message that begins a task. Raises BadRequest, or TaskNotFound if it reports an end."""
     if is_end(message):
         raise TaskNotFound(f"there is no task {key.task_id!r}")
     hops = _number(message.payload, HOPS) or 1
     if hops > hop_limit:
-        raise BadRequest(f"the task has come through {hops} swarms, and the limit is {hop_limit}")
+        raise BadRequest(f"the task has passed through {hops} swarms, and the limit is {hop_limit}")
     task = Task(
         instance=key.instance,
         task_id=key.task_id,
@@ -136,7 +131,7 @@ def begin(
 
 
 class _Reception:
-    """One message of another swarm being taken in."""
+    """The reception of one message from another swarm."""
 
     def __init__(
         self,
@@ -183,11 +178,11 @@ class _Reception:
         return draft.seal()
 
     def _says_it_is_over(self) -> bool:
-        """Whether the swarm that asked says that the whole task is over."""
+        """Return whether the parent swarm reports that the whole task is over."""
         return self.source == self.task.parent_swarm and not self.is_new and is_end(self.wrapper)
 
     def _close(self) -> None:
-        """End this swarm's part, unless it has ended, and pass the word on to swarms further down."""
+        """End the task here, unless it has ended, and notify the swarms that it has involved."""
         draft = self.draft
         ending = self._message("broadcast_complete", (create_agent_address(EVERYONE),))
         if draft.status is TaskStatus.RUNNING:
@@ -198,11 +193,11 @@ class _Reception:
         draft.tell_peers(ending, but=self.source)
 
     def _answer(self) -> None:
-        """Bring an answer to whoever has asked for it, and nothing to a task that has stopped and asked for none."""
+        """Deliver an answer to its requester; in a stopped task, an answer that nobody awaits is a dead letter."""
         draft = self.draft
         peer = self.task.peers.get(self.source)
         if peer is not None and peer.end_delivered and is_end(self.wrapper):
-            return  # an echo of what it was told last
+            return  # an echo of the end that it was notified of
         asked = self._request_answered()
         if asked is not None:
             draft.close_request(asked)
@@ -222,7 +217,7 @@ class _Reception:
             self._dead_letter_answer()
 
     def _dead_letter_answer(self) -> None:
-        """The task has stopped, and nobody here waits for this: it may be redriven to whom it was for."""
+        """Make an answer that nobody awaits a dead letter of the agent addressed."""
         names = (parse_agent_address(recipient.address)[0] for recipient in self.payload.recipients)
         reader = next((name for name in names if name in self.swarm.agents), self.task.entrypoint)
         message = self._message("response", [create_agent_address(reader)])
@@ -230,9 +225,9 @@ class _Reception:
         self.draft.dead_letter(reader, reason, 1, message=message, message_seq=None)
 
     def _request_answered(self) -> OpenRequest | None:
-        """The request that an answer is for: by its id, else by who has asked whom.
+        """Return the request that the message answers: found by its id, else by sender and recipient.
 
-        Where a swarm as a whole answers, by its system or by completing its part, that is any.
+        An answer of a whole swarm, from its system or by completing its task, answers any request to the swarm.
         """
         open_requests = [request for request in self.draft.requests if request.recipient_swarm == self.source]
         payload, sender = self.payload, self._sender().address
@@ -275,7 +270,7 @@ class _Reception:
                 draft.add_unread_question(mailboxes[0], seq)
 
     def _limit_steps(self) -> None:
-        """No more steps than the swarm that asks has left."""
+        """Limit the steps to those that the parent swarm has left."""
         left = _number(self.payload, STEPS_LEFT)
         if left is None:
             return
@@ -284,7 +279,7 @@ class _Reception:
         draft.limits = replace(draft.limits, steps=steps, turns=min(own.turns, steps * TURNS_PER_STEP))
 
     def _limit_budget(self) -> None:
-        """No larger budget than the swarm that asks has left, besides what was used up for it here."""
+        """Limit the budget to what the parent swarm has left, plus what was used here."""
         left = _budget(self.payload)
         if left is None:
             return
@@ -299,7 +294,7 @@ class _Reception:
         draft.limits = draft.limits.within(budget, draft.clock.now().timestamp())
 
     def _recipients(self) -> list[str]:
-        """The agents here that the message is for. Raises BadRequest where one is unknown, or there is none."""
+        """Return the agents of this swarm that the message addresses. Raises BadRequest for none, or an unknown one."""
         found: dict[str, None] = {}
         for recipient in self.payload.recipients:
             name, where = parse_agent_address(recipient.address)
@@ -318,7 +313,7 @@ class _Reception:
         return list(found)
 
     def _sender(self) -> MAILAddress:
-        """Who wrote it, as this swarm calls them: `name@swarm`, whatever swarm the message says. Raises BadRequest."""
+        """Return the sender as `name@swarm`, with the swarm that sent the message. Raises BadRequest."""
         sender = self.payload.sender
         name, _ = parse_agent_address(sender.address)
         address = self.source if sender.address_type == "system" else format_agent_address(name, self.source)
@@ -326,11 +321,11 @@ class _Reception:
             return MAILAddress(address_type=sender.address_type, address=address if name else "")
         except ValidationError as error:
             raise BadRequest(
-                f"the sender {sender.address!r} is no address of an agent or a person"
+                f"the sender {sender.address!r} must be the address of an agent or a person"
             ) from error
 
     def _message(self, kind: MessageType, recipients: Sequence[MAILAddress]) -> MAILMessage:
-        """The message as mail of this swarm: of another kind, where a completion is an answer here."""
+        """Return the message as mail of this swarm; `kind` differs where a completion is an answer here."""
         payload = self.payload
         return compose_message(
             kind,
@@ -347,19 +342,19 @@ class _Reception:
 
 
 def is_end(message: MAILInterswarmMessage) -> bool:
-    """Whether a message is word of a completion: on the wire, only its type or its subject tells."""
+    """Return whether a message reports a completion; on the wire, its type or its subject shows it."""
     labelled = message.payload.subject == Subject.TASK_COMPLETE
     return message.msg_type == "broadcast_complete" or (message.msg_type == "response" and labelled)
 
 
 def _fingerprint(message: MAILInterswarmMessage) -> str:
-    """Tells a message from others of its task; the swarm it says it is from is part of it."""
+    """Return a digest of the message's source swarm and id, to detect duplicates."""
     text = f"{message.source_swarm}\n{message.message_id}"
     return sha256(text.encode()).hexdigest()[:FINGERPRINT]
 
 
 def _budget(payload: MAILPayload) -> Budget | None:
-    """The budget in `routing_info`; None where there is none that can be read."""
+    """Return the budget in `routing_info`; None without a valid one."""
     try:
         return Budget.model_validate((payload.routing_info or {}).get(BUDGET_LEFT))
     except ValidationError:
@@ -367,6 +362,6 @@ def _budget(payload: MAILPayload) -> Budget | None:
 
 
 def _number(payload: MAILPayload, name: str) -> int | None:
-    """A positive number from `routing_info`; None where there is none."""
+    """Return a positive number from `routing_info`; None without a valid one."""
     value = (payload.routing_info or {}).get(name)
     return value if type(value) is int and 0 < value <= MAX_NUMBER else None

@@ -1,14 +1,14 @@
-"""How a person's message begins a task, joins it, or resumes it. Pure functions.
+"""Submissions: a person's message begins a task, joins it, or resumes it. Pure functions.
 
-| the task is | the message comes as | then |
+| the task is | the message is | effect |
 | --- | --- | --- |
-| unknown | new | it begins |
-| running | new, or user_response | more mail for the entrypoint; if the answer comes first, another one follows |
+| unknown | new | the task begins |
+| running | new, or user_response | more mail for the entrypoint; if the answer comes first, a second one follows |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
-| paused, completed, failed | new, or user_response | a new generation: the stash becomes deliverable again |
+| paused, completed, failed | new, or user_response | a new generation; waiting mail becomes deliverable again |
 
-People write to an entrypoint, with their own words. Programs that embed a swarm may also hand in a message that is
-ready, from and to whomever it says; it is then sent as it is.
+People write text to an entrypoint. Programs that embed a swarm may also pass a complete message, with any sender and
+recipients; it is sent unchanged.
 """
 
 import json
@@ -64,7 +64,7 @@ ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
 
 class ResumeFrom(StrEnum):
-    """From where a stopped task goes on (SPEC, section 8)."""
+    """The point at which a stopped task resumes (SPEC, section 8)."""
 
     USER_RESPONSE = "user_response"
     BREAKPOINT_TOOL_CALL = "breakpoint_tool_call"
@@ -83,24 +83,24 @@ class SubmissionChanges(TypedDict, total=False):
 
 
 class Submission(Value):
-    """What a person sends to a swarm.
+    """A person's message to a swarm, with options.
 
     Attributes:
-        steps: the step limit of this generation; None for the swarm's own.
+        steps: the step limit of this generation; None for the swarm's default.
         timeout: seconds after which this generation ends with an error; None for no such limit.
-        budget: what this generation may use up; None leaves a running task what it has, and limits no other.
-        ceiling: what the caller's tasks may use up at most, whatever they ask for.
-        breakpoint_tool_call_result: the results of breakpoint tools, when resuming from there.
-        message: a message that is ready, in place of `body`, `subject`, `msg_type` and `entrypoint`.
-        targets: agents of other swarms, as `agent@swarm`, who are to answer in place of an entrypoint.
-        routing_info: what goes with the message to those.
-        continues: the generation whose answer this goes on from; None where it may come at any time.
-        expects: the generation that the task has to be in, or `*`: there has to be one; None where it may be new.
+        budget: the budget of this generation; None keeps that of a running task, and sets none otherwise.
+        ceiling: the upper limit of the caller's budgets.
+        breakpoint_tool_call_result: the results of breakpoint tools, when resuming there.
+        message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
+        targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
+        routing_info: the `routing_info` of the message to those.
+        continues: the generation whose answer this continues; None for any.
+        expects: the generation that the task must be in, or `*` if the task must exist; None for no condition.
         idempotency_key: identifies the submission when it is sent again.
         client_tools: tools that the caller runs, for the generation that this begins.
-        notes: what the caller wants to be told again of that generation.
-        manual: whether the task is in manual mode from now on (`mail.core.decisions.manual`).
-        webhook: a URL that the task's events are sent to from now on.
+        notes: data stored with that generation for the caller.
+        manual: whether to switch the task to manual mode (`mail.core.decisions.manual`).
+        webhook: a webhook to add to the task.
     """
 
     body: str = ""
@@ -133,9 +133,9 @@ class Submission(Value):
 def admit(
     task: Task | None, swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock
 ) -> TaskChange:
-    """Decide what a submission does to the caller's task; `task` is None where there is none with its id.
+    """Decide the effect of a submission on the caller's task; `task` is None if there is none with its id.
 
-    Raises BadRequest or one of its children, or TaskNotFound; then nothing is to be stored.
+    Raises BadRequest or one of its subclasses, or TaskNotFound.
     """
     if submission.message is not None:
         _check_message(swarm, submission.message)
@@ -173,11 +173,11 @@ def admit(
         else:
             if submission.targets and all(request.sender for request in task.requests):
                 raise BadRequest(
-                    f"agents of this swarm work on task {task.task_id!r}; write to others under another task_id"
+                    f"agents of this swarm work on task {task.task_id!r}; use another task_id to write to other swarms"
                 )
             draft.limits = _adjusted_limits(task.limits, submission, clock)
         _deliver(draft, caller, submission)
-        _question(draft, submission)
+        _note_question(draft, submission)
     return draft.seal()
 
 
@@ -193,16 +193,16 @@ def _check_generation(task: Task | None, submission: Submission, expected: int |
 
 
 def check_continues(task: Task, generation: int) -> None:
-    """Raise TaskMovedOn unless the answer of this generation is the last thing that has happened to the task."""
+    """Raise TaskMovedOn unless the task has stopped at the end of this generation."""
     if task.is_running or task.generation.number != generation:
         raise TaskMovedOn(
-            f"task {task.task_id!r} {'is running' if task.is_running else 'has gone on since'}; only its last answer "
-            "can be continued, once it is there"
+            f"task {task.task_id!r} {'is running' if task.is_running else 'has continued since'}; only its last answer "
+            "can be continued, after it is complete"
         )
 
 
 def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
-    """Raise BadRequest for a message that can't come from outside, or that nobody here would get."""
+    """Raise BadRequest for a message that can't come from outside, or that has no recipient here."""
     if message.sender.address_type == "system" or message.msg_type == "broadcast_complete":
         raise BadRequest("only the runtime sends system messages and completions")
     for recipient in message.message.recipients:
@@ -214,29 +214,29 @@ def _check_message(swarm: SwarmCore, message: MAILMessage) -> None:
 
 
 def _check_targets(swarm: SwarmCore, submission: Submission) -> None:
-    """Raise BadRequest for targets that are no agents of other swarms, or too many."""
+    """Raise BadRequest for targets that are not agents of other swarms, or too many."""
     for target in submission.targets:
         name, where = parse_agent_address(target)
         if not name or where is None or not is_swarm_name(where) or len(target) > MAX_ADDRESS:
             raise BadRequest(f"target {target[:MAX_ADDRESS]!r} is not of the form agent@swarm")
         if where == swarm.name:
-            raise BadRequest(f"{target!r} is of this very swarm; POST /message writes to its agents")
+            raise BadRequest(f"{target!r} belongs to this swarm; POST /message writes to its agents")
     if submission.msg_type == "request" and len(submission.targets) != 1:
         raise BadRequest(f"a request has exactly one target, and this one has {len(submission.targets)}")
     if submission.msg_type not in ("request", "broadcast"):
-        raise BadRequest(f"another swarm is sent a request or a broadcast, not a {submission.msg_type}")
+        raise BadRequest(f"msg_type to another swarm must be request or broadcast, not {submission.msg_type}")
 
 
 def resume(draft: Draft) -> None:
-    """A task that has stopped goes on, without anybody's words, and without its breakpoint or deadline."""
+    """Resume a stopped task without a new message; its breakpoint and its deadline are dropped."""
     abandon_breakpoint(draft)
     draft.move(Transition.RESUME)
     draft.generation = draft.generation.next()
     draft.limits = draft.limits.without_time()
 
 
-def _question(draft: Draft, submission: Submission) -> None:
-    """Agents have other mail to read: whoever sent this is to get an answer that was given after it was read."""
+def _note_question(draft: Draft, submission: Submission) -> None:
+    """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it."""
     task, given = draft.before, submission.message
     is_alone = not task.is_running and all(map(goes_out, task.pending))
     if is_alone or submission.targets or (given is not None and given.sender.address_type == "agent"):
@@ -267,7 +267,7 @@ def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: C
 
 
 def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
-    """Who is told of what becomes of the task: the agent that was written to, if it is an entrypoint."""
+    """Return the task's entrypoint: the agent addressed if it may be one, else the swarm's."""
     if submission.message is None:
         return submission.entrypoint or swarm.entrypoint
     name = parse_agent_address(submission.message.message.recipients[0].address)[0]
@@ -275,18 +275,18 @@ def _entrypoint(swarm: SwarmCore, submission: Submission) -> str:
 
 
 def _title(submission: Submission) -> str:
-    letter = submission if submission.message is None else submission.message.message
-    return title_of(letter.subject, letter.body)
+    source = submission if submission.message is None else submission.message.message
+    return title_of(source.subject, source.body)
 
 
 def title_of(subject: str, body: str) -> str:
-    """A line by which people know the task again: what its first message is about."""
+    """Return a title for a task, from the subject or the text of its first message."""
     line = " ".join((body if subject == DEFAULT_SUBJECT else subject).split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
 def swarm_limits(swarm: SwarmCore) -> Limits:
-    """The limits of a generation, unless whoever begins it says otherwise."""
+    """Return the swarm's default limits of a generation."""
     steps = swarm.task_message_limit
     return Limits(steps=steps, turns=steps * TURNS_PER_STEP)
 
@@ -297,7 +297,7 @@ def _limits(swarm: SwarmCore, submission: Submission, clock: Clock) -> Limits:
 
 
 def _adjusted_limits(limits: Limits, submission: Submission, clock: Clock) -> Limits:
-    """The limits with what the submission says of them; more mail for a running task leaves the rest alone."""
+    """Return the limits with the changes that the submission asks for."""
     if submission.steps is not None:
         limits = replace(limits, steps=submission.steps, turns=submission.steps * TURNS_PER_STEP)
     if submission.timeout is not None:
@@ -315,12 +315,12 @@ def _resume(draft: Draft, submission: Submission) -> None:
 
 
 def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Send the person's words to the entrypoint, or to every agent where they are a broadcast."""
+    """Send the person's message to the entrypoint, or a broadcast to every agent."""
     if submission.message is not None:
         draft.send(submission.message, _mailboxes(draft, submission.message))
         return
     if submission.targets:
-        _ask_elsewhere(draft, caller, submission)
+        _send_to_targets(draft, caller, submission)
         return
     target = submission.entrypoint or draft.before.entrypoint
     to_all = submission.msg_type == "broadcast"
@@ -336,8 +336,8 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
     draft.send(message, list(draft.swarm.agents) if to_all else [target])
 
 
-def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Send the person's words to agents of other swarms; the task ends with what these answer."""
+def _send_to_targets(draft: Draft, caller: Principal, submission: Submission) -> None:
+    """Send the person's message to agents of other swarms, whose answers end the task."""
     for target in dict.fromkeys(submission.targets):
         name, swarm = parse_agent_address(target)
         assert swarm is not None
@@ -366,7 +366,7 @@ def _ask_elsewhere(draft: Draft, caller: Principal, submission: Submission) -> N
 
 
 def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
-    """Those of a message's recipients, who have been checked; an agent's own words don't come back to it."""
+    """Return the mailboxes of a checked message's recipients, without its sender's."""
     names = [parse_agent_address(recipient.address)[0] for recipient in message.message.recipients]
     if EVERYONE not in names:
         return list(dict.fromkeys(names))
@@ -375,15 +375,15 @@ def _mailboxes(draft: Draft, message: MAILMessage) -> list[str]:
 
 
 def _as_answer(task: Task | None, submission: Submission) -> Submission:
-    """A message that answers the appeal of an agent is the result of the call which has made it."""
+    """Turn a message that answers an agent's question to the user into the result of that tool call."""
     if (
         task is None
         or task.generation.breakpoint is None
         or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
     ):
         return submission
-    appeals = [call.asks for call in task.generation.breakpoint.calls if call.asks is not None]
-    if not any(appeal.is_answered_by(submission.subject) for appeal in appeals):
+    asked = [call.asks for call in task.generation.breakpoint.calls if call.asks is not None]
+    if not any(question.is_answered_by(submission.subject) for question in asked):
         return submission
     return submission.evolve(
         resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
@@ -393,7 +393,7 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
 
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Give the waiting agent its tool results and wake it; words sent along go with them."""
+    """Give the waiting agent its tool results, and any text sent with them, and wake it."""
     waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
         raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
@@ -434,7 +434,7 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
 
 
 def abandon_breakpoint(draft: Draft) -> None:
-    """Providers refuse a history in which a tool call has no result; so it gets one."""
+    """Give unanswered breakpoint calls an error as result, as providers require one for each call."""
     waiting: Breakpoint | None = draft.before.generation.breakpoint
     if waiting is None:
         return
@@ -448,7 +448,7 @@ def abandon_breakpoint(draft: Draft) -> None:
 
 
 def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
-    """Match what the user gave with the calls that wait: call id to content.
+    """Match the user's results with the waiting calls; return the content by call id.
 
     `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
     (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
@@ -475,8 +475,8 @@ def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> di
     results: dict[str, str] = {}
     for item in items:
         call_id = item.get("call_id", item.get("id"))
-        # Where only one call waits, its result can't be meant for another: clients send stale or no ids with it. But the
-        # answer to an appeal comes from somebody who has read that very question.
+        # A single result is for the single waiting call, even with a stale id or none, as clients send it. An answer
+        # to a question is exempt: its sender has read that question.
         if len(calls) == 1 and (call_id is None or calls[0].asks is None):
             call_id = calls[0].call_id
         if call_id is None:
@@ -493,8 +493,8 @@ def _parse(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses what can't be stored
-    except (ValueError, TypeError):  # TypeError: text that has no form in UTF-8
+        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses values that can't be stored
+    except (ValueError, TypeError):  # TypeError: text that UTF-8 can't encode
         return given
 
 
@@ -503,7 +503,7 @@ def _text(content: Any) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadBreakpointResult(f"a result holds text that has no form in UTF-8: {error}") from error
+        raise BadBreakpointResult(f"a result contains text that UTF-8 can't encode: {error}") from error
     return text
 
 

@@ -1,7 +1,7 @@
-"""What each MAIL tool does when an agent calls it.
+"""The effects of MAIL tools, and the text of the `help` tool.
 
-`ToolExecutor.perform` runs the method for a tool; a method returns the text of the tool result, or raises the AgentFault that
-the agent is told.
+`ToolExecutor.perform` runs the method for a tool; it returns the text of the tool result, or raises an AgentFault with the
+error for the agent.
 """
 
 import json
@@ -54,12 +54,12 @@ from mail.errors import (
 
 
 class ToolExecutor:
-    """The MAIL tools in the hands of one agent during one turn.
+    """Performs the MAIL tools for one agent during one turn.
 
     Attributes:
         is_late: whether the task has been resumed since the turn began.
-        forgets: whether the agent's last call dropped the broadcast it has read.
-        acts: whether the turn ran actions, whose results will wake the agent.
+        forgets: whether the agent's last call ignored the broadcast it has read.
+        acts: whether the turn ran actions; their results will wake the agent.
     """
 
     def __init__(
@@ -72,27 +72,27 @@ class ToolExecutor:
         self.is_late = is_late
         self.forgets = False
         self.acts = False
-        self._writing = NOTHING
+        self._result = NOTHING
 
     @property
     def is_finished(self) -> bool:
-        """Whether the task has ended, so that what agents send is dropped."""
+        """Whether the task has ended, so that messages of agents are dropped."""
         return self.draft.status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
-    def perform(self, writing: FormResult) -> str:
-        """Do what the tool says and return its result. Raises AgentFault."""
+    def perform(self, result: FormResult) -> str:
+        """Perform a tool and return its result. Raises AgentFault."""
         self.forgets = False
-        tool, self._writing = writing.tool, writing
+        tool, self._result = result.tool, result
         if tool.tool_name in self.agent.exclude_tools:
             raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
-        return self._VERBS[type(tool)](self, tool)
+        return self._TOOLS[type(tool)](self, tool)
 
-    def pause(self, calls: Sequence[AgentToolCall], appeals: Mapping[str, UserQuestion]) -> None:
-        """Pause the task until the user gives the results of these breakpoint tool calls.
+    def pause(self, calls: Sequence[AgentToolCall], questions: Mapping[str, UserQuestion]) -> None:
+        """Pause the task until the user returns the results of these breakpoint tool calls.
 
-        Those in `appeals`, by the ids of their calls, write to the user besides.
+        `questions` to the user, by the ids of the calls that ask them, are sent too.
         """
-        asked = {call_id: self._ask_owner(appeal) for call_id, appeal in appeals.items()}
+        asked = {call_id: self._ask_owner(question) for call_id, question in questions.items()}
         breakpoint_reached = Breakpoint(
             agent=self.name,
             tool_format=calls[0].tool_format,
@@ -111,32 +111,32 @@ class ToolExecutor:
         self.draft.move(Transition.PAUSE)
         self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
 
-    def _ask_owner(self, appeal: UserQuestion) -> OpenUserQuestion:
-        """Write to the owner, who finds the letter in the timeline."""
+    def _ask_owner(self, question: UserQuestion) -> OpenUserQuestion:
+        """Send a question to the owner, who finds it in the timeline."""
         request_id = self.draft.clock.new_id()
         message = compose_message(
             "request",
             task_id=self.draft.task_id,
             sender=create_agent_address(self.name),
             recipients=[self.draft.owner_address],
-            subject=appeal.tool.subject,
-            body=appeal.tool.body,
+            subject=question.tool.subject,
+            body=question.tool.body,
             clock=self.draft.clock,
             request_id=request_id,
-            routing_info=appeal.routing_info,
+            routing_info=question.routing_info,
         )
         self.draft.send(message, ())
         return OpenUserQuestion(
             request_id=request_id,
-            answer_subjects=appeal.answer_subjects,
-            routing_info=appeal.routing_info,
+            answer_subjects=question.answer_subjects,
+            routing_info=question.routing_info,
         )
 
     def _send_request(self, tool: SendRequest) -> str:
         target = self._recipient(tool.target)
         if self.is_finished:
             return _DROPPED
-        if self._writing.settles and (answered := self._request_answered(target)) is not None:
+        if self._result.settles and (answered := self._request_answered(target)) is not None:
             self.draft.close_request(answered)
         message = self._write(tool)
         assert isinstance(message.message, MAILRequest)
@@ -155,7 +155,7 @@ class ToolExecutor:
     def _send_response(self, tool: SendResponse) -> str:
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
-        if answered is not None and self._writing.settles is not False:
+        if answered is not None and self._result.settles is not False:
             self.draft.close_request(answered)
         if self.is_finished:
             return _DROPPED
@@ -175,11 +175,11 @@ class ToolExecutor:
     def _send_broadcast(self, tool: SendBroadcast) -> str:
         if self.is_finished:
             return _DROPPED
-        others = [name for name in self.draft.swarm.agents if name != self.name]
-        if not others:
+        recipients = [name for name in self.draft.swarm.agents if name != self.name]
+        if not recipients:
             raise UnknownRecipient("there is no other agent in this swarm to hear a broadcast")
-        self.draft.send(self._write(tool), others)
-        return f"broadcast sent to {', '.join(others)}"
+        self.draft.send(self._write(tool), recipients)
+        return f"broadcast sent to {', '.join(recipients)}"
 
     def _send_interswarm_broadcast(self, tool: SendInterswarmBroadcast) -> str:
         self._require_reach(tool)
@@ -243,7 +243,7 @@ class ToolExecutor:
 
     def _task_complete(self, tool: TaskComplete) -> str:
         if not self.agent.can_complete_tasks:
-            raise ToolCallFault("only a supervisor can complete the task; answer whoever wrote to you")
+            raise ToolCallFault("only a supervisor can complete the task; answer the agent that wrote to you")
         draft = self.draft
         if self.is_finished:
             draft.emit(
@@ -277,28 +277,28 @@ class ToolExecutor:
             draft.clock,
             draft.timestamp,
             request_id,
-            self._writing.routing_info,
+            self._result.routing_info,
         )
 
     def _send(self, message: MAILMessage, target: str) -> None:
-        """Put a message into the mailbox of an agent, or of the swarm that the agent belongs to."""
+        """Put a message into the mailbox of an agent, or of its swarm."""
         name, swarm = parse_agent_address(target)
         if swarm is not None:
             self.draft.add_peer(swarm, name)
         self.draft.send(message, (target if swarm is None else peer_mailbox(swarm),))
 
     def _recipient(self, target: str, *, answers: bool = False) -> str:
-        """The agent that `target` names: here by its name alone, elsewhere as `agent@swarm`.
+        """Return the agent that `target` names: a local one by its name, a remote one as `agent@swarm`.
 
-        Raises the fault that tells why the sender can't write to it. `answers`: it may be somebody elsewhere who has
-        written to the sender.
+        With `answers`, it may be a remote agent that has written to the sender. Raises the AgentFault that says why the
+        sender can't write to it.
         """
         draft = self.draft
         name, swarm = parse_agent_address(target)
         if swarm is not None and swarm != draft.swarm.name:
-            return self._recipient_elsewhere(name, swarm, answers=answers)
+            return self._remote_recipient(name, swarm, answers=answers)
         if name not in draft.swarm.agents:
-            if not self._people().isdisjoint((name, target)):
+            if not self._user_names().isdisjoint((name, target)):
                 raise ImproperResponseToUser(
                     f"{name!r} is the user; users get their answer only when a supervisor calls task_complete"
                 )
@@ -310,15 +310,15 @@ class ToolExecutor:
             raise InvalidRecipient(f"you can't write to {name!r}; you can write to {known}")
         return name
 
-    def _people(self) -> set[str]:
-        """The names by which an agent could mean the user."""
+    def _user_names(self) -> set[str]:
+        """Return the names by which an agent could mean the user."""
         owner = self.draft.before.owner
-        people = {"user", owner, owner.partition(":")[2].partition("@")[0]}
+        names = {"user", owner, owner.partition(":")[2].partition("@")[0]}
         if self.incoming.sender.address_type in ("user", "admin"):
-            people.add(self.incoming.sender.address)
-        return people
+            names.add(self.incoming.sender.address)
+        return names
 
-    def _recipient_elsewhere(self, name: str, swarm: str, *, answers: bool) -> str:
+    def _remote_recipient(self, name: str, swarm: str, *, answers: bool) -> str:
         target = format_agent_address(name, swarm)
         self._check_swarm(swarm)
         if not name:
@@ -333,7 +333,7 @@ class ToolExecutor:
         return target
 
     def _owes(self, target: str) -> bool:
-        """Whether this agent has not answered a request of that agent yet."""
+        """Return whether a request of that agent to this one is still open."""
         return any(
             request.sender == target and request.recipient == self.name for request in self.draft.requests
         )
@@ -353,16 +353,16 @@ class ToolExecutor:
             )
 
     def _request_answered(self, target: str) -> OpenRequest | None:
-        """The request from `target` that a response answers: the one just read, else its oldest.
+        """Return the request from `target` that a response answers: the one just read, else the oldest.
 
-        A response with routing info answers one that had the same, if there is one.
+        A response with `routing_info` prefers requests with the same.
         """
         mine = [
             request
             for request in self.draft.requests
             if request.sender == target and request.recipient == self.name
         ]
-        if routing_info := self._writing.routing_info:
+        if routing_info := self._result.routing_info:
             mine = [request for request in mine if request.routing_info == routing_info] or mine
         read = self._request_read_from(target)
         return next((request for request in mine if request.request_id == read), mine[0] if mine else None)
@@ -374,7 +374,7 @@ class ToolExecutor:
             return payload.request_id
         return None
 
-    _VERBS: ClassVar[dict[type[MAILTool], Callable[..., str]]] = {
+    _TOOLS: ClassVar[dict[type[MAILTool], Callable[..., str]]] = {
         SendRequest: _send_request,
         SendResponse: _send_response,
         SendInterrupt: _send_interrupt,
@@ -395,7 +395,7 @@ _DROPPED = "the task is finished; the message was dropped"
 
 
 def _describe_paused(call: AgentToolCall) -> dict[str, str]:
-    """A paused call as clients get it, in the format of the API that made it (SPEC, section 8)."""
+    """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
     arguments = json.dumps(call.tool_args)
     if call.tool_format == "completions":
         return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
@@ -418,7 +418,7 @@ def _describe_paused(call: AgentToolCall) -> dict[str, str]:
 SUMMARY = """\
 # MAIL in short
 You are one of several agents that work on a task by sending each other mail. You are woken when there is
-mail for you; everything you do in a turn is done by calling tools, and every turn calls at least one.
+mail for you; everything you do in a turn is a tool call, and every turn calls at least one.
 - send_request asks another agent; its answer comes later, as a message. Call await_message to wait for it.
 - send_response answers a request.
 - acknowledge_broadcast or ignore_broadcast takes note of a broadcast, or drops it.
@@ -428,17 +428,17 @@ mail for you; everything you do in a turn is done by calling tools, and every tu
 
 
 def write_guide(request: Help, name: str, agent: AgentCore, swarm: SwarmCore) -> str:
-    """The parts of the guide that the call asked for."""
-    parts = []
+    """Return the sections of the help text that the call requests."""
+    sections = []
     if request.get_summary:
-        parts.append(SUMMARY)
+        sections.append(SUMMARY)
     if request.get_identity:
-        parts.append(_identity(name, agent, swarm))
+        sections.append(_identity(name, agent, swarm))
     if request.get_tool_help:
-        parts.append("# Tools\n" + "\n".join(_tool(tool) for tool in request.get_tool_help))
+        sections.append("# Tools\n" + "\n".join(_tool(tool) for tool in request.get_tool_help))
     if request.get_full_protocol:
-        parts.append(swarm.protocol or "The protocol text is not installed on this server.")
-    return "\n\n".join(parts) or "Ask for at least one part of the help."
+        sections.append(swarm.protocol or "The protocol text is not installed on this server.")
+    return "\n\n".join(sections) or "Ask for at least one section of the help."
 
 
 def _identity(name: str, agent: AgentCore, swarm: SwarmCore) -> str:
@@ -456,7 +456,7 @@ def _identity(name: str, agent: AgentCore, swarm: SwarmCore) -> str:
 def _tool(name: str) -> str:
     tool = MAIL_TOOLS.get(name)
     if tool is None:
-        return f"{name}: there is no such MAIL tool"
+        return f"{name}: unknown MAIL tool"
     arguments = ", ".join(
         f"{field}{'' if info.is_required() else ' (optional)'}: {info.description}"
         for field, info in tool.model_fields.items()

@@ -1,12 +1,12 @@
-"""What a turn does to its task: `settle` and the other ends that a turn can come to. Pure functions.
+"""The effect of a turn on its task: `settle`, and the other ways a turn can end. Pure functions.
 
 Rules first (SPEC, section 5):
 
 - the calls of a turn are processed in order; each leaves a tool result in the agent's history;
-- a fault is told to the agent that caused it, as a system message, which also wakes it again;
-- an agent that keeps failing is reported to whoever wrote to it, or the task ends with an error;
-- after the step limit only the entrypoint (or a supervisor, if it is none) gets one more turn, to finish;
-- a running task without any mail would hang: it is nudged once, and then ended.
+- an agent that makes an error gets a system message about it, which also wakes it again;
+- an agent that keeps failing is reported to the sender of its message, or the task ends with an error;
+- after the step limit, only the entrypoint (or a supervisor, if it isn't one) gets one more turn, to finish;
+- a running task without any mail would hang: it is nudged the first time, and ended the second time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +33,12 @@ from mail.errors import AgentFault, Subject, ToolCallFault
 
 @dataclass(frozen=True, slots=True)
 class AgentFailure:
-    """The agent function itself failed; `reason` is what is told to others, `usage` what it cost all the same.
+    """The failure of an agent function.
 
-    `models` is the same by model, `attempts` how often the turn was tried.
+    Attributes:
+        reason: the reason to report.
+        usage, models: what its models cost nevertheless, in total and by model.
+        attempts: the number of attempts at the turn.
     """
 
     reason: str
@@ -45,7 +48,7 @@ class AgentFailure:
 
 
 TurnOutput = Checkpoint | AgentFailure
-"""What running an agent has come to: its output with all actions run, or its failure."""
+"""The outcome of running an agent: its output with the receipts of all actions, or its failure."""
 
 
 def settle(
@@ -57,9 +60,9 @@ def settle(
     mail: Sequence[MAILMessage] = (),
     kept: Checkpoint | None = None,
 ) -> TaskChange:
-    """Decide what a turn does to the task as it is now, however it was when the turn began.
+    """Decide the effect of a turn on the task as it is now, which may have changed since the turn began.
 
-    `mail` is what has been sent in the task, for forms that need it; `kept` the checkpoint that is stored, if any.
+    `mail` is the task's messages so far, for forms that read them; `kept` is the stored checkpoint, if any.
     """
     if is_discarded(task, turn):
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
@@ -74,12 +77,12 @@ def settle(
 
 
 def on_limit_reached(
-    task: Task, swarm: SwarmCore, turn: Turn, used_up: str, events: Sequence[Event], clock: Clock
+    task: Task, swarm: SwarmCore, turn: Turn, limit: str, events: Sequence[Event], clock: Clock
 ) -> TaskChange | None:
-    """A limit is reached: leave the mail where it is and tell the supervisor to finish (SPEC, section 5).
+    """Tell the supervisor to finish, as a limit is reached; the mail stays where it is (SPEC, section 5).
 
-    That is the entrypoint, if it can complete tasks. `events` is the task's timeline; its messages are the
-    transcript that the supervisor gets. None where the task has stopped meanwhile, or somebody else has noticed.
+    The entrypoint finishes if it can complete tasks. `events` is the task's timeline; its messages are the transcript
+    for the supervisor. Return None if the task has stopped meanwhile, or the notice was sent already.
     """
     if not task.is_running or task.generation.limit_notice is not None:
         return None
@@ -89,25 +92,25 @@ def on_limit_reached(
     draft.tell(
         swarm.closing_agent(task.entrypoint),
         Subject.MAXIMUM_STEPS_REACHED,
-        f"This task has used up its {used_up}. Call task_complete now, with the best answer "
+        f"This task has used up its {limit}. Call task_complete now, with the best answer "
         f"that this transcript allows:\n\n{transcript}",
         **{OUT_OF_STEPS: True},
     )
-    draft.generation = replace(draft.generation, limit_notice=task.seq + 1, limit_reached=used_up)
+    draft.generation = replace(draft.generation, limit_notice=task.seq + 1, limit_reached=limit)
     return draft.seal()
 
 
 def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
-    """What was sent so far, less earlier notices like this one: each holds all that came before it."""
+    """Yield the messages so far, without earlier notices of this kind, which contain the messages before them."""
     for event in events:
         if event.message is not None and not (event.is_out_of_steps or event.is_redrive):
             yield event.message
 
 
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
-    """The task is due: end it, where that is its deadline, or let its requests to other swarms lapse.
+    """End a task whose time limit has passed, else expire its requests to other swarms.
 
-    None where it is over already, or has got another deadline.
+    Return None if it has stopped already, or has a later deadline.
     """
     now = clock.now().timestamp()
     if not task.is_running:
@@ -122,30 +125,30 @@ def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> Tas
 
 
 def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> TaskChange | None:
-    """Tell those who have waited too long for another swarm that they wait no longer. None where nobody has."""
+    """Close requests to other swarms whose deadline has passed, and notify their senders. None if there are none."""
     draft = Draft(task, swarm, clock)
-    lapsed = [
+    expired = [
         request
         for request in task.requests
         if request.answer_deadline is not None and request.answer_deadline <= now
     ]
-    for request in lapsed:
+    for request in expired:
         draft.close_request(request)
-    for request in lapsed:
-        text = f"{request.recipient} has not answered in time. What comes later still reaches you."
+    for request in expired:
+        text = f"{request.recipient} has not answered in time. A later answer still reaches you."
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)
         if not request.sender:
             draft.answer_owner(create_agent_address(request.recipient), text, failed=True)
         elif request.sender in swarm.agents:
             draft.tell(request.sender, Subject.RUNTIME_ERROR, text)
     prevent_stall(draft)
-    return draft.seal() if lapsed else None
+    return draft.seal() if expired else None
 
 
 def prevent_stall(draft: Draft) -> None:
-    """See to it that a task that runs has mail, or that another swarm is to act.
+    """Ensure that a running task has mail, or awaits another swarm.
 
-    Otherwise the entrypoint is told, the first time in a generation; the second time the task ends with an error.
+    If not, notify the entrypoint the first time in a generation; the second time, end the task with an error.
     """
     if not draft.is_running or draft.has_mail or _waits_for_peers(draft):
         return
@@ -166,7 +169,7 @@ def prevent_stall(draft: Draft) -> None:
 
 
 def _waits_for_peers(draft: Draft) -> bool:
-    """Whether another swarm owes an answer, or has got all of its own from a task that it has asked for."""
+    """Return whether another swarm must answer, or has received all answers from a task that it began."""
     if any(request.recipient_swarm for request in draft.requests):
         return True
     return draft.before.parent_swarm is not None and not any(
@@ -175,9 +178,9 @@ def _waits_for_peers(draft: Draft) -> bool:
 
 
 def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | None:
-    """Which limit of the task forbids this turn, in words; None where it may run.
+    """Return the limit that forbids this turn, in words; None if it may run.
 
-    System messages use up turns but no steps. `now` is in seconds since the epoch.
+    System messages count as turns but not as steps. `now` is in seconds since the epoch.
     """
     generation, limits = task.generation, task.limits
     if generation.limit_notice is not None:
@@ -199,12 +202,12 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
 
 
 def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
-    """Whether processing the message counts against the step limit: all do, but those of this swarm's own system."""
+    """Return whether processing the message counts as a step: all do, except this swarm's system messages."""
     return (message.sender.address_type, message.sender.address) != ("system", swarm.name)
 
 
 class Settlement:
-    """One turn being settled; `mail.core.decisions.manual` settles turns in another way."""
+    """The settlement of one turn; `mail.core.decisions.manual` has another for manual steps."""
 
     def __init__(
         self, task: Task, swarm: SwarmCore, turn: Turn, clock: Clock, mail: Sequence[MAILMessage] = ()
@@ -217,15 +220,15 @@ class Settlement:
         self.draft = Draft(task, swarm, clock)
         self.draft.end_turn(turn, consume=True)
         self.is_late = turn.task.generation.number != task.generation.number
-        self.verbs = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
+        self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
-        self._appeals: dict[str, UserQuestion] = {}
+        self._questions: dict[str, UserQuestion] = {}
         self._faults = 0
         self._last_reasoning: str | None = None
         self._unannounced = NO_USAGE
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
-        """Charge the agent for what its models were paid in this turn; the turn's first event tells it."""
+        """Charge the agent for its models in this turn; the turn's first event shows the cost."""
         usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
         if usage:
             self.draft.charge(self.name, usage, models)
@@ -235,26 +238,28 @@ class Settlement:
             self.draft.prepaid = rest
 
     def agent_failed(self, reason: str, attempts: int) -> None:
+        """Record that the agent function failed."""
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
         self._dead_letter(reason, attempts)
         self.draft.remember(self.name, self.turn.prompts)
         self._report_failure(reason)
 
     def process(self, output: Checkpoint) -> None:
+        """Process the agent's calls, in order."""
         history: History = self.turn.prompts
         said: History = []
-        self.verbs.acts = any(receipt is not None for receipt in output.receipts)
+        self.tools.acts = any(receipt is not None for receipt in output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if call.turns != said:  # calls of one completion share it; their results follow it
                 said = call.turns
                 history += said
             self._emit_call(call)
-            if self._waits_for_the_user(call, receipt) and not self.verbs.is_finished:
+            if self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
                 breakpoints.append(call)
                 continue
             result = self._perform(call, receipt)
-            if call.tool_call_id in self._appeals:
+            if call.tool_call_id in self._questions:
                 breakpoints.append(call)
                 continue
             if result is not None:
@@ -263,11 +268,12 @@ class Settlement:
             self._fault(ToolCallFault("every turn must call at least one tool"))
         if breakpoints:
             history += self._pause(breakpoints)
-        if not (self.verbs.forgets and len(output.calls) == 1):
+        if not (self.tools.forgets and len(output.calls) == 1):
             self.draft.remember(self.name, history)
         self._wake_after_actions(output)
 
     def seal(self) -> TaskChange:
+        """Return the complete change."""
         generation = self.draft.generation
         faults = {**generation.faults, self.name: generation.faults.get(self.name, 0) + 1}
         if not self._faults:
@@ -283,7 +289,7 @@ class Settlement:
         return self.draft.seal()
 
     def _keep_going(self, faults: dict[str, int]) -> None:
-        """See to it that a task that still runs can come to an end."""
+        """Ensure that a task that still runs can end."""
         if self.turn.entry.seq == self.task.generation.limit_notice:
             self.draft.fail(
                 f"The task used up its {self.task.generation.limit_reached} and was not finished."
@@ -297,37 +303,37 @@ class Settlement:
         prevent_stall(self.draft)
 
     def _waits_for_the_user(self, call: AgentToolCall, receipt: Receipt | None) -> bool:
-        """Whether the call is for a tool that the user runs: a breakpoint tool, or one that the caller lends."""
+        """Return whether the user runs the tool: a breakpoint tool, or one of the caller's."""
         if call.tool_name in self.swarm.breakpoint_tools:
             return True
         tools = self.task.client_tools_of(self.name)
         return tools is not None and receipt is None and tools.holds(call.tool_name)
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
-        """Process one call and return its tool result; None where the provider has given it already."""
+        """Process one call and return its tool result; None if it has one already, or gets it later."""
         if receipt is not None:
             return self._report_action(call, receipt)
         if call.tool_name in BUILTIN_TOOLS:
             self._emit(EventKind.BUILTIN_TOOL_CALL, f"agent {self.name} used builtin tool {call.tool_name}")
             return None
         if call.tool_name == TEXT_OUTPUT:
-            if not self.verbs.is_finished:
+            if not self.tools.is_finished:
                 self._fault(
                     ToolCallFault("text alone reaches nobody; write to an agent or call task_complete")
                 )
             return None
         try:
-            writing = self._read(call)
-            if isinstance(writing, UserQuestion) and not self.verbs.is_finished:
-                self._appeals[call.tool_call_id] = writing
+            result = self._read(call)
+            if isinstance(result, UserQuestion) and not self.tools.is_finished:
+                self._questions[call.tool_call_id] = result
                 return None
-            return f"SUCCESS: {self.verbs.perform(writing)}"
+            return f"SUCCESS: {self.tools.perform(result)}"
         except AgentFault as fault:
             self._fault(fault)
             return f"ERROR: {fault.detail}"
 
     def _read(self, call: AgentToolCall) -> FormResult:
-        """What the agent does by a call of a MAIL tool, or of a form. Raises ToolCallFault."""
+        """Return the MAIL tool that a call, perhaps of a form, performs. Raises ToolCallFault."""
         form = self.swarm.form(self.agent, call.tool_name)
         if form is None or form.form is None:
             return FormResult(read_call(call))
@@ -336,7 +342,7 @@ class Settlement:
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
-        if not self.verbs.is_finished:
+        if not self.tools.is_finished:
             self.draft.tell(self.name, fault.subject, fault.detail)
 
     def _emit_call(self, call: AgentToolCall) -> None:
@@ -356,7 +362,7 @@ class Settlement:
         self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
 
     def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
-        """Add an event about this agent, with the turn's usage if it is the first."""
+        """Add an event about this agent; the first one includes the turn's usage."""
         if self._unannounced:
             extra["usage"] = asdict(self._unannounced)
             self._unannounced = NO_USAGE
@@ -376,11 +382,11 @@ class Settlement:
         return f"ERROR: {receipt.content}"
 
     def _wake_after_actions(self, output: Checkpoint) -> None:
-        """Wake the agent with what its actions brought; its history has it anyway.
+        """Wake the agent with the results of its actions, which its history contains too.
 
-        Not where the task has ended, nor where a breakpoint of this very turn will wake it.
+        Do nothing if the task has ended, or if a breakpoint of this turn will wake the agent.
         """
-        if self.verbs.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
+        if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
             return
         acted = [
             (call, receipt)
@@ -399,7 +405,7 @@ class Settlement:
             self.draft.tell(self.name, Subject.ACTION_ERROR, body)
 
     def _pause(self, calls: list[AgentToolCall]) -> History:
-        """Stop at breakpoint tools; returns the results of calls that are not waited for."""
+        """Pause at breakpoint tools; return the results of calls that the user need not answer."""
         if self.draft.is_running:
             tools = self.task.client_tools_of(self.name)
             count = len(calls) if tools is None or tools.parallel else 1
@@ -408,39 +414,39 @@ class Settlement:
                     EventKind.BREAKPOINT_TOOL_CALL,
                     f"agent {self.name} used breakpoint tools {call.tool_name} with args: {call.tool_args}",
                 )
-            appeals = {
-                call.tool_call_id: self._appeals[call.tool_call_id]
+            questions = {
+                call.tool_call_id: self._questions[call.tool_call_id]
                 for call in calls[:count]
-                if call.tool_call_id in self._appeals
+                if call.tool_call_id in self._questions
             }
-            self.verbs.pause(calls[:count], appeals)
-            one = "ERROR: one tool at a time; call this one again once you have the other's result"
+            self.tools.pause(calls[:count], questions)
+            one = "ERROR: one tool at a time; call this one again when you have the other's result"
             return [call.create_response_msg(one) for call in calls[count:]]
         reason = "the task is paused at another breakpoint; call the tool again"
         self._fault(ToolCallFault(reason))
         return [call.create_response_msg(f"ERROR: {reason}") for call in calls]
 
     def _dead_letter(self, reason: str, attempts: int) -> None:
-        """What the turn was to read leaves its mailbox, and nothing has come of it."""
+        """Make the turn's message a dead letter."""
         entry = self.turn.entry
         self.draft.dead_letter(self.name, reason, attempts, message=entry.message, message_seq=entry.seq)
 
     def _report_failure(self, reason: str) -> None:
-        """Tell whoever can act that this agent has failed; end the task where nobody is left.
+        """Report the agent's failure to the sender of its message or the entrypoint, or end the task.
 
-        A turn that began before the task was paused or resumed ends nothing: somebody has written, or will.
+        A turn that began before the task was paused or resumed doesn't end it, as the user has written, or will.
         """
-        if self.verbs.is_finished:
+        if self.tools.is_finished:
             return
         sender = self.turn.entry.message.sender
         text = f"agent '{self.name}' has failed: {reason}"
         if sender.address_type != "system" and parse_agent_address(sender.address)[1] is not None:
             self.draft.reply_elsewhere(sender.address, self.name, Subject.AGENT_ERROR, text)
             return
-        told = self.task.entrypoint
+        reader = self.task.entrypoint
         if sender.address_type == "agent" and sender.address != self.name:
-            told = sender.address
-        if told == self.name and self.draft.is_running and not self.is_late:
+            reader = sender.address
+        if reader == self.name and self.draft.is_running and not self.is_late:
             self.draft.fail(text)
         else:
-            self.draft.tell(told, Subject.AGENT_ERROR, text)
+            self.draft.tell(reader, Subject.AGENT_ERROR, text)

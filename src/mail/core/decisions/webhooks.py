@@ -1,7 +1,7 @@
-"""Webhooks: how a task comes by them, what they are sent, and what becomes of the task when that has been sent, or can't be.
+"""Webhooks of a task: adding them, the requests they receive, and the effect on the task when sending succeeds or fails.
 
-Pure functions; `mail.core.engine.webhooks` carries them out. Every event is sent at least once, each webhook's in their
-order: one that can't be sent keeps those behind it waiting, until it is given up with them.
+Pure functions; `mail.core.engine.webhooks` performs them. Every event is sent at least once, in order per webhook: an event
+that can't be sent delays those after it, and in the end they become one dead letter.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,23 +35,23 @@ __all__ = [
 ]
 
 LONGEST_REST = 900.0
-"""Seconds that a receiver may ask for by `Retry-After`."""
+"""The longest pause that a receiver may request by `Retry-After`, in seconds."""
 
 EVENTS_AT_ONCE = 50
-"""How many events are sent under one lease, and so may be sent again where the process dies."""
+"""The number of events sent under one lease; if the process crashes, they may be sent again."""
 
 GONE = 410
-"""The status by which a receiver says that it never wants to be called again."""
+"""The HTTP status by which a receiver refuses all further events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of one request to a webhook.
+    """The outcome of one request to a webhook.
 
     Attributes:
-        status: of the answer; None where there was none.
-        reason: why it is no success, for the task's owner.
-        retry_after: the seconds that the receiver wants to be left alone for, where it says so.
+        status: the HTTP status; None without a response.
+        reason: why it failed, for the task's owner.
+        retry_after: the pause that the receiver requests, in seconds; None without one.
     """
 
     status: int | None
@@ -60,7 +60,7 @@ class Reply:
 
     @property
     def is_success(self) -> bool:
-        """Whether the event was taken: by any status of 2xx."""
+        """Whether the event was accepted, by any 2xx status."""
         return self.status is not None and 200 <= self.status < 300
 
 
@@ -68,33 +68,33 @@ NO_REPLY = Reply(None)
 
 
 class Webhooks(Protocol):
-    """How events reach webhooks."""
+    """Port: sends events to webhooks."""
 
     @property
     def retry_seconds(self) -> Sequence[float]:
-        """How long one rests after each failure in a row."""
+        """The pauses after each consecutive failure."""
         ...
 
     async def check(self, webhook: Webhook) -> None:
-        """Raise BadRequest for a URL that may not be called, or a secret that is not there."""
+        """Raise BadRequest for a URL that is not allowed, or a secret that doesn't exist."""
         ...
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
-        """The webhooks of the tasks that a caller (`role:id@swarm`) begins."""
+        """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
         ...
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
-        """Send a hook an event, within so many seconds; the id is the same each time that it is sent."""
+        """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What came of sending events, one after the other: the last of them may have failed.
+    """The outcome of sending events one after the other, up to the first failure.
 
     Attributes:
-        sent: the seqs of those that were taken, in order; `status` was the answer to the last one.
-        failed: the seq of the one that was not, if any, and the `reply` to it.
+        sent: the seqs of the accepted events, in order; `status` is the response to the last.
+        failed: the seq of the event that failed, if any, and the `reply` to it.
     """
 
     sent: tuple[int, ...]
@@ -104,10 +104,10 @@ class Batch:
 
 
 def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook]) -> TaskChange:
-    """The change, by which the task gets these webhooks: they are sent what happens from this very change on.
+    """Return the change with webhooks added to its task; they receive events from this change on.
 
-    One that it has already keeps its place, and takes over the reference to the secret. Raises BadRequest where they
-    become too many.
+    A webhook that the task has already keeps its position and gets the new secret reference. Raises BadRequest for too
+    many.
     """
     hooks = dict(change.task.webhooks)
     after = 0 if before is None else before.seq
@@ -124,22 +124,22 @@ def attach(before: Task | None, change: TaskChange, webhooks: Iterable[Webhook])
 
 
 def called_by(change: TaskChange) -> Iterator[str]:
-    """The ids of the webhooks that have something of this very change to be sent."""
+    """Yield the ids of the webhooks that must send an event of this change."""
     for hook_id, hook in change.task.webhooks.items():
         if hook.is_waiting and any(hook.wants(event) for event in change.events):
             yield hook_id
 
 
 def event_id(task: Task, event: Event) -> str:
-    """By what a receiver knows an event again that it has got already.
+    """Return a stable event id, so that receivers can drop duplicates.
 
-    Tasks of different callers may have one id, and one receiver: so it is made of both, which also keeps it short.
+    It includes a digest of caller and task id, as tasks of different callers may have the same id.
     """
     return f"{sha256(to_json(task.key)).hexdigest()[:24]}:{event.seq}"
 
 
 def body_of(task: Task, event: Event) -> bytes:
-    """What is sent: the event as streams show it, whose it is, and the state of the task."""
+    """Return the request body: the event as in streams, its task, and the task's status."""
     return to_json(
         {
             "event": event.kind.value,
@@ -154,10 +154,9 @@ def body_of(task: Task, event: Event) -> bytes:
 def settle(
     task: Task, swarm: SwarmCore, claim: Claim, batch: Batch, retry_seconds: Sequence[float], clock: Clock
 ) -> TaskChange:
-    """End a claim on a webhook's mailbox: log what was sent, and rest or give up where something failed.
+    """End a claim on a webhook's mailbox: record the events sent, and pause or stop after a failure.
 
-    A place that somebody has changed meanwhile (`rewind`) is left where it is: then events are sent again, or given up
-    from there on.
+    If the position was changed meanwhile (`rewind`), it is kept, and sending continues from there.
     """
     hook_id = hook_of(claim.mailbox) or ""
     draft = Draft(task, swarm, clock)
@@ -189,10 +188,10 @@ def _fail(
     attempts: int,
     retry_seconds: Sequence[float],
 ) -> TaskWebhook:
-    """The webhook after an event could not be sent: at rest, or past all that waits, from the event `first` on."""
-    gives_up = reply.status == GONE or attempts > len(retry_seconds)
+    """Return the webhook after a failure: paused, or past all waiting events, which become a dead letter."""
+    is_final = reply.status == GONE or attempts > len(retry_seconds)
     rest = None
-    if not gives_up:
+    if not is_final:
         rest = max(float(retry_seconds[attempts - 1]), min(reply.retry_after or 0.0, LONGEST_REST))
     ending = "given up" if rest is None else f"will try again in {rest:g} s"
     draft.emit(
@@ -213,7 +212,7 @@ def _fail(
 
 
 def rewind(draft: Draft, hook_id: str, seq: int) -> None:
-    """Let a webhook be sent the event with this seq, and those after it, again. It is called at once."""
+    """Make a webhook send the event with this seq and those after it again, immediately."""
     hook = draft.webhooks[hook_id]
     draft.webhooks[hook_id] = replace(hook, after=min(hook.after, seq - 1), failures=0, retry_at=0.0)
 

@@ -1,4 +1,4 @@
-"""Who sends and who receives: message addresses, and the principals that own and share tasks."""
+"""Addresses of messages, and the principals that own and share tasks."""
 
 import re
 from functools import lru_cache
@@ -14,14 +14,14 @@ MAX_ADDRESS = 512
 AddressText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ADDRESS)]
 
 EVERYONE = "all"
-"""The address of every local agent; hence no agent may be called so."""
+"""The address of all local agents; no agent may have this name."""
 
 
 class MAILAddress(Value):
     """One end of a message.
 
-    An agent's address is its name, with `@swarm` behind it when it lives elsewhere; a system address
-    is the name of a swarm; a user's or admin's is the caller's id.
+    An agent's address is its name, followed by `@swarm` for a remote one; a system address is the name of
+    a swarm; a user's or admin's is the caller's id.
     """
 
     address_type: AddressType
@@ -35,39 +35,39 @@ class MAILAddress(Value):
 
 @lru_cache(maxsize=4096)
 def create_agent_address(address: str) -> MAILAddress:
-    """The address of an agent: `weather`, `weather@other-swarm`, or `all`."""
+    """Return the address of an agent: `analyst`, `analyst@other-swarm`, or `all`."""
     return MAILAddress(address_type="agent", address=address)
 
 
 def create_user_address(address: str) -> MAILAddress:
-    """The address of a user, by the caller's id."""
+    """Return the address of a user with this caller id."""
     return MAILAddress(address_type="user", address=address)
 
 
 def create_admin_address(address: str) -> MAILAddress:
-    """The address of an admin, by the caller's id."""
+    """Return the address of an admin with this caller id."""
     return MAILAddress(address_type="admin", address=address)
 
 
 @lru_cache(maxsize=64)
 def create_system_address(address: str) -> MAILAddress:
-    """The address of a runtime, by its swarm's name."""
+    """Return the system address of a swarm."""
     return MAILAddress(address_type="system", address=address)
 
 
 def parse_agent_address(address: str) -> tuple[str, str | None]:
-    """Split `agent@swarm` into its parts; the swarm is None for a local agent."""
+    """Split `agent@swarm`; the swarm is None for a local agent."""
     agent, at, swarm = address.partition("@")
     return agent, (swarm if at else None)
 
 
 def format_agent_address(agent: str, swarm: str | None = None) -> str:
-    """The inverse of `parse_agent_address`."""
+    """Join what `parse_agent_address` splits."""
     return f"{agent}@{swarm}" if swarm else agent
 
 
 def is_swarm_name(name: str) -> bool:
-    """Whether a swarm may have this name: it stands in addresses, in principals and in storage keys."""
+    """Return whether a swarm may have this name, which is part of addresses, principals and storage keys."""
     return 0 < len(name) <= 128 and {*":@#"}.isdisjoint(name) and name.isprintable()
 
 
@@ -75,13 +75,13 @@ Role = Literal["admin", "user", "swarm"]
 PRINCIPAL = re.compile(r"(admin|user|swarm):([^:@]+)@([^:@]+)")
 
 MAX_PRINCIPAL = 512
-"""Characters of a principal that another swarm may name."""
+"""The maximal length of a principal from another swarm, in characters."""
 
 
 class Principal(Value):
     """An owner of, or a contributor to, a task: written `role:id@swarm` (SPEC, section 2).
 
-    A caller's principal is also its *instance*: every task is kept under exactly one.
+    A caller's principal is also its *instance*: every task belongs to exactly one.
     """
 
     role: Role
@@ -90,7 +90,7 @@ class Principal(Value):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `role:id@swarm`. Raises BadRequest where it is anything else."""
+        """Parse `role:id@swarm`. Raises BadRequest for anything else."""
         found = PRINCIPAL.fullmatch(text)
         if found is None:
             raise BadRequest(f"{text!r} is not of the form 'admin|user|swarm:<id>@<swarm>'")
@@ -102,7 +102,7 @@ class Principal(Value):
 
     @property
     def address(self) -> MAILAddress:
-        """The address that this principal's own messages carry."""
+        """The sender address of this principal's messages."""
         if self.role == "swarm":
             return create_system_address(self.id)
         return MAILAddress(address_type=self.role, address=self.id)

@@ -1,4 +1,4 @@
-"""A tool call as an agent makes it, and its result as the agent reads it, in either API's format."""
+"""Tool calls of agents and their results, in the format of either API."""
 
 from typing import Any, Literal, Self
 
@@ -7,21 +7,20 @@ from pydantic import Field, model_validator
 from mail.core.protocol.values import Value
 
 ToolFormat = Literal["completions", "responses"]
-"""Which API's shapes an agent speaks: OpenAI Chat Completions or OpenAI Responses."""
+"""The API format that an agent uses: OpenAI Chat Completions or OpenAI Responses."""
 
 TEXT_OUTPUT = "text_output"
-"""The name under which an agent function reports that the model wrote text and called no tool."""
+"""The tool name with which an agent function reports text without a tool call."""
 
 BUILTIN_TOOLS = frozenset({"web_search_call", "code_interpreter_call"})
-"""Tools that the provider has already run; the engine only reports them."""
+"""Tools run by the provider; the engine only reports them."""
 
 
 class AgentToolCall(Value):
     """One tool call of one turn.
 
-    `completion` is the assistant message that made the call (Chat Completions), `responses` the output
-    items that did (Responses); one of them must be there, as it is what goes into the agent's history.
-    All calls of one turn usually share it.
+    `completion` is the assistant message with the call (Chat Completions), `responses` the output items with it
+    (Responses). One of them is required, for the agent's history; the calls of one turn usually share it.
     """
 
     tool_name: str
@@ -40,21 +39,21 @@ class AgentToolCall(Value):
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """What the model said, in the form in which its history is kept."""
+        """The model's reply as history entries."""
         return [self.completion] if self.completion else self.responses
 
     @property
     def tool_format(self) -> ToolFormat:
-        """The API in whose shapes the call was made."""
+        """The API format of the call."""
         return "completions" if self.completion else "responses"
 
     def create_response_msg(self, content: str) -> dict[str, str]:
-        """The history entry that gives this call its result, in the call's own format."""
+        """Return the history entry with the result of this call, in the call's format."""
         return tool_result(self.tool_format, self.tool_call_id, content)
 
 
 def tool_result(tool_format: ToolFormat, call_id: str, content: str) -> dict[str, str]:
-    """The history entry that gives a tool call its result."""
+    """Return the history entry with the result of a tool call."""
     if tool_format == "completions":
         return {"role": "tool", "tool_call_id": call_id, "content": content}
     return {"type": "function_call_output", "call_id": call_id, "output": content}

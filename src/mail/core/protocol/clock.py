@@ -1,4 +1,4 @@
-"""The engine's clock and source of ids, handed in wherever the core needs one."""
+"""The engine's clock and source of ids, passed in wherever the core needs one."""
 
 import os
 from datetime import UTC, datetime
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and identity. The engine decides with what it is handed, so that tests can hand in theirs."""
+    """Port: time and ids; tests pass their own."""
 
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time, in UTC."""
         ...
 
     def new_id(self) -> str:
-        """A fresh UUID, as text."""
+        """Return a new UUID as text."""
         ...
 
 
@@ -21,14 +21,14 @@ _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
 class SystemClock:
-    """The real clock and random UUIDs: what `bootstrap` hands in."""
+    """The real clock, and random UUIDs; passed in by `bootstrap`."""
 
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time, in UTC."""
         return datetime.now(UTC)
 
     def new_id(self) -> str:
-        """A random UUID (version 4, RFC 9562), in half the time that `str(uuid4())` takes."""
+        """Return a random UUID (version 4, RFC 9562), twice as fast as `str(uuid4())`."""
         digits = os.urandom(16).hex()
         variant = _VARIANT[digits[16]]
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

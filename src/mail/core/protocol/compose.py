@@ -1,4 +1,4 @@
-"""Writing messages: the right payload for each kind, in its envelope."""
+"""Composing messages: the right payload for each type, in its envelope."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,10 +33,9 @@ def compose_message(
     sender_swarm: str | None = None,
     routing_info: dict[str, Any] | None = None,
 ) -> MAILMessage:
-    """A message that is sent now. `request_id` is its own id by which answers name it; for a response, that of
-    the request which it answers.
+    """Return a message that is sent now. Raises BadRequest for invalid values, such as a request to two recipients.
 
-    Raises BadRequest for values that make no message, such as a request to two recipients.
+    `request_id` is the id by which answers refer to it; for a response, the id of the request that it answers.
     """
     if kind in ("request", "response") and len(recipients) != 1:
         raise BadRequest(f"a {kind} goes to exactly one recipient, not to {len(recipients)}")
@@ -67,7 +66,7 @@ def compose_message(
                     broadcast_id=request_id or clock.new_id(), recipients=several, **common
                 )
             case _:
-                raise BadRequest(f"there is no message of type {kind!r}")
+                raise BadRequest(f"unknown message type {kind!r}")
         return MAILMessage(
             id=clock.new_id(), timestamp=clock.now().isoformat(), msg_type=kind, message=payload
         )

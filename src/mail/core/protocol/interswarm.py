@@ -1,4 +1,4 @@
-"""The wrapper in which messages travel between swarms over HTTP (SPEC, section 7)."""
+"""The wrapper of messages between swarms over HTTP (SPEC, section 7)."""
 
 from typing import Annotated, Any, Self
 
@@ -16,7 +16,7 @@ PrincipalText = Annotated[
     AfterValidator(lambda text: str(Principal.parse(text))),
     Field(json_schema_extra={"pattern": f"^{PRINCIPAL.pattern}$"}),
 ]
-"""A principal as it is written on the wire."""
+"""A principal as written on the wire."""
 
 
 class MAILInterswarmMessage(Value):

@@ -1,7 +1,7 @@
 """The eleven MAIL tools.
 
-Each is one pydantic model: its docstring is the description that the language model reads, its fields are
-the arguments. The same model declares the tool and checks the call.
+Each is a pydantic model: its docstring is the description that the language model reads, its fields are the
+arguments. The same model declares the tool and validates its calls.
 """
 
 from typing import Any, ClassVar
@@ -24,31 +24,31 @@ from mail.errors import Subject, ToolCallFault
 
 
 class MAILTool(BaseModel):
-    """A MAIL tool: its arguments."""
+    """Base class of the MAIL tools: the arguments of a call."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     tool_name: ClassVar[str]
 
 
-class Letter(MAILTool):
+class DirectMessage(MAILTool):
     target: str = Field(min_length=1, description="The name of the agent to write to.")
     subject: str = Field(description="The subject of the message.")
     body: str = Field(description="The text of the message.")
 
 
-class SendRequest(Letter):
+class SendRequest(DirectMessage):
     """Ask another agent to do something. Its answer comes later, as a response; await it with await_message."""
 
     tool_name = "send_request"
 
 
-class SendResponse(Letter):
+class SendResponse(DirectMessage):
     """Answer a request that another agent has sent you."""
 
     tool_name = "send_response"
 
 
-class SendInterrupt(Letter):
+class SendInterrupt(DirectMessage):
     """Send an agent an urgent instruction; it reads it before its other mail."""
 
     tool_name = "send_interrupt"
@@ -137,18 +137,18 @@ MAIL_TOOLS: dict[str, type[MAILTool]] = {
         TaskComplete,
     )
 }
-"""Every MAIL tool by its name; no action may take one of these names."""
+"""The MAIL tools by name; no action may have one of these names."""
 
 
 UNREADABLE_CALL = "unreadable_call"
-"""The name under which an agent function reports a call that it can't hand over: `tool` is its name, `problem` says
-what is wrong, for the agent to be told."""
+"""The tool name with which an agent function reports a call that it can't parse; its arguments are the `tool` and the
+`problem`, which the agent is notified of."""
 
 
 def read_call(call: AgentToolCall) -> MAILTool:
-    """The checked arguments of a call of a MAIL tool.
+    """Return the validated arguments of a call of a MAIL tool.
 
-    Raises ToolCallFault, with every wrong argument named, for bad arguments or a tool that isn't MAIL's.
+    Raises ToolCallFault for invalid arguments, with the name of each, and for an unknown tool.
     """
     if call.tool_name == UNREADABLE_CALL and "problem" in call.tool_args:
         raise ToolCallFault(f"{call.tool_args.get('tool')}: {call.tool_args['problem']}")
@@ -162,9 +162,9 @@ def read_call(call: AgentToolCall) -> MAILTool:
 
 
 def explain(error: ValidationError) -> str:
-    """One line for people and agents: each wrong field with what is wrong about it."""
+    """Return one line that lists each invalid field with its error."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'value'}: {problem['msg']}"
+        f"{'.'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
     )
 
@@ -178,7 +178,7 @@ def write_message(
     request_id: str | None = None,
     routing_info: dict[str, Any] | None = None,
 ) -> MAILMessage:
-    """The message that a tool writes, sent at `timestamp`; see `mail.core.protocol.tool_schemas.convert_call_to_mail_message`."""
+    """Return the message that a tool sends; see `mail.core.protocol.tool_schemas.convert_call_to_mail_message`."""
     common: dict[str, Any] = {
         "task_id": task_id,
         "sender": create_agent_address(sender),
@@ -236,5 +236,5 @@ def write_message(
                 body=tool.finish_message,
             )
         case _:
-            raise ToolCallFault(f"{tool.tool_name} writes no message")
+            raise ToolCallFault(f"{tool.tool_name} sends no message")
     return MAILMessage(id=clock.new_id(), timestamp=timestamp, msg_type=kind, message=payload)

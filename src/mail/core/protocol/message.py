@@ -1,4 +1,4 @@
-"""The MAIL message: one envelope around one of four payloads (SPEC, section 3)."""
+"""The MAIL message: an envelope with one of four payloads (SPEC, section 3)."""
 
 import re
 from collections.abc import Callable
@@ -26,15 +26,15 @@ def _is_rfc_3339(text: str) -> str:
     if _RFC_3339.fullmatch(text) is None:
         raise ValueError("must be an RFC 3339 date and time with an offset, such as 2026-01-31T08:00:00Z")
     if not 1 < datetime.fromisoformat(text).year < 9999:
-        raise ValueError("must be in the years 0002 to 9998, so that it has a form in UTC")
+        raise ValueError("must be in the years 0002 to 9998, so that it can be converted to UTC")
     return text
 
 
 Timestamp = Annotated[str, AfterValidator(_is_rfc_3339), Field(json_schema_extra={"format": "date-time"})]
-"""RFC 3339 text, kept as it was written, so that a message survives a round trip to the letter."""
+"""RFC 3339 text, kept unchanged, so that a message survives a round trip exactly."""
 
 TaskId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f#]+$")]
-"""Chosen by the client or made by the server; `#` is kept for storage keys."""
+"""Chosen by the client or the server; `#` is reserved for storage keys."""
 
 MessageId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Uuid = Annotated[
@@ -46,7 +46,7 @@ Uuid = Annotated[
 ]
 
 Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "string"})]
-"""Any text that has a form in UTF-8; a constraint, even one that always holds, makes pydantic check that."""
+"""Any text that UTF-8 can encode; pydantic checks that only for constrained text, hence the constraint."""
 
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
@@ -112,7 +112,7 @@ class MAILResponse(_OneRecipient):
 
 
 class MAILBroadcast(_ManyRecipients):
-    """News for many agents."""
+    """A notice to several agents."""
 
     broadcast_id: MessageId
 
@@ -156,11 +156,11 @@ def _shape_by_type(value: Any, _handler: Any, info: ValidationInfo) -> MAILPaylo
 
 
 ShapedPayload = Annotated[MAILPayload, WrapValidator(_shape_by_type)]
-"""A payload whose shape is bound by the `msg_type` declared before it in the same record."""
+"""A payload whose shape depends on the `msg_type` declared before it in the same model."""
 
 
 def bind_shape(field: str) -> Callable[[dict[str, Any]], None]:
-    """Say in the JSON Schema of a record what `_shape_by_type` checks: `msg_type` binds the shape of `field`."""
+    """Return a JSON Schema extension for what `_shape_by_type` checks: `msg_type` determines the shape of `field`."""
 
     def extend(schema: dict[str, Any]) -> None:
         shapes = dict(zip(get_args(MAILPayload), schema["properties"][field].pop("anyOf"), strict=True))
@@ -185,7 +185,7 @@ class MAILMessage(Value):
 
     @property
     def sender(self) -> MAILAddress:
-        """Who wrote it."""
+        """The sender."""
         return self.message.sender
 
     @property
@@ -204,7 +204,7 @@ class MAILMessage(Value):
 
 
 class Tier(IntEnum):
-    """How urgent a message is; lower goes first, first in first out inside a tier (SPEC, section 4)."""
+    """The priority of a message: lower first, first in first out inside a tier (SPEC, section 4)."""
 
     SYSTEM = 1
     PERSON = 2
@@ -224,5 +224,5 @@ _TIER_BY_TYPE = {
 
 
 def tier_of(message: MAILMessage) -> Tier:
-    """The priority of a message: by its sender, and among agents by its type."""
+    """Return the priority of a message: by its sender, and among agents by its type."""
     return _TIER_BY_SENDER.get(message.sender.address_type) or _TIER_BY_TYPE[message.msg_type]

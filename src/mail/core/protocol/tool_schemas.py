@@ -1,6 +1,6 @@
-"""The declarations of tools, in the style of either API, as agent functions hand them to a language model.
+"""Declarations of tools for language models, in the style of either API, and models that validate tool arguments.
 
-What programs written for MAIL import from here besides is defined in `calls` and `mail_tools`.
+Programs written for MAIL also import from here what `calls` and `mail_tools` define.
 """
 
 import json
@@ -20,10 +20,10 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
+    DirectMessage,
     DiscoverSwarms,
     Help,
     IgnoreBroadcast,
-    Letter,
     MAILTool,
     SendBroadcast,
     SendInterrupt,
@@ -82,7 +82,7 @@ def pydantic_model_to_tool(
 def tool_declaration(
     name: str, description: str, parameters: dict[str, Any], style: ToolFormat
 ) -> dict[str, Any]:
-    """Put a tool's parts into the shape that the API of that style takes."""
+    """Declare a tool in the style of an API."""
     function = {"name": name, "description": description, "parameters": inlined(parameters)}
     if style == "responses":
         return {"type": "function", **function, "strict": False}
@@ -95,8 +95,8 @@ def _declare(tool: type[MAILTool], style: ToolFormat) -> dict[str, Any]:
     return pydantic_model_to_tool(tool, name=tool.tool_name, style=style)
 
 
-def _declare_letter(
-    tool: type[Letter], targets: list[str], enable_interswarm: bool, style: ToolFormat
+def _declare_message(
+    tool: type[DirectMessage], targets: list[str], enable_interswarm: bool, style: ToolFormat
 ) -> dict[str, Any]:
     declaration = _declare(tool, style)
     parameters = declaration["parameters"] if style == "responses" else declaration["function"]["parameters"]
@@ -113,22 +113,22 @@ def _declare_letter(
 def create_request_tool(
     targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
 ) -> dict[str, Any]:
-    """Declare `send_request` to `targets`, or to `agent@swarm` as well where interswarm is enabled."""
-    return _declare_letter(SendRequest, targets, enable_interswarm, style)
+    """Declare `send_request` to `targets`, and to `agent@swarm` if interswarm is enabled."""
+    return _declare_message(SendRequest, targets, enable_interswarm, style)
 
 
 def create_response_tool(
     targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
 ) -> dict[str, Any]:
     """Declare `send_response`; see `create_request_tool`."""
-    return _declare_letter(SendResponse, targets, enable_interswarm, style)
+    return _declare_message(SendResponse, targets, enable_interswarm, style)
 
 
 def create_interrupt_tool(
     targets: list[str], enable_interswarm: bool = False, style: ToolFormat = "completions"
 ) -> dict[str, Any]:
     """Declare `send_interrupt`; see `create_request_tool`."""
-    return _declare_letter(SendInterrupt, targets, enable_interswarm, style)
+    return _declare_message(SendInterrupt, targets, enable_interswarm, style)
 
 
 def create_interswarm_broadcast_tool(style: ToolFormat = "completions") -> dict[str, Any]:
@@ -172,7 +172,7 @@ def create_task_complete_tool(style: ToolFormat = "completions") -> dict[str, An
 
 
 def declared_name(declaration: dict[str, Any]) -> str:
-    """The name of a declared tool, whichever the style."""
+    """Return the name of a declared tool, in either style."""
     name: str = declaration.get("function", declaration)["name"]
     return name
 
@@ -187,7 +187,7 @@ def create_mail_tools(
     style: ToolFormat = "completions",
     exclude_tools: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Declare what every agent can do: request, respond, take or drop broadcasts, wait, and ask for help."""
+    """Declare the tools of every agent: send requests and responses, handle broadcasts, wait, get help."""
     return _without(
         [
             create_request_tool(targets, enable_interswarm, style),
@@ -209,7 +209,7 @@ def create_supervisor_tools(
     _debug_include_intraswarm: bool = True,
     exclude_tools: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Declare what supervisors can do besides: interrupt, broadcast, reach other swarms, finish the task."""
+    """Declare the additional tools of supervisors: interrupt, broadcast, reach other swarms, complete the task."""
     declarations = []
     if _debug_include_intraswarm:
         declarations += [
@@ -231,10 +231,10 @@ def convert_call_to_mail_message(
     clock: Clock = SYSTEM_CLOCK,
     request_id: str | None = None,
 ) -> MAILMessage:
-    """The message that a tool call of the agent `sender` writes.
+    """Return the message that a tool call of the agent `sender` sends.
 
-    `request_id` is that of the request which a response answers; without one the message gets its own.
-    Raises ToolCallFault for a tool that writes no message, or for bad arguments.
+    `request_id` is the id of the request that a response answers; without one the message gets a new id.
+    Raises ToolCallFault for a tool that sends no message, or for invalid arguments.
     """
     return write_message(read_call(call), sender, task_id, clock, clock.now().isoformat(), request_id)
 
@@ -261,12 +261,12 @@ _LENGTHS = {
 
 
 def model_of(name: str, schema: Mapping[str, Any], *, description: str | None = None) -> type[BaseModel]:
-    """The model, called `name`, of objects that a JSON Schema describes.
+    """Return a model, called `name`, of the objects that a JSON Schema describes.
 
-    A property that can't be an attribute's name gets another one, with the property's own as its alias.
-    Properties that the schema doesn't name are kept, unless it forbids them.
+    A property that can't be an attribute's name gets another name, and its own as alias. Properties not in the
+    schema are kept, unless it forbids them.
 
-    Raises ConfigurationError for what is no JSON Schema of an object.
+    Raises ConfigurationError for anything but the JSON Schema of an object.
     """
     try:
         root = _root(schema)
@@ -280,13 +280,13 @@ def model_of(name: str, schema: Mapping[str, Any], *, description: str | None = 
 
 
 class _Flaw(ConfigurationError):
-    """What is wrong with a schema."""
+    """An error in a schema."""
 
 
 def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of the object itself, where it may be one of its own definitions."""
+    """Return the schema of the object itself, which may be one of its own definitions."""
     if not isinstance(schema, Mapping):
-        raise _Flaw(f"{schema!r} is none")
+        raise _Flaw(f"{schema!r} is not an object")
     if not isinstance(schema.get("$defs", {}), Mapping):
         raise _Flaw("$defs must be an object")
     if "$ref" in schema:
@@ -298,24 +298,20 @@ def _root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _target(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema's own reference refers to."""
+    """Return the definition that a schema's own reference names."""
     target = schema.get("$defs", {}).get(str(schema["$ref"]).removeprefix("#/$defs/"))
     if not isinstance(target, Mapping) or "$ref" in target:
-        raise _Flaw(f"$ref leads to no definition of an object: {schema['$ref']!r}")
+        raise _Flaw(f"$ref must name the definition of an object: {schema['$ref']!r}")
     return target
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that is a reference to one of its own definitions, as pydantic makes of models that hold themselves,
-    with that definition in its place: language models take no tool whose parameters are a reference.
-
-    Raises ConfigurationError for a reference that leads nowhere.
-    """
+    """Replace a schema that refers to one of its own definitions, as pydantic makes of recursive models, by that one."""
     return {**_target(schema), "$defs": schema["$defs"]} if "$ref" in schema else schema
 
 
 class _Reader:
-    """One schema being read; `definitions` are those that it refers to."""
+    """Reader of one schema; `definitions` are those that it refers to."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
@@ -352,7 +348,7 @@ class _Reader:
         return model
 
     def type_of(self, schema: Mapping[str, Any] | bool, name: str) -> Any:
-        """The type of the values that a schema allows; `name` is where it is, for messages."""
+        """Return the type of the values that a schema allows; `name` is its position, for error messages."""
         if isinstance(schema, bool):
             return Any
         if "$ref" in schema:
@@ -375,11 +371,11 @@ class _Reader:
             kinds = [kinds]
         for kind in kinds:
             if kind not in _TYPES:
-                raise _Flaw(f"{name}: there is no type {kind!r}{did_you_mean(str(kind), _TYPES)}")
+                raise _Flaw(f"{name}: unknown type {kind!r}{did_you_mean(str(kind), _TYPES)}")
         return _union([self.plain(kind, schema, name) for kind in kinds]) if kinds else Any
 
     def plain(self, kind: str, schema: Mapping[str, Any], name: str) -> Any:
-        """The type of one value of the JSON type `kind`."""
+        """Return the type of values of the JSON type `kind`."""
         match kind:
             case "string":
                 return Annotated[str, *_constraints(schema, kind, name), Strict(), *_pattern(schema, name)]
@@ -405,7 +401,7 @@ class _Reader:
                 return Any
 
     def _defined(self, name: str) -> Any:
-        """The type of a definition, read once; inside of itself it is not checked any further."""
+        """Return the type of a definition; recursive references in it are not validated."""
         if name not in self._known:
             self._known[name] = Any
             schema = self._definitions.get(name)
@@ -414,7 +410,7 @@ class _Reader:
 
 
 def _attribute(prop: str, taken: Mapping[str, Any]) -> str:
-    """The name of the attribute for a property: its own, where Python and pydantic allow it."""
+    """Return the attribute name for a property: its own name if Python and pydantic allow it."""
     name = re.sub(r"\W", "_", prop).strip("_") or "field"
     if name[0].isdigit() or iskeyword(name) or name.startswith("model_") or hasattr(BaseModel, name):
         name = f"field_{name}"
@@ -436,7 +432,7 @@ def _union(options: Sequence[Any]) -> Any:
 
 
 def _one_of(values: Sequence[Any]) -> Any:
-    """Exactly these values; unlike `==`, JSON tells 1 from true."""
+    """Return the type of exactly these values; unlike `==`, JSON distinguishes 1 from true."""
     if all(value is None or isinstance(value, str) for value in values):
         return Literal[*values]
     allowed = {_as_json(value) for value in values}
@@ -470,7 +466,7 @@ def _constraints(schema: Mapping[str, Any], kind: str, name: str) -> list[Any]:
 
 
 def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
-    """The check of a `pattern`, if it is one for Python too; JSON Schema's is another dialect."""
+    """Return the constraint for a `pattern`; none if Python can't compile it, as JSON Schema has another dialect."""
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str):
         raise _Flaw(f"{name}: pattern can't be {pattern!r}")
@@ -490,5 +486,5 @@ def _pattern(schema: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is the integer 3."""
+    """Return a whole float as int, as 3.0 is an integer in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""The base of every value the engine keeps: frozen, closed to unknown fields, readable by subscript."""
+"""The base class of values on the wire: frozen, without unknown fields, readable by subscript."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Value(BaseModel):
-    """A frozen value. It is validated where it enters the system and trusted from then on.
+    """A frozen value, validated where it enters the system and trusted from then on.
 
     Fields can be read as attributes or, as programs written for MAIL's typed dictionaries do, by
-    subscript: ``response["message"]["body"]``. Subscripts are read-only.
+    subscript: ``response["message"]["body"]``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -24,13 +24,13 @@ class Value(BaseModel):
         return field in type(self).model_fields
 
     def get(self, field: str, default: Any = None) -> Any:
-        """The field's value, or `default` where there is no such field, like `dict.get`."""
+        """Return the field's value, or `default` for an unknown field, like `dict.get`."""
         return self[field] if field in self else default
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """The fields with their values, like `dict.items`."""
+        """Return the fields with their values, like `dict.items`."""
         return iter((field, self[field]) for field in self.keys())
 
     def keys(self) -> Iterator[str]:
-        """The names of the fields, so that `dict(record)` works."""
+        """Return the names of the fields, so that `dict(value)` works."""
         return iter(type(self).model_fields)

@@ -1,7 +1,7 @@
-"""What a language model sees of a message: XML in which every value is escaped.
+"""Messages as XML for language models, with every value escaped.
 
-Escaping is what keeps a body from closing its own tag and forging a sender. What a parser reads back is
-what was written, to the letter; only characters that XML 1.0 can't hold become U+FFFD.
+Escaping prevents a body from closing its element and forging a sender. A parser reads back exactly what was written,
+except that characters not allowed in XML 1.0 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
-"""A bare carriage return would be read back as a line feed."""
+"""XML parsers read a bare carriage return as a line feed."""
 
 _SPECIAL = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -24,7 +24,7 @@ _START = (
     "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
 )
 _NAME = f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*"
-"""A name as XML 1.0 has it (section 2.3), without the colon of namespaces."""
+"""A name in XML 1.0 (section 2.3), without the colon of namespaces."""
 
 
 def _escape(text: str) -> str:
@@ -45,7 +45,7 @@ def _utc(timestamp: str) -> str:
 
 
 def render_message(message: MAILMessage) -> str:
-    """The `<incoming_message>` element of a message; its timestamp is in UTC."""
+    """Return the `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
     recipients = "\n".join([_address(recipient, "address") for recipient in payload.recipients])
     return (
@@ -60,14 +60,14 @@ def render_message(message: MAILMessage) -> str:
 
 
 def build_mail_xml(message: MAILMessage) -> dict[str, str]:
-    """The user turn that brings a message to a model: `{"role": "user", "content": <xml>}`."""
+    """Return the user turn that shows a message to a model: `{"role": "user", "content": <xml>}`."""
     return {"role": "user", "content": render_message(message)}
 
 
 def build_body_xml(content: dict[str, Any]) -> str:
-    """Render a mapping as XML elements, for a message body: nested mappings nest, lists repeat their tag.
+    """Render a mapping as XML elements for a message body: nested mappings nest, lists repeat their tag.
 
-    Raises ValueError for a key that is no XML name.
+    Raises ValueError for a key that is not an XML name.
     """
     return "\n".join(_element(tag, value) for tag, value in content.items())
 

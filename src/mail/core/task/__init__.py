@@ -1,1 +1,1 @@
-"""What is stored: a task, its parts, the change that one commit makes to it, and the ports that keep it."""
+"""Stored state: tasks, the change that one commit makes, and the ports that store it."""

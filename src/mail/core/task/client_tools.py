@@ -90,7 +90,7 @@ TURN_TOOLS: ContextVar[TurnTools] = ContextVar("TURN_TOOLS", default=NO_CLIENT_T
 def caller_tools(style: ToolFormat = "completions") -> list[dict[str, Any]]:
     """Declare the caller's tools that the agent may call in this turn; none outside of turns.
 
-    Calling one pauses the task until the caller returns the result, which then stands in the agent's history.
+    A call of one pauses the task until the caller returns the result, which then stands in the agent's history.
     """
     declarations = []
     for tool in TURN_TOOLS.get().tools:

@@ -100,7 +100,7 @@ class Draft:
 
     @property
     def has_mail(self) -> bool:
-        """Whether any mailbox of the task will hold mail."""
+        """Whether any mailbox of the task will contain mail."""
         return bool(self._outgoing or self._pending)
 
     def wakes(self, mailbox: str) -> bool:

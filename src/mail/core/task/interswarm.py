@@ -82,13 +82,13 @@ class Peer:
 
 
 class PeerRecord(Value):
-    """A swarm that this server knows.
+    """A registered swarm.
 
     Attributes:
-        auth_token: a reference such as `${SWARM_AUTH_TOKEN_B}`; the token itself only where the entry is volatile.
-        auth: how calls are signed: a bearer token alone, or AWS Signature 4 besides.
-        caller_id: the id of the token with which the peer calls this server; empty where that is its name.
-        expires: when a volatile entry is forgotten, in seconds since the epoch; None for never.
+        auth_token: a reference such as `${SWARM_AUTH_TOKEN_B}`; the token itself only if the entry is volatile.
+        auth: how requests are signed: with a bearer token alone, or with AWS Signature 4 too.
+        caller_id: the id of the peer's token for this server; empty if that is its name.
+        expires: when a volatile entry expires, in seconds since the epoch; None for never.
         registered: when, in ISO 8601, UTC.
     """
 
@@ -109,11 +109,11 @@ class PeerRecord(Value):
 
 
 class PeerHealth(Value):
-    """How a peer was when somebody looked last.
+    """The result of a peer's last health check.
 
     Attributes:
-        last_seen: when it answered last, in ISO 8601, UTC; empty for never.
-        latency: how long its answer took, in seconds; None where there was none.
+        last_seen: when it last responded, in ISO 8601, UTC; empty for never.
+        latency: the response time in seconds; None without a response.
     """
 
     is_active: bool = False
@@ -122,28 +122,28 @@ class PeerHealth(Value):
 
 
 class Peers(Protocol):
-    """How mail reaches other swarms."""
+    """Port: sends mail to other swarms."""
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Hand a message over, to `/interswarm/back` or else `/interswarm/forward`.
+        """Send a message to `/interswarm/back` or `/interswarm/forward`.
 
-        Returns the principal under which the peer keeps the task (its `local_runner`), where it says so. Raises
-        PeerRefused where trying again would not help: an unknown peer, no token, an answer of 4xx; and
-        PeerUnavailable for what may pass: no connection, no answer in time, 429, 5xx.
+        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises PeerRefused
+        for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary ones: no
+        connection, no response in time, 429, 5xx.
         """
         ...
 
     async def known(self) -> Sequence[str]:
-        """The names of the swarms that mail can be sent to."""
+        """Return the names of the swarms that mail can be sent to."""
         ...
 
     async def caller_id(self, swarm: str) -> str | None:
-        """The id of the token with which a swarm calls this server: its name, unless the registry says otherwise.
+        """Return the id of a swarm's token for this server: its name, unless the registry says otherwise.
 
-        None for a swarm that is not known.
+        None for an unknown swarm.
         """
         ...
 
     async def discover(self, urls: Sequence[str]) -> str:
-        """Register the swarms that servers at these URLs are or know; returns what came of it, for an agent."""
+        """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
         ...

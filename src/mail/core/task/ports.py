@@ -1,4 +1,4 @@
-"""What the engine needs from the outside, in its own words. Adapters live in `stores` and `queues`."""
+"""Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from mail.core.task.turn_state import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """A hint that a mailbox has mail. It may be lost or doubled: the inbox is the truth.
+    """A hint that a mailbox has mail. It may be lost or duplicated, as the inbox decides.
 
     Attributes:
-        cause: why the mail waits, such as the version of the task that brought it. Tokens of one mailbox with one
-            cause are one wake-up: a queue may drop all but the first for some minutes. Empty: like no other.
-        since: when the task changed last, as in `Task.updated`; the mail has waited for at least as long.
-        seq: how far the task was; mail with a higher seq came later, and has a token of its own.
-        not_before: when the mailbox is to be woken, in seconds since the epoch; 0 for at once.
+        cause: why the mail waits, such as the version of the task. A queue may drop duplicates, with the same mailbox and
+            cause, for some minutes. Empty: no duplicate of any other.
+        since: the last change of the task, as in `Task.updated`; the mail has waited since then at least.
+        seq: the last seq of the task; later mail has a higher seq, and a wake-up of its own.
+        not_before: when to wake the mailbox, in seconds since the epoch; 0 for immediately.
     """
 
     key: TaskKey
@@ -34,7 +34,7 @@ class WakeUp:
 
 
 def wake_ups(task: Task) -> list[WakeUp]:
-    """A token for every mailbox of a task with mail that is to be worked on."""
+    """Return a wake-up for every mailbox of a task whose mail must be processed."""
     cause = str(task.version)
     return [
         WakeUp(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
@@ -43,30 +43,30 @@ def wake_ups(task: Task) -> list[WakeUp]:
 
 
 class TurnQueue(Protocol):
-    """Wakes workers up."""
+    """Port: wakes workers."""
 
     async def publish(self, wake_ups: Sequence[WakeUp], /) -> None:
-        """Hand out the tokens: urgent tiers first, first in first out inside a tier."""
+        """Publish wake-ups: urgent tiers first, first in first out inside a tier."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """Somebody else runs a turn of this mailbox; their commit will see its mail."""
+    """The mailbox is leased to another worker, whose commit will see its mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """There is no turn to run: no such task, it isn't running, or the mailbox is empty."""
+    """There is no turn to run: the task is unknown or not running, or the mailbox is empty."""
 
     task: Task | None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
-    """Some tasks, newest first; `cursor` asks for the next page, None on the last.
+    """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
-    They are in no order where `is_ordered` is False; what is on the next page may be newer then.
+    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones.
     """
 
     tasks: list[Task]
@@ -75,83 +75,83 @@ class TaskPage:
 
 
 class Store(Protocol):
-    """Where tasks live. A commit is atomic and, once acknowledged, durable."""
+    """Port: stores tasks. A commit is atomic and, when acknowledged, durable."""
 
     async def load(self, key: TaskKey) -> Task | None:
-        """The task's current state."""
+        """Return the task's current state; None for an unknown task."""
         ...
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        """Lease a mailbox of a task that lets it be opened (`Task.lets_open`), and read what its next turn needs.
+        """Lease a mailbox that may be opened (`Task.lets_open`), and read what its next turn needs.
 
-        `history_after` is the number of history records the caller already has. A lease that has
-        expired at `now` counts as none.
+        `history_after` is the number of history portions that the caller already has. Leases that have expired at `now`
+        don't count.
         """
         ...
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
     ) -> WebhookClaim | Leased | Idle:
-        """Lease a mailbox that goes out (`mail.core.task.mailboxes.goes_out`), without looking for messages in it.
+        """Lease a mailbox that goes out (`mail.core.task.mailboxes.goes_out`), without reading messages.
 
-        Idle only where there is no such task, or nothing for it to do.
+        Return Idle only for an unknown task, or one with nothing to deliver.
         """
         ...
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        """Remember how far the turn has come. Raises LeaseLost when the turn is not the caller's any more."""
+        """Store the progress of a turn. Raises LeaseLost if another worker has its lease."""
         ...
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
-        """By mailbox, the leases of a task that have not expired at `now`."""
+        """Return the leases of a task that have not expired at `now`, by mailbox."""
         ...
 
     async def release(self, turn: Claim) -> None:
-        """Give the lease back without a commit; the mail stays."""
+        """Release the lease without a commit; the mail stays."""
         ...
 
     async def commit(self, change: TaskChange) -> None:
         """Apply the change as a whole.
 
-        Raises VersionConflict when the task is not at `expected_version`, LeaseLost when the turn's
-        lease is somebody else's by now; then nothing is written.
+        Raises VersionConflict if the task is not at `expected_version`, and LeaseLost if another worker has the turn's
+        lease; then nothing is written.
         """
         ...
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None
     ) -> list[dict[str, object]]:
-        """The agent's history in a task, oldest first: the whole of it, or its records up to the `upto`-th."""
+        """Return the agent's history in a task, oldest first: all of it, or the first `upto` portions."""
         ...
 
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
-        """The task as the commit left it that holds the event `at`; what a commit does happens at once.
+        """Return the task after the commit with the event `at`.
 
-        An agent's history is then what `read_history` gives up to the number in the task's `histories`. Raises
-        BadRequest for an event that the task does not have, MomentNotKept where that moment can't be read any more.
+        `read_history`, up to the number in the snapshot's `histories`, returns the agents' histories. Raises BadRequest
+        for an unknown event, and SnapshotExpired if that state is no longer stored.
         """
         ...
 
     async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        """All mail that waits in the task's mailboxes, in (tier, seq) order."""
+        """Return all mail in the task's mailboxes, in (tier, seq) order."""
         ...
 
     async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        """The events with a higher seq than `after`, in order: all of them, or the first `limit`."""
+        """Return the events with a higher seq than `after`, in order: all, or the first `limit`."""
         ...
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        """The finishing message of a generation, once it has ended."""
+        """Return the finishing message of a generation; None before it has ended."""
         ...
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
-        """`read_response` as soon as there is one; None when the time is up."""
+        """Wait for a response and return it; None after `seconds`."""
         ...
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
-        """Return the task's seq as soon as it is past `after`, or `after` when the time is up."""
+        """Wait until the task's seq exceeds `after` and return it; return `after` after `seconds`."""
         ...
 
     async def list_tasks(
@@ -162,39 +162,38 @@ class Store(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """A page of the instance's tasks, newest first. Raises BadRequest for a cursor it did not make.
+        """Return a page of an instance's tasks, newest first. Raises BadRequest for an invalid cursor.
 
-        None: of everybody's. DynamoDB has no order of those, and a task that begins meanwhile may be missing.
+        Without an instance, return tasks of all; a store may have no order for those, and miss tasks that begin meanwhile.
         """
         ...
 
     async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
-        """A token for every mailbox with mail to be worked on, of all tasks: what a restart or a sweep publishes.
+        """Return wake-ups for all mailboxes, of all tasks, whose mail must be processed; a restart or sweep publishes them.
 
-        With `quiet_since`, a time as in `Task.updated`, only of the tasks that have not changed since.
+        With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since.
         """
         ...
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
-        """The running tasks that are due (`Task.deadline`)."""
+        """Return the running tasks whose deadline (`Task.deadline`) has passed."""
         ...
 
     async def list_dead(
         self, instance: str | None, *, limit: int = 100, cursor: str | None = None
     ) -> TaskPage:
-        """A page of the tasks with dead letters (`Task.dead_letters`), of an instance or, in any order, of all of them.
+        """Return a page of tasks with dead letters, of an instance, newest first, or of all, in any order.
 
-        An instance's newest tasks come first. The list may lag behind a little. Raises BadRequest for a cursor that it
-        did not make.
+        The list may be slightly out of date. Raises BadRequest for an invalid cursor.
         """
         ...
 
     async def count_running(self, instance: str, *, upto: int) -> int:
-        """How many tasks of an instance are running, counted to `upto` at most; it may lag behind a little."""
+        """Return how many tasks of an instance are running, at most `upto`; it may be slightly out of date."""
         ...
 
     async def count_active_instances(self) -> int:
-        """How many instances have a running task."""
+        """Return how many instances have a running task."""
         ...
 
 

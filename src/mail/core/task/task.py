@@ -228,7 +228,7 @@ class Task:
         return any(map(goes_out, self.pending)) or any(hook.is_waiting for hook in self.webhooks.values())
 
     def lets_open(self, mailbox: str) -> bool:
-        """Return whether turns of a mailbox may begin: an agent's while the task runs, others always."""
+        """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
         return self.is_running or goes_out(mailbox)
 
     def head_tier(self, mailbox: str) -> Tier | None:

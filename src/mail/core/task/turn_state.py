@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
@@ -66,6 +68,8 @@ class Prepaid:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenUserQuestion:
     """A question to the task's owner that waits for an answer (`mail.core.task.swarm.UserQuestion`)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")  # for the API's schema
 
     request_id: str
     answer_subjects: tuple[str, ...]

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class Usage:
         cost: in US dollars, by litellm's price table; calls of models missing there add nothing.
         unpriced_calls: the number of calls of such models.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")  # for the API's schema
 
     calls: int = 0
     input_tokens: int = 0

@@ -27,7 +27,7 @@ DEFAULT_EVENTS = (
     EventKind.BREAKPOINT_TOOL_CALL,
     EventKind.TASK_CANCELLED,
 )
-"""The events sent unless the caller names others: those that a task's owner must know of or act on."""
+"""The events sent by default: those that a task's owner must know of or act on."""
 
 NEVER_SENT = frozenset({EventKind.WEBHOOK_DELIVERED, EventKind.WEBHOOK_ERROR})
 """Events about webhook deliveries; sending those too would never end."""
@@ -61,9 +61,9 @@ class WebhookRecord(Webhook):
     created: str = ""
 
 
-def in_order(records: Iterable[WebhookRecord]) -> list[WebhookRecord]:
+def in_order(webhooks: Iterable[WebhookRecord]) -> list[WebhookRecord]:
     """Return registered webhooks, oldest first."""
-    return sorted(records, key=lambda record: (record.created, record.id))
+    return sorted(webhooks, key=lambda webhook: (webhook.created, webhook.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,8 @@ class TaskWebhook:
     @property
     def shown(self) -> str:
         """The URL for display, without its query and user, which may be secrets."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        url = urlsplit(self.url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     def wants(self, event: Event) -> bool:
         """Return whether it receives an event; events about webhooks and their dead letters are never sent."""

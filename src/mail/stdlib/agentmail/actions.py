@@ -1,6 +1,6 @@
 """Actions: accept work, report on it, request help, hand it over, and request workers.
 
-They are forms (`mail.core.task.forms`): each sends one MAIL message in the thread of its bead, and does nothing else.
+They are forms (`mail.core.task.swarm`): each sends one MAIL message, in the thread of its bead, and does nothing else.
 
 | message | sent as | the recipient's request |
 | --- | --- | --- |
