@@ -19,7 +19,9 @@ async def issue_token(documents: ServerRecords, caller: Caller, clock: Clock = S
     """Issue a token for a caller. Only its digest is stored, so it can't be shown again."""
     text = new_token(caller.role)
     created = clock.now().isoformat()
-    await documents.add_token(TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created))
+    await documents.add_token(
+        TokenRecord(digest=digest(text), role=caller.role, id=caller.id, created=created)
+    )
     return text
 
 
