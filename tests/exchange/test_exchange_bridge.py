@@ -217,7 +217,7 @@ class TestAgents:
 
     async def test_an_agent_that_nobody_may_write_to_is_refused(self, bridge: ExchangeBridge) -> None:
         for name in ("inner", "nobody"):
-            with pytest.raises(BadRequest, match="no agent that users may write to"):
+            with pytest.raises(BadRequest, match="not an agent that users may write to"):
                 ExchangeBridge(bridge.exchange, bridge.swarm, [name])
 
     async def test_registering_again_changes_nothing(self, exchange: Any, bridge: ExchangeBridge) -> None:
@@ -320,7 +320,7 @@ class TestSafety:
         await exchange.send(ANN, bridge.agent_ids["first"], "Hello again!")
         await exchange.sync()
         bridge._waiting = waiting  # type: ignore[method-assign]
-        (work,) = await bridge._begin()
+        (work,) = await bridge._start_work()
         bridge._waiting = read_slowly  # type: ignore[method-assign]
         late = asyncio.create_task(bridge.step())
         await is_reading.wait()
@@ -335,7 +335,7 @@ class TestSafety:
     ) -> None:
         await exchange.send(ANN, echo_id(bridge), "Hello!")
         await exchange.sync()
-        (work,) = await bridge._begin()
+        (work,) = await bridge._start_work()
         work.cancel()  # before it has run
         with pytest.raises(asyncio.CancelledError):
             await work

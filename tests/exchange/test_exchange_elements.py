@@ -213,7 +213,7 @@ class TestCollections:
         assert flow.take("b", first.id) is None
         with pytest.raises(BadRequest, match="already"):
             flow.add_progression(Progression(name="a"))
-        with pytest.raises(BadRequest, match="no such item"):
+        with pytest.raises(BadRequest, match="not an item"):
             flow.add_progression(Progression.model_validate({"name": "b", "order": [uuid4()]}))
         with pytest.raises(BadRequest, match="no progression"):
             flow.add_item(Mail(sender=ALICE), "b")
@@ -288,7 +288,7 @@ def test_outbox_mail_whose_sender_is_not_the_owner_is_refused(written: dict[str,
 
 def test_order_entries_without_items_are_refused(written: dict[str, Any]) -> None:
     order(written, ALICE, OUTBOX).append(str(uuid4()))
-    with pytest.raises(BadRequest, match="no such item"):
+    with pytest.raises(BadRequest, match="not an item"):
         Exchange.from_dict(written)
 
 

@@ -201,7 +201,7 @@ async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
     for thread in threads:
         thread.start()
     async with asyncio.timeout(20):
-        while len(exchange._repeater._untold) < 3:  # noqa: ASYNC110 - nobody tells us
+        while len(exchange._repeater._running) < 3:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
     await asyncio.to_thread(exchange.stop)
     for thread in threads:
