@@ -112,7 +112,7 @@ class TestPlaces:
         assert load_config(write("[server]\nport = 3", "third.toml")).server.port == 3
 
     def test_explicit_path_must_exist(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"nowhere.toml: there is no such"):
+        with pytest.raises(ConfigurationError, match=r"nowhere.toml: this configuration file does not exist"):
             load_config("nowhere.toml")
 
     def test_absent_file_in_the_environment_means_defaults(

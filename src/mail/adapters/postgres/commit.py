@@ -72,7 +72,7 @@ IS_WRITTEN: LiteralString = (
 
 
 def commit_values(change: TaskChange) -> dict[str, Any]:
-    """Return the values of the statements. Raises ValueError for a history that JSON can't hold."""
+    """Return the values of the statements. Raises ValueError for a history that is not JSON."""
     task, turn, response = change.task, change.turn, change.response
     *early, (_, new, events) = rows_of(change)
     inherited = [(seq, history, batch) for seq, history, batch in early if history is not None]

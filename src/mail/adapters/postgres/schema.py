@@ -16,7 +16,7 @@ LOCK = 0x6D61696C
 """The advisory lock under which tables are created, so that servers that start together do so one by one."""
 
 # A task's row is its lock: every change of a task locks that row first, and reads the rest afterwards. Each commit writes
-# it, and it is short (`fillfactor` keeps the new row on the page of the old one). `born` numbers tasks in the order in which
+# it, and it is short (because of `fillfactor`, a new row stays on the page of the old one). `born` numbers tasks in the order in which
 # they began, and `due` is the deadline. A waiting message is a row of `inbox`, with the checkpoint of the turn that reads it.
 # A commit is a row of `commits`, which never changes: its events, what it adds to a history, its response, the task's state
 # after it, and which mail it delivered (`delivered`) and consumed (`read`), so that a task can be read as it was after any
@@ -156,7 +156,7 @@ def prepare(url: str) -> None:
         (encoding,) = connection.execute("SHOW server_encoding").fetchone() or ("",)
         if encoding != "UTF8":
             raise ConfigurationError(
-                f"{hide(url)} is encoded in {encoding} and can't hold all text; create one with: "
+                f"{hide(url)} is encoded in {encoding} and can't store all text; create one with: "
                 "createdb --encoding UTF8 --template template0 …"
             )
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
