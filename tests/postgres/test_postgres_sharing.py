@@ -12,9 +12,9 @@ from support.contract import everything, open_turn
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
 
 from mail.adapters.postgres.documents import PostgresDocuments
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Turn

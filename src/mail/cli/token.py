@@ -101,7 +101,7 @@ def _describe(record: "StoredToken") -> dict[str, str]:
 
 
 async def _list(storage: "StorageConfig") -> "list[StoredToken]":
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         return await records.tokens()
@@ -109,7 +109,7 @@ async def _list(storage: "StorageConfig") -> "list[StoredToken]":
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Raises MAILError where no token has this number, or more than one."""
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         found = [record.digest for record in await records.tokens() if record.digest.startswith(number)]
@@ -120,7 +120,7 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
     from mail.auth.tokens import issue_token
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         return await issue_token(records, caller)

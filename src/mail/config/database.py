@@ -2,8 +2,6 @@
 
 from urllib.parse import unquote
 
-from mail.adapters.postgres.urls import hide
-
 IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""
 
@@ -47,4 +45,8 @@ def engine_of(database: str) -> str:
 
 def hide_password(database: str) -> str:
     """Return the database as it may be shown: a URL of PostgreSQL without user, password and options."""
-    return hide(database) if engine_of(database) == "postgres" else database
+    if engine_of(database) != "postgres":
+        return database
+    from mail.adapters.postgres.urls import hide
+
+    return hide(database)

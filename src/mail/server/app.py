@@ -28,6 +28,7 @@ from mail import bootstrap
 from mail.adapters.telemetry.json_log import JSONFormatter
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
+from mail.bootstrap.backends import open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
@@ -310,7 +311,7 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    async with bootstrap.open_documents(config.storage) as records:
+    async with open_documents(config.storage) as records:
         return not await records.has_tokens()
 
 

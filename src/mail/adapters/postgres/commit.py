@@ -7,8 +7,8 @@ commit.
 
 from typing import Any, LiteralString
 
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.pool import Row
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import encode_events, encode_history
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange

@@ -8,8 +8,8 @@ replaced between the check and the write.
 from contextlib import suppress
 from typing import Any, LiteralString
 
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease, Turn, WebhookClaim
