@@ -155,7 +155,7 @@ def zombies() -> Iterator[None]:
     async def forgive(self: DynamoDBStore, change: TaskChange, refusal: ConditionFailed) -> StoreError:
         return VersionConflict(await self.load(change.key))
 
-    lenient = patch.object(DynamoDBStore, "_verdict", forgive)
+    lenient = patch.object(DynamoDBStore, "_refusal", forgive)
     with lenient, without_condition("#leases.#mailbox.#token = :token", ":token"):
         yield
 

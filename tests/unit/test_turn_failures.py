@@ -10,7 +10,7 @@ from support.agents import View, call, complete, output, request, respond, wait
 from support.rig import Outcome, Rig
 from support.swarms import build_swarm
 
-from mail.adapters.local import queue as local
+from mail.adapters.local import workers as local
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import AgentCore, History, ToolChoice
