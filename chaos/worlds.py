@@ -24,7 +24,7 @@ from mail.adapters.aws import items as dynamodb_items
 from mail.adapters.aws import store as dynamodb
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
-from mail.adapters.local import queue as local
+from mail.adapters.local import workers as local
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.postgres import notifier
 from mail.adapters.postgres.notifier import Notifier

@@ -14,7 +14,7 @@ from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.postgres import leases as postgres_turns
 from mail.adapters.postgres import store as postgres
-from mail.adapters.postgres.keys import task_number
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
@@ -156,7 +156,7 @@ def zombies() -> Iterator[None]:
     async def forgive(self: DynamoDBStore, change: TaskChange, refusal: ConditionFailed) -> StoreError:
         return VersionConflict(await self.load(change.key))
 
-    lenient = patch.object(DynamoDBStore, "_verdict", forgive)
+    lenient = patch.object(DynamoDBStore, "_refusal", forgive)
     with lenient, without_condition("#leases.#mailbox.#token = :token", ":token"):
         yield
 

@@ -7,7 +7,8 @@ import pytest
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.bootstrap import create_tables, local, open_documents
+from mail.bootstrap import local
+from mail.bootstrap.backends import create_tables, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import ServerConfig, StorageConfig
 from mail.config.models import AS_GIVEN

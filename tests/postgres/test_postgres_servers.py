@@ -103,7 +103,7 @@ class TestRollCall:
             pass
         async with server(url) as heir:
             await are_left(url, 1)
-            assert await heir.liveness.call(patient=False) is True
+            assert await heir.liveness.check(twice=False) is True
 
     async def test_one_whose_connection_broke_is_not_gone(self, url: str) -> None:
         async with server(url) as one, server(url) as two:
@@ -225,7 +225,7 @@ class TestQueue:
             waiting = asyncio.create_task(one.queue.take())
             await asyncio.sleep(0.1)
             await asyncio.to_thread(postgres_server().stop)
-            one.notifier._tell(one.queue._topics.values())
+            one.notifier._wake(one.queue._topics.values())
             await asyncio.sleep(1.0)
             await asyncio.to_thread(postgres_server().start)
             await one.queue.publish([token("alpha")])

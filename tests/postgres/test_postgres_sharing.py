@@ -10,9 +10,9 @@ from psycopg.sql import SQL, Identifier
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
 
 from mail.adapters.postgres.documents import PostgresDocuments
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Turn

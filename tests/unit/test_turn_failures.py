@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mail.adapters.local import queue as local
+from mail.adapters.local import workers as local
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import AgentCore, History, ToolChoice

@@ -4,7 +4,7 @@
     embedded(swarm) a swarm inside another program, by default in memory
     aws(config)     the system of a function's process, on DynamoDB and SQS
 
-Each fills in a `System`, and imports only what it uses.
+Each fills in a `System`, and imports only what it uses. `mail.bootstrap.backends` opens databases for commands.
 """
 
 import logging
@@ -14,9 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mail.bootstrap import peers
-from mail.bootstrap.backends import create_tables, open_backend, open_documents
-from mail.bootstrap.swarm import build_configured, read_entry, read_swarm, with_protocol
-from mail.bootstrap.system import LocalSystem, System, read_auth_endpoints
+from mail.bootstrap.system import (
+    LocalSystem,
+    System,
+    build_configured,
+    read_auth_endpoints,
+    read_entry,
+    read_swarm,
+    with_protocol,
+)
 from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
 from mail.config.database import IN_MEMORY
@@ -31,7 +37,6 @@ from mail.net.registration import is_loopback
 __all__ = [
     "System",
     "aws",
-    "create_tables",
     "embedded",
     "interswarm_registry",
     "interswarm_router",
@@ -60,6 +65,8 @@ def local(
 
     The database is opened here; an SQLite file belongs to this process from now on. Raises ConfigurationError.
     """
+    from mail.bootstrap.backends import open_backend
+
     entry = None
     if swarm is None:
         entry = read_entry(config)
@@ -101,6 +108,8 @@ def embedded(
         database: a store, or a value of `[server.storage] database`. A database that is opened here is closed by
             `close`, or with the last reference to the system.
     """
+    from mail.bootstrap.backends import open_backend
+
     place = database if isinstance(database, str) else IN_MEMORY
     backend = open_backend(StorageConfig(database=place), swarm.name, clock, use="program")
     if not isinstance(database, str):

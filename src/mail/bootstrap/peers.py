@@ -39,7 +39,7 @@ def make_router(
 
     Args:
         is_local: whether only this machine can reach the server; then peers may be on it, too.
-        file: where a copy of the registry is kept.
+        file: the file for a copy of the registry.
     """
     settings = config.interswarm
     allowed = settings.allow_private_addresses

@@ -5,7 +5,9 @@ import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cached_property
+from importlib.resources import files
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
@@ -13,7 +15,6 @@ from mail.adapters.shared.backend import Backend, WorkQueue
 from mail.auth.keys import Authenticator, CachedAuthenticator
 from mail.auth.tokens import TokenAuthenticator
 from mail.bootstrap import peers
-from mail.bootstrap.swarm import live_swarm
 from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig
 from mail.core.engine.documents import ServerDocuments
@@ -26,7 +27,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
-from mail.swarms_json import SwarmEntry
+from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.live import LiveSwarm
 
@@ -198,6 +199,51 @@ class System[Q: TurnQueue]:
         client = httpx.AsyncClient()
         self._resources.push_async_callback(client.aclose)
         return CachedAuthenticator(AuthService(client, *endpoints))
+
+
+def read_swarm(config: ServerConfig) -> SwarmCore:
+    """Build the configured swarm, with the text of the protocol for agents' `help`. Raises ConfigurationError."""
+    return build_configured(read_entry(config), config)
+
+
+def build_configured(entry: SwarmEntry, config: ServerConfig) -> SwarmCore:
+    """Build the configured swarm from its entry, which may import any module. Raises ConfigurationError."""
+    return with_protocol(
+        build_swarm(
+            entry,
+            task_message_limit=config.settings.task_message_limit,
+            print_llm_streams=config.settings.print_llm_streams,
+        )
+    )
+
+
+def read_entry(config: ServerConfig) -> SwarmEntry:
+    """Read the entry of the configured swarm. Raises ConfigurationError."""
+    return load_swarm(config.swarm.name, config.swarm.source)
+
+
+def live_swarm(
+    runtime: Runtime, documents: ServerDocuments, config: ServerConfig, entry: SwarmEntry
+) -> LiveSwarm:
+    """Make the runtime's swarm replaceable; `entry` is the entry that it was built from."""
+
+    def build(loaded: SwarmEntry) -> SwarmCore:
+        swarm = build_swarm(
+            loaded,
+            task_message_limit=config.settings.task_message_limit,
+            allowed_prefixes=config.settings.allowed_imports,
+            print_llm_streams=config.settings.print_llm_streams,
+        )
+        return with_protocol(swarm)
+
+    return LiveSwarm(runtime, documents, entry, build)
+
+
+def with_protocol(swarm: SwarmCore) -> SwarmCore:
+    """Add the text of the protocol, for agents' `help`."""
+    return replace(
+        swarm, protocol=files("mail.core.protocol").joinpath("protocol.md").read_text(encoding="utf-8")
+    )
 
 
 def read_auth_endpoints(environ: Mapping[str, str]) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from mail.cli.output import Output
 
 def db_init(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
-    from mail.bootstrap import create_tables
+    from mail.bootstrap.backends import create_tables
 
     storage = load_storage(config, database)
     output = Output(sys.stdout, as_json)

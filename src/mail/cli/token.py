@@ -96,7 +96,7 @@ def _describe(token: "StoredToken") -> dict[str, str]:
 
 
 async def _list(storage: "StorageConfig") -> "list[StoredToken]":
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         return await records.tokens()
@@ -104,7 +104,7 @@ async def _list(storage: "StorageConfig") -> "list[StoredToken]":
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Remove a token. Raises MAILError unless exactly one token has this number."""
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         found = [each.digest for each in await records.tokens() if each.digest.startswith(number)]
@@ -115,7 +115,7 @@ async def _revoke(storage: "StorageConfig", number: str) -> None:
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
     from mail.auth.tokens import issue_token
-    from mail.bootstrap import open_documents
+    from mail.bootstrap.backends import open_documents
 
     async with open_documents(storage) as records:
         return await issue_token(records, caller)

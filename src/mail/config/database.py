@@ -21,7 +21,7 @@ SCHEMES = {
 def read_database(setting: str) -> str:
     """Return the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
 
-    Raises ValueError for an unknown engine. The message never repeats a URL: it may hold a password.
+    Raises ValueError for an unknown engine. The message never repeats a URL: it may contain a password.
     """
     if setting.lower() == "none":
         return IN_MEMORY

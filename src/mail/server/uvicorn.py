@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
+from mail.bootstrap.backends import open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
@@ -247,7 +248,7 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    async with bootstrap.open_documents(config.storage) as records:
+    async with open_documents(config.storage) as records:
         return not await records.has_tokens()
 
 

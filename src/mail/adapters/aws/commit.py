@@ -80,8 +80,8 @@ class Text:
 class CommitPlan:
     """The writes of a commit.
 
-    Raises PayloadTooLarge if it doesn't fit into the table and there is no bucket; ValueError for a history that JSON can't
-    hold.
+    Raises PayloadTooLarge if it doesn't fit into the table and there is no bucket; ValueError for a history that is not
+    JSON.
 
     Attributes:
         commit_id: a unique id of this attempt.

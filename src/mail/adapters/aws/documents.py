@@ -38,7 +38,7 @@ class DynamoDBDocuments:
     async def get(self, kind: Kind, *key: str) -> Document | None:
         if not all(key):  # DynamoDB refuses empty keys
             return None
-        item = await self._table.get(_place(kind, key))
+        item = await self._table.get(_key_of(kind, key))
         return None if item is None else _document(key, item)
 
     async def put(
@@ -57,12 +57,12 @@ class DynamoDBDocuments:
         if kind is Kind.WEBHOOK:
             caller, webhook = document.key
             return await self._put_in_map(caller, webhook, document.fields["record"], limit)
-        places = [_place(kind, document.key)]
+        keys = [_key_of(kind, document.key)]
         if kind is Kind.TOKEN:  # listed first: a token that can be used can be removed
-            places.insert(0, (TOKENS, document.key[0]))
+            keys.insert(0, (TOKENS, document.key[0]))
         try:
-            for place in places:
-                await self._update(place, document, condition, now)
+            for key in keys:
+                await self._update(key, document, condition, now)
         except ConditionFailed:
             return False
         return True
@@ -75,7 +75,7 @@ class DynamoDBDocuments:
         where = where or {}
         condition = " AND ".join((ITEM_EXISTS, *(f"#{name} = :{name}" for name in where)))
         values = {f":{name}": string(value) for name, value in where.items()}
-        was_there = await self._table.delete(_place(kind, key), condition, values)
+        was_there = await self._table.delete(_key_of(kind, key), condition, values)
         if kind is Kind.TOKEN:  # last: a token that is listed can be removed again, should this break off
             await self._table.delete_many([(TOKENS, key[0])])
         return was_there
@@ -92,7 +92,7 @@ class DynamoDBDocuments:
         )
         return [_document((item["SK"]["S"],), item) async for page in pages for item in page]
 
-    async def _update(self, place: Key, document: Document, condition: PutIf, now: float) -> None:
+    async def _update(self, key: Key, document: Document, condition: PutIf, now: float) -> None:
         values = {f":{name}": string(text) for name, text in document.fields.items()}
         changes = [f"#{name} = :{name}" for name in document.fields]
         update = ""
@@ -107,12 +107,12 @@ class DynamoDBDocuments:
         if asked is None:
             asked = "attribute_not_exists(#PK) OR #expires_at <= :now"
             values[":now"] = number(int(now))
-        await self._table.update(place, update, asked, values)
+        await self._table.update(key, update, asked, values)
 
     async def _put_in_map(self, caller: str, webhook: str, record: str, limit: int | None) -> bool:
-        place, values = _webhooks_of(caller), {":record": string(record)}
+        key, values = _webhooks_of(caller), {":record": string(record)}
         await self._table.update(
-            place, "SET #webhooks = if_not_exists(#webhooks, :none)", "", {":none": {"M": {}}}
+            key, "SET #webhooks = if_not_exists(#webhooks, :none)", "", {":none": {"M": {}}}
         )
         condition = ""
         if limit is not None:
@@ -120,7 +120,7 @@ class DynamoDBDocuments:
             values[":limit"] = number(limit)
         try:
             await self._table.update(
-                place, "SET #webhooks.#webhook = :record", condition, values, webhook=webhook
+                key, "SET #webhooks.#webhook = :record", condition, values, webhook=webhook
             )
         except ConditionFailed:
             return False
@@ -137,7 +137,7 @@ class DynamoDBDocuments:
         return True
 
 
-def _place(kind: Kind, key: tuple[str, ...]) -> Key:
+def _key_of(kind: Kind, key: tuple[str, ...]) -> Key:
     """Return the key of a document's item."""
     match kind, key:
         case Kind.TOKEN, (digest,):

@@ -335,7 +335,7 @@ class DynamoDBMailboxes:
         return await self._try([_deletion(key)])
 
     async def _try(self, actions: list[dict[str, Any]]) -> bool:
-        """Run all actions if all conditions hold; return whether they did."""
+        """Run all actions if all conditions are true; return whether they were."""
         try:
             await self._table.transact(actions, uuid4().hex)
         except ConditionFailed:

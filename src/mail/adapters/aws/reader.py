@@ -73,7 +73,7 @@ class TaskReader:
         return await self._blobs.get(blob)
 
     async def texts(self, values: Iterable[Value]) -> list[str]:
-        """Return several texts, in order; a text that occurs more than once is fetched only once."""
+        """Return several texts, in order; duplicates are fetched only one time."""
         values = list(values)
         fetched = {blob: value for value in values if (blob := blob_of(value)) is not None}
         found = dict(zip(fetched, await asyncio.gather(*map(self.text, fetched.values())), strict=True))
@@ -142,7 +142,7 @@ class TaskReader:
     async def next_mail(self, task: Task, mailbox: str, after: int) -> NextMail | None:
         """Read the input of the next turn of a leased mailbox; None without mail.
 
-        The caller knows the first `after` parts of the history. Mail of commits after `task` was read is skipped. Older
+        The caller knows the history up to its `after`-th part. Mail of commits after `task` was read is skipped. Older
         mail is still there, as only the owner of the lease consumes any.
         """
         known = task.histories.get(mailbox, 0)

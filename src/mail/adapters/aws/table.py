@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConditionFailed(Exception):
-    """A write whose condition didn't hold; nothing was written.
+    """A write whose condition was false; nothing was written.
 
     Attributes:
         item: the first item whose condition failed, None if there was none.
@@ -129,7 +129,7 @@ class DynamoDBTable:
         raise StoreUnavailable
 
     async def transact(self, actions: Sequence[dict[str, Any]], token: str) -> None:
-        """Run all actions or none. Requests with the same token run only once. Raises ConditionFailed."""
+        """Run all actions or none. Repeated requests with the same token have no effect. Raises ConditionFailed."""
         repeated = False
         for attempt in range(TRIES):
             try:
@@ -155,7 +155,7 @@ class DynamoDBTable:
         await self._write_many([{"DeleteRequest": {"Key": key_of(key)}} for key in keys])
 
     async def delete(self, key: Key, condition: str, values: Item) -> bool:
-        """Delete an item if the condition holds; return whether it did."""
+        """Delete an item if the condition is true; return whether it was."""
         given = {"ExpressionAttributeValues": values} if values else {}
         try:
             await self._client.call(

@@ -24,7 +24,7 @@ RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 
 DELIVERIES_PER_PEER = 8
-"""The number of deliveries at a time to one swarm or webhook, so that a slow one keeps no other waiting."""
+"""The number of deliveries at a time to one swarm or webhook, so that a slow one does not block the rest."""
 
 
 class LocalWorkers:

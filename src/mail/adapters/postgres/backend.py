@@ -17,7 +17,7 @@ from mail.core.task.ports import Documents
 
 
 class PostgreSQL(Database):
-    """A PostgreSQL database, whose place is a URL that may hold a password."""
+    """A PostgreSQL database, given by a URL that may contain a password."""
 
     not_for: ClassVar = {
         "program": "a swarm inside a program keeps its tasks in SQLite; those in PostgreSQL are served by "

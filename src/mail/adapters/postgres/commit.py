@@ -7,8 +7,8 @@ commit.
 
 from typing import Any, LiteralString
 
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.pool import Row
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import encode_events, encode_history
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
@@ -72,7 +72,7 @@ IS_WRITTEN: LiteralString = (
 
 
 def commit_values(change: TaskChange) -> dict[str, Any]:
-    """Return the values of the statements. Raises ValueError for a history that JSON can't hold."""
+    """Return the values of the statements. Raises ValueError for a history that is not JSON."""
     task, turn, response = change.task, change.turn, change.response
     *early, (_, new, events) = rows_of(change)
     inherited = [(seq, history, batch) for seq, history, batch in early if history is not None]

@@ -5,11 +5,12 @@ the worker that took over has replaced. They check while they have the lock on t
 replaced between the check and the write.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, LiteralString
 
-from mail.adapters.postgres.keys import task_number
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Lease, Turn, WebhookClaim
@@ -96,67 +97,33 @@ class Leases:
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
         """Lease a mailbox and read the input of its next turn, in one round trip."""
-        values = {
-            "task": task_number(key),
-            "mailbox": mailbox,
-            "token": lease.token,
-            "expires": lease.expires,
-            "owner": self.owner,
-            "now": now,
-            "is_delivery": goes_out(mailbox),
-            "known": history_after,
-        }
+        values = self._values(key, mailbox, lease, now)
+        values |= {"is_delivery": goes_out(mailbox), "known": history_after}
 
-        async def work(connection: Connection, _: bool) -> tuple[Row | None, list[Row]]:
+        async def work(connection: Connection, _: bool) -> Turn | Leased | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
                 await connection.execute(TAKE_LEASE, values)
                 look = await connection.execute(LOOK, values)
                 history = await connection.execute(READ_HISTORY, values)
-            return await look.fetchone(), await history.fetchall()
+            return _read(await look.fetchone(), await history.fetchall(), mailbox, lease, now)
 
-        self.held.add(lease.token)
-        try:
-            row, history = await self._sql.run(work)
-            opened = _read(row, history, mailbox, lease, now)
-        except BaseException:  # the turn will not be run, so that the lease must not have to expire
-            with suppress(StoreUnavailable):
-                await self.release(key, mailbox, lease)
-            raise
-        if not isinstance(opened, Turn):
-            self.held.discard(lease.token)
-        return opened
+        return await self._lease(key, mailbox, lease, work)
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, now: float
     ) -> WebhookClaim | Leased | Idle:
         """Lease a mailbox without reading messages, in one round trip."""
-        values = {
-            "task": task_number(key),
-            "mailbox": mailbox,
-            "token": lease.token,
-            "expires": lease.expires,
-            "owner": self.owner,
-            "now": now,
-        }
+        values = self._values(key, mailbox, lease, now)
 
-        async def work(connection: Connection, _: bool) -> Row | None:
+        async def work(connection: Connection, _: bool) -> WebhookClaim | Leased | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
                 await connection.execute(CLAIM, values)
                 look = await connection.execute(LOOK_AT_CLAIM, values)
-            return await look.fetchone()
+            return _read_claim(await look.fetchone(), mailbox, lease, now)
 
-        self.held.add(lease.token)
-        try:
-            claimed = _read_claim(await self._sql.run(work), mailbox, lease, now)
-        except BaseException:  # as in `open`
-            with suppress(StoreUnavailable):
-                await self.release(key, mailbox, lease)
-            raise
-        if not isinstance(claimed, WebhookClaim):
-            self.held.discard(lease.token)
-        return claimed
+        return await self._lease(key, mailbox, lease, work)
 
     async def save(self, turn: Turn, checkpoint: Checkpoint) -> None:
         """Store a checkpoint with the message of its turn. Raises LeaseLost."""
@@ -183,6 +150,34 @@ class Leases:
         """Release a lease, if it is still there."""
         self.held.discard(lease.token)
         await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
+
+    def _values(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> dict[str, object]:
+        return {
+            "task": task_number(key),
+            "mailbox": mailbox,
+            "token": lease.token,
+            "expires": lease.expires,
+            "owner": self.owner,
+            "now": now,
+        }
+
+    async def _lease[T](
+        self,
+        key: TaskKey,
+        mailbox: str,
+        lease: Lease,
+        work: Callable[[Connection, bool], Awaitable[T | Leased | Idle]],
+    ) -> T | Leased | Idle:
+        self.held.add(lease.token)
+        try:
+            leased = await self._sql.run(work)
+        except BaseException:  # the turn will not be run, so that the lease must not have to expire
+            with suppress(StoreUnavailable):
+                await self.release(key, mailbox, lease)
+            raise
+        if isinstance(leased, Leased | Idle):
+            self.held.discard(lease.token)
+        return leased
 
 
 def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Leased | Idle:

@@ -10,7 +10,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from uuid import uuid4
+from hashlib import sha256
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -154,3 +155,18 @@ def _payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
             payload = sender
         payload += f",{topic}"
     yield payload
+
+
+def change_topic(number: UUID) -> str:
+    """Return the topic that each commit of a task notifies."""
+    return f"c{number.hex}"
+
+
+def ending_topic(number: UUID) -> str:
+    """Return the topic that each commit notifies that ends a generation of a task."""
+    return f"e{number.hex}"
+
+
+def wake_topic(swarm: str, *, is_delivery: bool) -> str:
+    """Return the topic of wake-ups for a swarm's agents, or for its outbound mail."""
+    return f"{'d' if is_delivery else 'w'}{sha256(swarm.encode()).hexdigest()[:32]}"

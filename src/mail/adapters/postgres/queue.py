@@ -15,9 +15,9 @@ from time import time
 from typing import Any, LiteralString
 from uuid import UUID
 
-from mail.adapters.postgres.keys import task_number, wake_topic
-from mail.adapters.postgres.notifier import Notifier
+from mail.adapters.postgres.notifier import Notifier, wake_topic
 from mail.adapters.postgres.pool import Postgres
+from mail.adapters.postgres.schema import task_number
 from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp

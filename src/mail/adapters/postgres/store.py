@@ -10,10 +10,10 @@ import asyncio
 from typing import LiteralString
 
 from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
-from mail.adapters.postgres.keys import change_topic, ending_topic, task_number
 from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
-from mail.adapters.postgres.notifier import Notifier
+from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier

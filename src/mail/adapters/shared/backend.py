@@ -1,4 +1,4 @@
-"""What each database provides: tasks, documents and a queue. `mail.bootstrap.backends` lists the databases."""
+"""The interface of databases: tasks, documents and a queue. `mail.bootstrap.backends` lists the databases."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -70,7 +70,7 @@ class Database(ABC):
 
     Attributes:
         not_for: the uses that it is refused for, and why.
-        mailbox_options: the options of a URL of an exchange; None if it can't hold exchanges.
+        mailbox_options: the options of a URL of an exchange; None if exchanges are not supported.
     """
 
     not_for: ClassVar[Mapping[Literal["server", "program"], str]] = {}

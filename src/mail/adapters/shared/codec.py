@@ -23,7 +23,7 @@ def decode_events(text: bytes | str) -> tuple[Event, ...]:
 
 
 def encode_history(entries: History) -> bytes:
-    """Encode what one turn adds to a history. Raises ValueError for entries that JSON can't hold."""
+    """Encode what one turn adds to a history. Raises ValueError for entries that are not JSON."""
     return to_json(entries)
 
 

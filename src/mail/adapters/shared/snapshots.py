@@ -23,7 +23,7 @@ def rows_of(change: TaskChange) -> Iterator[tuple[int, HistoryRecord | None, tup
     """Split a commit into rows with at most one agent's history each: seq, history and events.
 
     A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
-    but the last row hold one of the first events.
+    but the last row have one of the first events.
     """
     *early, last = change.histories or (None,)
     assert len(change.events) > len(early) or not early
@@ -86,7 +86,7 @@ def take_snapshot(task: Task, waiting: Mapping[tuple[str, int], Tier], events: S
     is_whole = Counter((mailbox, tier) for tier, _, mailbox in keys) == expected
     if not is_whole or any(seq not in messages for _, seq, _ in keys):
         raise SnapshotExpired(
-            f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is kept"
+            f"not all of the mail that waited in task {task.task_id!r} at {task.seq} is stored"
         )
     mail = [InboxEntry(mailbox, tier, seq, messages[seq]) for tier, seq, mailbox in keys]
     return Snapshot(task, [event for event in events if event.seq <= task.seq], mail)

@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 from typing import Literal
 
 CallerRole = Literal["admin", "user", "agent"]
-"""What a token authorizes its bearer as; an `agent` is another swarm."""
+"""The role of a token's bearer; an `agent` is another swarm."""
 
 
 class Kind(StrEnum):
