@@ -306,7 +306,10 @@ class TestNothingLeadsOut:
         assert "device" in await told(ToolCallFault, read_file, path="zero")
         assert "device" in await told(ToolCallFault, write_file, path="zero", content="")
 
-    @settings(max_examples=sized(fast=50, full=150, soak=10_000), suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=sized(fast=50, full=150, soak=10_000),
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
     @given(
         path=st.text(max_size=60)
         | st.lists(
