@@ -322,6 +322,8 @@ def test(arguments: Sequence[str]) -> int:
     """Run pytest, on all processors unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
     given = ["--tier=" + each[2:] if each in ("--full", "--soak") else each for each in arguments]
     is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
+    if is_narrow or given != list(arguments):
+        set_up_tools(*ALWAYS)  # which the fast tier does without
     if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
         given = ["-n", "auto", *given]
     return become([str(VENV_PYTHON), "-m", "pytest", *given])
@@ -380,7 +382,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         set_up("run" if command in NEEDS_ONLY_RUN else "dev")
-        if command not in NEEDS_ONLY_RUN:
+        if command not in (*NEEDS_ONLY_RUN, "test"):
             set_up_tools(*ALWAYS)
         if command in COMMANDS:
             return become([*COMMANDS[command], *rest])

@@ -37,7 +37,7 @@ class Zygote:
     """A process that has everything imported, and forks for each run. All runs are in one kind of `world`."""
 
     def __init__(self, world: str, environment: Mapping[str, str] | None = None) -> None:
-        self._world = world
+        self.world = world
         self._environment = environment or {}
         self._points: list[str] = []
 
@@ -61,7 +61,7 @@ class Zygote:
         """Live through these fates, then until the end. See `crash_zygote` for what else can be ordered."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        whole = {"world": self._world, "fates": fates, "seed": 0, **order}
+        whole = {"world": self.world, "fates": fates, "seed": 0, **order}
         self._process.stdin.write(json.dumps(whole) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

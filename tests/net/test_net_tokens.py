@@ -1,7 +1,7 @@
 """Tokens by reference."""
 
 import pytest
-from support.dynamodb import ENGINES, make_client
+from support.engines import make_client
 
 from mail.adapters.aws.parameters import Parameters
 from mail.errors import BadRequest
@@ -46,9 +46,8 @@ async def test_the_environment_is_that_of_the_moment(monkeypatch: pytest.MonkeyP
     assert tokens.known("SWARM_AUTH_TOKEN_X") == "x"
 
 
-@pytest.mark.skipif("ministack" not in ENGINES, reason="ministack is not installed")
 async def test_parameters_are_read_when_needed_and_for_a_while() -> None:
-    client = make_client("ministack", "ssm")
+    client = make_client("moto", "ssm")
     now = 0.0
     tokens = ParameterTokens(
         Parameters(client, "/net-test/secrets/"), {"SWARM_AUTH_TOKEN_E": "e"}, clock=lambda: now
