@@ -187,7 +187,12 @@ class TestTools:
             (GamePhase.SETUP, "detective_investigate", {"target_name": "Ada"}, "not now"),
             (GamePhase.NIGHT, "record_nomination", {"player_name": "Ada", "target_name": "Edith"}, "not now"),
             (GamePhase.NIGHT, "record_verdict", {"player_name": "Ada", "guilty": True}, "not now"),
-            (GamePhase.NIGHT, "doctor_protect", {"target_name": "Edit"}, "not a player. Did you mean 'Edith'"),
+            (
+                GamePhase.NIGHT,
+                "doctor_protect",
+                {"target_name": "Edit"},
+                "not a player. Did you mean 'Edith'",
+            ),
             (GamePhase.NIGHT, "doctor_protect", {"target_name": "Greta"}, "Greta is dead"),
             (GamePhase.NIGHT, "detective_investigate", {}, "target_name"),
             (
