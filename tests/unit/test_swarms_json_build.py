@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json import build_swarm, load_swarm, validate_swarm_from_swarms_json
 from mail.swarms_json.build import as_async
+from mail.swarms_json.entries import AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.swarms_json.references import resolve_references, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
@@ -302,3 +304,9 @@ def test_configuration_and_default_swarm_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.strip() == "[]"
+
+
+def test_specs_and_entries_have_the_same_fields() -> None:
+    """A check reads an entry's fields from a spec, and would take the default of a field that the spec lacks."""
+    assert {field.name for field in fields(AgentSpec)} == set(AgentEntry.model_fields)
+    assert {field.name for field in fields(SwarmSpec)} | {"action_imports"} == set(SwarmEntry.model_fields)
