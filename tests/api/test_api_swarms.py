@@ -469,7 +469,7 @@ class TestLifecycle:
 
     async def test_a_turn_that_could_not_be_stored_is_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
         swarm = solo()
-        engine = swarm._runtime._workers.engine
+        engine = swarm._runtime._engine.engine
         monkeypatch.setattr("mail.adapters.local.workers.RETRY_SECONDS", 0.01)
         await swarm.submit_message_nowait(swarm.build_message("s", "b", ["boss"], task_id="t"))
         open_turn, failures = engine.store.open_turn, iter([StoreUnavailable()])

@@ -82,7 +82,7 @@ async def loaded(runtime: Runtime, task_id: str) -> Task:
 
 
 async def answer(runtime: Runtime, task: Task) -> str:
-    response = await runtime.store.read_response(task.key, task.generation)
+    response = await runtime.store.read_response(task.key, task.generation.number)
     assert response is not None
     return response.message.body
 
@@ -147,7 +147,7 @@ async def test_an_ended_task_continues(runtime: Runtime, task_id: str) -> None:
     await runtime.submit(ANN, Submission(task_id=task_id, body="more", resume_from="user_response"))
     task = await finish(runtime, task_id)
     assert task.status is TaskStatus.COMPLETED
-    assert task.generation > 1
+    assert task.generation.number > 1
 
 
 async def test_a_dead_letter_is_redriven(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:

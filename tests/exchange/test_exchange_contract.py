@@ -346,7 +346,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("interval", [-1, float("nan")])
     async def test_an_interval_below_zero_is_refused(self, three: Any, interval: float) -> None:
-        with pytest.raises(ValueError, match="number of seconds"):
+        with pytest.raises(ValueError, match="or more seconds"):
             await three.run(interval)
 
 

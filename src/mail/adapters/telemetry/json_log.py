@@ -47,7 +47,7 @@ class ActivityLog(Observer):
     """Logs a line at INFO for each turn, delivery, request and end of a task, without any content of messages."""
 
     def task_changed(self, change: TaskChange) -> None:
-        about = {"task_id": change.task.task_id, "generation": change.ended or change.task.generation}
+        about = {"task_id": change.task.task_id, "generation": change.ended or change.task.generation.number}
         if is_beginning(change):
             logger.info("task begun", extra=about)
         status = ended_as(change)

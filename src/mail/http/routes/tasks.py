@@ -289,7 +289,7 @@ def _describe_fork(forked: Forked, forked_from: str) -> dict[str, Any]:
         "forked_from": forked_from,
         "at": forked.at,
         "status": task.status.value,
-        "generation": task.generation,
+        "generation": task.generation.number,
         "seq": task.seq,
         "waiting": sum(map(sum, task.pending.values())),
     }
