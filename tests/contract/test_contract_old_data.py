@@ -155,7 +155,7 @@ async def test_a_dead_letter_is_redriven(runtime: Runtime, caplog: pytest.LogCap
     (redriven,) = await redrive_dead_letters(runtime, ANN, key("dead"))
     assert redriven.letter.mailbox == "supervisor"
     task = await finish(runtime, "dead")
-    assert (task.status, task.dead, await answer(runtime, task)) == (TaskStatus.COMPLETED, (), "fail")
+    assert (task.status, task.dead_letters, await answer(runtime, task)) == (TaskStatus.COMPLETED, (), "fail")
 
 
 async def test_documents(old: StoreAdapter) -> None:
