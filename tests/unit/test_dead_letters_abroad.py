@@ -7,7 +7,7 @@ import pytest
 from support.federation import Federation
 
 from mail.core.decisions import deliver as outbound
-from mail.core.decisions.dead_letters import DeadLetter, read_letters, redrive, with_messages
+from mail.core.decisions.dead_letters import DeadLetter, read_dead_letters, redrive, with_messages
 from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -139,7 +139,7 @@ async def test_nothing_is_asked_of_others_for_a_cancelled_task() -> None:
         outcome = await rig.ask("hello")
         task = await loaded(rig, outcome.key)
         events = await rig.store.read_events(outcome.key)
-        dead = with_messages(read_letters(task, events), events)
+        dead = with_messages(read_dead_letters(task, events), events)
         cancelled = replace(task, status=TaskStatus.CANCELLED)
         change, (refused,) = redrive(cancelled, dead, rig.swarm, ADMIN, rig.clock)
         assert change is None

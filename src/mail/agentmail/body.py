@@ -18,9 +18,9 @@ class Grammar:
 
     def __init__(self, kind: MessageType) -> None:
         shape = CLASSES[kind]
-        places = layout(shape).values()
-        self.has_sections = not any(isinstance(place, Whole) for place in places)
-        labels = [*shape.bead_labels, *(place.label for place in places if isinstance(place, Line))]
+        fields = layout(shape).values()
+        self.has_sections = not any(isinstance(field, Whole) for field in fields)
+        labels = [*shape.bead_labels, *(field.label for field in fields if isinstance(field, Line))]
         names = "|".join(re.escape(label) for label in labels)
         self.field = re.compile(rf"[ \t]*+(?:[-*][ \t]++)?+({names}):")
         meaningful = rf"\\*+(?:[ \t]*+(?:[-*][ \t]++)?+(?:{names}):{'|##' if self.has_sections else ''})"

@@ -161,16 +161,16 @@ def _mend(text: str) -> str:
 def _read(kind: MessageType, envelope: Envelope, subject_bead: str, faults: _Faults) -> TypedMessage:
     shape = CLASSES[kind]
     body = Body(envelope.body, kind)
-    places = layout(shape)
-    texts = {name: _text_at(place, body) for name, place in places.items()}
+    layouts = layout(shape)
+    texts = {name: _text_at(place, body) for name, place in layouts.items()}
     bead_id = next(filter(None, map(body.value, shape.bead_labels)), "") or subject_bead
-    values: dict[str, Any] = {name: place.notation.read(texts[name]) for name, place in places.items()}
+    values: dict[str, Any] = {name: place.notation.read(texts[name]) for name, place in layouts.items()}
     message = shape.model_validate({"bead_id": bead_id, **values})
     if bead_id and not BEAD.accepts(bead_id):
         faults.invalid["bead_id"] = f"{_quote(bead_id)} must be {BEAD.expected}"
     elif shape.names_bead and not bead_id:
         faults.missing["bead_id"] = f"'{shape.bead_labels[0]}:'"
-    for name, place in places.items():
+    for name, place in layouts.items():
         if texts[name] and not place.notation.accepts(texts[name]):
             faults.invalid[name] = (
                 f"{place.place} is {_quote(texts[name])}, must be {place.notation.expected}"

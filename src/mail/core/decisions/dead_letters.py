@@ -74,21 +74,21 @@ class Redriven:
     refusal: str = ""
 
 
-def read_letters(task: Task, events: Iterable[Event]) -> list[DeadLetter]:
+def read_dead_letters(task: Task, events: Iterable[Event]) -> list[DeadLetter]:
     """Return the listed dead letters of a task among its `events`, newest first."""
     left = set(task.dead_letters)
-    letters = [_letter(task.key, event) for event in events if event.seq in left]
-    return letters[::-1]
+    entries = [_letter(task.key, event) for event in events if event.seq in left]
+    return entries[::-1]
 
 
-def with_messages(letters: Iterable[DeadLetter], events: Iterable[Event]) -> list[DeadLetter]:
+def with_messages(entries: Iterable[DeadLetter], events: Iterable[Event]) -> list[DeadLetter]:
     """Return the dead letters with their messages from `events`; those of webhooks have none."""
     messages = {event.seq: event.message for event in events if event.message is not None}
     return [
         letter
         if hook_of(letter.mailbox) is not None
         else replace(letter, message=messages.get(letter.message_seq))
-        for letter in letters
+        for letter in entries
     ]
 
 
@@ -123,14 +123,14 @@ def choose(task: Task, seq: int | None) -> tuple[int, ...]:
 
 
 def redrive(
-    task: Task, letters: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, clock: Clock
+    task: Task, entries: Sequence[DeadLetter], swarm: SwarmCore, caller: Principal, clock: Clock
 ) -> tuple[TaskChange | None, list[Redriven]]:
     """Redrive dead letters of a task, read with their messages; those no longer listed are skipped.
 
     The change is None if none can be redriven.
     """
     draft = Draft(task, swarm, clock)
-    left = [letter for letter in letters if letter.seq in task.dead_letters]
+    left = [letter for letter in entries if letter.seq in task.dead_letters]
     refusals = {letter.seq: refusal for letter in left if (refusal := _refusal(letter, task, swarm))}
     again = [letter for letter in reversed(left) if letter.seq not in refusals]  # oldest first
     for letter in again:

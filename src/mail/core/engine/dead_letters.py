@@ -10,7 +10,7 @@ from mail.core.decisions.dead_letters import (
     Redriven,
     choose,
     discard,
-    read_letters,
+    read_dead_letters,
     redrive,
     with_messages,
 )
@@ -176,7 +176,7 @@ async def sweep[Outcome](
 
 async def _read(store: Store, task: Task, seqs: Iterable[int]) -> list[DeadLetter]:
     """Read dead letters of a task, the newest first."""
-    return read_letters(task, await _read_events(store, task.key, seqs))
+    return read_dead_letters(task, await _read_events(store, task.key, seqs))
 
 
 async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[Event]:

@@ -227,5 +227,5 @@ class Documents(Protocol):
         ...
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
-        """Return the documents whose key begins with `partition`, in no order."""
+        """Return the documents with a key that begins with `partition`, in no order."""
         ...

@@ -33,7 +33,7 @@ class RuleBasedAgent(ABC):
         tool_format: ToolFormat = "responses",
         **_wiring: Any,
     ) -> None:
-        """Take the useful parameters of the wiring; ignore `tools`, `enable_entrypoint`, `user_token`, …"""
+        """Take the useful parameters of the wiring; ignore `tools`, `enable_entrypoint`, `user_token` and the rest."""
         self.name = name
         self.comm_targets = list(comm_targets)
         self.tool_format = tool_format

@@ -89,7 +89,7 @@ export async function send(message) {
 /** Cancel a task, without waiting for what still runs to end. */
 export const cancel = (id) => request("POST", "task/cancel", { body: { task_id: id }, headers: { Prefer: "wait=0" } });
 
-/** Make a new task that goes on from where another was at an event (undefined: now); returns its id. */
+/** Make a new task that continues another task from an event (undefined: now); returns its id. */
 export async function fork(id, at) {
   const response = await request("POST", "task/fork", { body: { task_id: id, at } });
   return (await response.json()).task_id;

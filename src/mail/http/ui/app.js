@@ -6,7 +6,7 @@ import { drawGraph } from "./graph.js";
 import { TaskView } from "./task.js";
 import { startTheme } from "./theme.js";
 
-/** Milliseconds after which the page looks again whether a task that has stopped goes on. */
+/** Milliseconds after which the page checks again whether a stopped task was resumed. */
 const LOOK = 10_000;
 
 let view = null;

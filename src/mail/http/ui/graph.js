@@ -110,7 +110,7 @@ export function drawGraph(swarm) {
       const node = nodes.get(name);
       if (!node) continue;
       node.classList.remove("active");
-      void node.getBoundingClientRect(); // begin the animation anew
+      void node.getBoundingClientRect(); // restart the animation
       node.classList.add("active");
     }
   }

@@ -113,7 +113,7 @@ export class TaskView {
     if (this.record && !this.#isFollowing) await this.watch();
   }
 
-  /** Reads the record anew, and follows the task where it goes on. */
+  /** Reads the task again, and follows it after it was resumed. */
   async refresh() {
     await this.#read({ isNew: true });
     void this.look();
@@ -135,7 +135,7 @@ export class TaskView {
     for (const line of $("timeline").children) line.classList.toggle("later", Number(line.dataset.seq) > until);
   }
 
-  /** Makes a task that goes on from the moment that is shown; returns its id. */
+  /** Makes a task that continues from the event that is shown; returns its id. */
   fork() {
     return api.fork(this.id, this.#at);
   }

@@ -73,9 +73,9 @@ class SearchFiles(ListDirectory):
 @action(idempotent=True)
 def read_file(request: ReadFile) -> str:
     """Read a text file. Returns JSON: path, size in bytes, text, and next_offset if there is more."""
-    parts = parts_of(request.path)
-    piece = read_piece(parts, request.offset, MAX_READ_BYTES)
-    shown: dict[str, Any] = {"path": "/".join(parts), "size": piece.size, "text": piece.text}
+    segments = parts_of(request.path)
+    piece = read_piece(segments, request.offset, MAX_READ_BYTES)
+    shown: dict[str, Any] = {"path": "/".join(segments), "size": piece.size, "text": piece.text}
     if piece.text is None:
         shown["not_shown"] = "the file is not text"
     if piece.next_offset is not None:
@@ -92,21 +92,21 @@ def write_file(request: WriteFile) -> str:
         raise ToolCallFault("the content must be text that UTF-8 can encode") from error
     if len(content) > MAX_WRITE_BYTES:
         raise ToolCallFault(f"the content has {len(content)} bytes; at most {MAX_WRITE_BYTES} may be written")
-    parts = parts_of(request.path)
-    write_whole(parts, content, overwrite=request.overwrite)
-    return as_json({"path": "/".join(parts), "size": len(content)})
+    segments = parts_of(request.path)
+    write_whole(segments, content, overwrite=request.overwrite)
+    return as_json({"path": "/".join(segments), "size": len(content)})
 
 
 @action(idempotent=True)
 def list_directory(request: ListDirectory) -> str:
     """List a directory. Returns JSON: path and entries, each with name, kind and, for files, size in bytes."""
-    parts = parts_of(request.path)
-    entries = list_entries(parts)
+    segments = parts_of(request.path)
+    entries = list_entries(segments)
     shown: dict[str, Any] = {
-        "path": "/".join(parts) or ".",
+        "path": "/".join(segments) or ".",
         "entries": [
             {
-                "name": entry.parts[-1],
+                "name": entry.segments[-1],
                 "kind": entry.kind,
                 **({"size": entry.size} if entry.kind == "file" else {}),
             }
@@ -146,6 +146,6 @@ def _files(walk: Walk, glob: str) -> Iterator[Entry]:
     pattern = parts_of(glob)
     skipped = len(walk.top)
     for entry in walk:
-        fits = matches(entry.parts[skipped:] if "/" in glob else entry.parts[-1:], pattern)
+        fits = matches(entry.segments[skipped:] if "/" in glob else entry.segments[-1:], pattern)
         if fits and entry.kind == "file":
             yield entry

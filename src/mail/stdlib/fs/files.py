@@ -46,21 +46,21 @@ def parts_of(path: str) -> Parts:
         raise ToolCallFault(
             f"{path!r} is absolute; give a path below the root directory, such as 'notes/a.txt'"
         )
-    parts = tuple(part for part in path.split("/") if part not in ("", "."))
-    if ".." in parts:
+    segments = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in segments:
         raise ToolCallFault(f"{path!r} contains '..'; name the directory itself")
-    if len(encoded) > MAX_PATH or len(parts) > MAX_DEPTH:
-        raise ToolCallFault(f"a path has at most {MAX_PATH} bytes and {MAX_DEPTH} parts")
-    return parts
+    if len(encoded) > MAX_PATH or len(segments) > MAX_DEPTH:
+        raise ToolCallFault(f"a path has at most {MAX_PATH} bytes and {MAX_DEPTH} segments")
+    return segments
 
 
 @contextmanager
-def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
+def open_directory(segments: Parts, *, create: bool = False) -> Iterator[int]:
     """Open a directory; with `create`, create it first if it is missing."""
     descriptor = _open_root()
     try:
-        for depth, part in enumerate(parts, start=1):
-            with explained(parts[:depth]):
+        for depth, part in enumerate(segments, start=1):
+            with explained(segments[:depth]):
                 if create:
                     _make(part, descriptor)
                 below = os.open(part, _DIRECTORY, dir_fd=descriptor)
@@ -72,24 +72,24 @@ def open_directory(parts: Parts, *, create: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def open_file(parts: Parts) -> Iterator[int]:
+def open_file(segments: Parts) -> Iterator[int]:
     """Open a regular file for reading. Nothing else is opened, as opening a device can have effects."""
-    if not parts:
+    if not segments:
         raise ToolCallFault("name a file; this is the root directory")
-    with open_directory(parts[:-1]) as above, explained(parts):
-        require_regular_file(parts, os.stat(parts[-1], dir_fd=above, follow_symlinks=False))
-        descriptor = os.open(parts[-1], _FILE, dir_fd=above)
+    with open_directory(segments[:-1]) as above, explained(segments):
+        require_regular_file(segments, os.stat(segments[-1], dir_fd=above, follow_symlinks=False))
+        descriptor = os.open(segments[-1], _FILE, dir_fd=above)
         try:
-            require_regular_file(parts, os.fstat(descriptor))
+            require_regular_file(segments, os.fstat(descriptor))
             yield descriptor
         finally:
             os.close(descriptor)
 
 
-def require_regular_file(parts: Parts, found: os.stat_result) -> None:
+def require_regular_file(segments: Parts, found: os.stat_result) -> None:
     """Raise ToolCallFault for a directory, link, device, pipe or socket."""
     if not stat.S_ISREG(found.st_mode):
-        raise ToolCallFault(f"{named(parts)} is {_article(kind_of(found.st_mode))}, not a file")
+        raise ToolCallFault(f"{named(segments)} is {_article(kind_of(found.st_mode))}, not a file")
 
 
 def kind_of(mode: int) -> str:
@@ -101,27 +101,27 @@ def kind_of(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special"
 
 
-def named(parts: Parts) -> str:
+def named(segments: Parts) -> str:
     """Return the path, quoted for messages."""
-    return repr("/".join(parts) or ".")
+    return repr("/".join(segments) or ".")
 
 
 @contextmanager
-def explained(parts: Parts) -> Iterator[None]:
+def explained(segments: Parts) -> Iterator[None]:
     """Translate errors of the operating system, without revealing the location of the root."""
     try:
         yield
     except FileNotFoundError as error:
-        raise ToolCallFault(f"there is no {named(parts)}") from error
+        raise ToolCallFault(f"there is no {named(segments)}") from error
     except NotADirectoryError as error:
         raise ToolCallFault(
-            f"{named(parts)} is not a directory, or is a symbolic link, which is not followed"
+            f"{named(segments)} is not a directory, or is a symbolic link, which is not followed"
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise ToolCallFault(f"{named(parts)} is a symbolic link, which is not followed") from error
+            raise ToolCallFault(f"{named(segments)} is a symbolic link, which is not followed") from error
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise ActionFailed(f"{named(parts)}: {reason}") from error
+        raise ActionFailed(f"{named(segments)}: {reason}") from error
 
 
 def _open_root() -> int:
@@ -157,14 +157,14 @@ MAX_VISITED = 50_000
 class Entry:
     """A directory entry."""
 
-    parts: Parts
+    segments: Parts
     kind: str
     size: int
 
     @property
     def path(self) -> str:
         """The path below the root."""
-        return "/".join(self.parts)
+        return "/".join(self.segments)
 
 
 class Walk:
@@ -197,38 +197,38 @@ class Walk:
 
     def _below(self, entry: Entry) -> list[Entry]:
         """Return the entries of a directory, which may be gone by now."""
-        if len(entry.parts) >= MAX_DEPTH:
+        if len(entry.segments) >= MAX_DEPTH:
             self.is_partial = True
             return []
         try:
-            return list_entries(entry.parts)
+            return list_entries(entry.segments)
         except AgentFault:  # deleted, changed or unreadable in the meantime
             self.is_partial = True
             return []
 
 
-def list_entries(parts: Parts) -> list[Entry]:
+def list_entries(segments: Parts) -> list[Entry]:
     """Return the entries of a directory, by name."""
-    with open_directory(parts) as descriptor, explained(parts), os.scandir(descriptor) as scan:
-        entries = [_entry(parts, each) for each in scan]
-    return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.parts)
+    with open_directory(segments) as descriptor, explained(segments), os.scandir(descriptor) as scan:
+        entries = [_entry(segments, each) for each in scan]
+    return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.segments)
 
 
-def _entry(parts: Parts, each: os.DirEntry[str]) -> Entry | None:
+def _entry(segments: Parts, each: os.DirEntry[str]) -> Entry | None:
     try:
         found = each.stat(follow_symlinks=False)
     except FileNotFoundError:  # deleted in the meantime
         return None
-    return Entry((*parts, each.name), kind_of(found.st_mode), found.st_size)
+    return Entry((*segments, each.name), kind_of(found.st_mode), found.st_size)
 
 
-def matches(parts: Parts, pattern: Parts) -> bool:
+def matches(segments: Parts, pattern: Parts) -> bool:
     """Return whether a path matches a glob: `*`, `?` and `[…]` within a component, `**` for any number of components.
 
     Takes at most time proportional to components × pattern.
     """
     reached = _past_stars({0}, pattern)
-    for part in parts:
+    for part in segments:
         after = {at for at in reached if at < len(pattern) and pattern[at] == "**"}
         after |= {
             at + 1
@@ -261,9 +261,9 @@ class Piece:
     next_offset: int | None
 
 
-def read_piece(parts: Parts, offset: int, limit: int) -> Piece:
+def read_piece(segments: Parts, offset: int, limit: int) -> Piece:
     """Return at most `limit` bytes of a file from byte `offset`; a character cut by the limit is left to the next piece."""
-    with open_file(parts) as descriptor, explained(parts):
+    with open_file(segments) as descriptor, explained(segments):
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, limit, offset)
     end = offset + len(data)
@@ -275,38 +275,38 @@ def read_piece(parts: Parts, offset: int, limit: int) -> Piece:
     return Piece(size, text, end if end < size and data else None)
 
 
-def write_whole(parts: Parts, content: bytes, *, overwrite: bool) -> None:
+def write_whole(segments: Parts, content: bytes, *, overwrite: bool) -> None:
     """Write a file atomically, and create missing directories.
 
     Raises ToolCallFault if the file exists and `overwrite` is not set, or if the path is not a regular file.
     """
-    if not parts:
+    if not segments:
         raise ToolCallFault("name a file; this is the root directory")
-    with open_directory(parts[:-1], create=True) as above, explained(parts):
-        present = _present(parts, above)
+    with open_directory(segments[:-1], create=True) as above, explained(segments):
+        present = _present(segments, above)
         if present is not None and not overwrite:
-            raise _exists(parts)
+            raise _exists(segments)
         draft = f".{secrets.token_hex(8)}.tmp"
         try:
             _write_new(draft, above, content, present)
             if overwrite:
-                os.replace(draft, parts[-1], src_dir_fd=above, dst_dir_fd=above)
+                os.replace(draft, segments[-1], src_dir_fd=above, dst_dir_fd=above)
             else:
-                os.link(draft, parts[-1], src_dir_fd=above, dst_dir_fd=above, follow_symlinks=False)
+                os.link(draft, segments[-1], src_dir_fd=above, dst_dir_fd=above, follow_symlinks=False)
         except FileExistsError as error:
-            raise _exists(parts) from error
+            raise _exists(segments) from error
         finally:
             _remove(draft, above)
         os.fsync(above)
 
 
-def _present(parts: Parts, above: int) -> os.stat_result | None:
+def _present(segments: Parts, above: int) -> os.stat_result | None:
     """Return the status of the present file; None if there is none. Raises ToolCallFault if it isn't a regular file."""
     try:
-        found = os.stat(parts[-1], dir_fd=above, follow_symlinks=False)
+        found = os.stat(segments[-1], dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    require_regular_file(parts, found)
+    require_regular_file(segments, found)
     return found
 
 
@@ -327,8 +327,8 @@ def _remove(name: str, above: int) -> None:
         pass
 
 
-def _exists(parts: Parts) -> ToolCallFault:
-    return ToolCallFault(f"{named(parts)} already exists; set overwrite to replace it")
+def _exists(segments: Parts) -> ToolCallFault:
+    return ToolCallFault(f"{named(segments)} already exists; set overwrite to replace it")
 
 
 MAX_MATCHES = 200
@@ -378,5 +378,5 @@ def search(files: Iterable[Entry], text: str, *, ignore_case: bool) -> Found:
 
 
 def _lines(entry: Entry) -> Iterator[str]:
-    text = read_piece(entry.parts, 0, MAX_FILE_BYTES).text or ""
+    text = read_piece(entry.segments, 0, MAX_FILE_BYTES).text or ""
     return iter(text.split("\n"))

@@ -53,19 +53,19 @@ class QueueAdapter(Protocol):
 
 @pytest.fixture
 def store(adapter: StoreAdapter) -> Store:
-    """The store under test."""
+    """Return the store under test."""
     return adapter.store
 
 
 @pytest.fixture
 def durable(adapter: StoreAdapter) -> StoreAdapter:
-    """The same database, for tests that open it again. Override it where nothing survives that."""
+    """Return the same database, for tests that open it again. Override it for a database that does not survive that."""
     return adapter
 
 
 @pytest.fixture
 def make() -> Maker:
-    """Makes changes of tasks."""
+    """Return a maker of task changes."""
     return Maker()
 
 

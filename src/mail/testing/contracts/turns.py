@@ -282,7 +282,7 @@ class TestOrder:
 
 
 class TestCheckpoint:
-    """An unfinished turn is found again by whoever runs it next."""
+    """An unfinished turn is found by the worker that runs it next."""
 
     async def test_it_comes_with_the_turn_that_is_opened_again(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
