@@ -1,6 +1,6 @@
 """Those whom webhooks call: they keep what reaches them, and are down now and then.
 
-They are `mail.core.decisions.webhooks.Webhooks` of a process: an event that is sent in it is kept here, whatever becomes of the process.
+They are `mail.core.task.ports.Webhooks` of a process: an event that is sent in it is kept here, whatever becomes of the process.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from random import Random
 from chaos.faults import Faults
 from chaos.invariants import Arrival
 from chaos.process import Process
-from mail.core.decisions.webhooks import GONE, Reply
+from mail.core.decisions.webhooks import GONE
 from mail.core.task.events import EventKind
-from mail.core.task.webhooks import TaskWebhook, Webhook
+from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
 RETRY_SECONDS = (1, 2, 4)
 """How long a webhook rests after each failure: short, so that some are given up."""

@@ -158,7 +158,7 @@ async def _sweep(runtime: Runtime) -> None:
 
 
 class Wire:
-    """`mail.core.task.interswarm.Peers` of a process: other swarms are asked as by HTTP."""
+    """`mail.core.task.ports.Peers` of a process: other swarms are asked as by HTTP."""
 
     def __init__(self, servers: Servers, home: str, process: Process, chance: Random) -> None:
         self._servers = servers

@@ -3,14 +3,14 @@
 import pytest
 from support.adapters import StoreAdapter
 
-from mail.core.decisions.webhooks import RETRY_SECONDS, Batch, Reply, attach, settle
+from mail.core.decisions.webhooks import Batch, attach, settle
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import EventKind
 from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
-from mail.core.task.webhooks import Webhook, WebhookRecord
+from mail.core.task.webhooks import RETRY_SECONDS, Reply, Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, SWARM, Mail, Maker
 from mail.testing.contracts import open_turn

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from document_samples import DOCS
 
-from mail.core.decisions.webhooks import RETRY_SECONDS
+from mail.core.task.webhooks import RETRY_SECONDS
 from mail.webhooks import secret_key, sign
 
 TEXT = (DOCS / "webhooks.md").read_text(encoding="utf-8")

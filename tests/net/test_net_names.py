@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.task.interswarm import Peers
+from mail.core.task.ports import Peers
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.registry import SwarmRegistry as Registry
 from mail.net.router import InterswarmRouter as Router

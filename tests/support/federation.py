@@ -18,7 +18,7 @@ Trouble = Callable[[MAILInterswarmMessage], Awaitable[None]]
 
 
 class Swallow:
-    """`mail.core.task.interswarm.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
+    """`mail.core.task.ports.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
@@ -34,7 +34,7 @@ class Swallow:
 
 
 class Wire:
-    """`mail.core.task.interswarm.Peers` of one swarm in a federation."""
+    """`mail.core.task.ports.Peers` of one swarm in a federation."""
 
     def __init__(self, federation: "Federation", home: str) -> None:
         self._federation = federation

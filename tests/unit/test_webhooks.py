@@ -10,7 +10,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
-from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, Reply, attach, rewind, settle
+from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, attach, rewind, settle
 from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
@@ -21,7 +21,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.webhooks import TaskWebhook, Webhook
+from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
 from mail.testing.agents import Call, View, complete
 from mail.testing.clock import FakeClock

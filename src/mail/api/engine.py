@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mail import bootstrap
 from mail.api.overrides import ActionOverrideFunction, silent_swarm, with_actions
 from mail.core.engine.runtime import Runtime
-from mail.core.task.interswarm import Peers
-from mail.core.task.ports import Store
+from mail.core.task.ports import Peers, Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, MAILError
 

@@ -148,7 +148,7 @@ logger = logging.getLogger(__name__)
 
 
 class InterswarmRouter:
-    """`mail.core.task.interswarm.Peers` over HTTP. All requests go through the one client of the registry.
+    """`mail.core.task.ports.Peers` over HTTP. All requests go through the one client of the registry.
 
     A program without an engine can route whole messages with `route_message`, and handles those to its own agents with
     `register_message_handler`.
@@ -187,7 +187,7 @@ class InterswarmRouter:
     # ----------------------------------------------------------------------------------------- for the engine
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Deliver a message to another swarm; see `mail.core.task.interswarm.Peers`."""
+        """Deliver a message to another swarm; see `mail.core.task.ports.Peers`."""
         name = message.target_swarm
         peer = await self._find(name)
         if peer is None:

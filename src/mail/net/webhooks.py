@@ -10,10 +10,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mail.core.decisions.webhooks import RETRY_SECONDS, Reply
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
-from mail.core.task.webhooks import TaskWebhook, Webhook
+from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net.registration import MAX_URL, host_of, is_loopback
 from mail.net.secrets import Tokens, variable_in
@@ -37,7 +36,7 @@ HTTP_IS_OFF = (
 
 
 class HTTPWebhooks:
-    """`mail.core.decisions.webhooks.Webhooks` over HTTP.
+    """`mail.core.task.ports.Webhooks` over HTTP.
 
     As callers choose the hosts, each request has its own connection, to a checked address. Redirects are not followed,
     proxies not used, and response bodies not read.

@@ -7,7 +7,7 @@ that can't be sent delays those after it, and in the end they become one dead le
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -18,21 +18,8 @@ from mail.core.task.events import Event, EventKind
 from mail.core.task.mailboxes import hook_mailbox, hook_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
-from mail.core.task.webhooks import MAX_HOOKS, RETRY_SECONDS, TaskWebhook, Webhook, add_events
+from mail.core.task.webhooks import MAX_HOOKS, NO_REPLY, Reply, TaskWebhook, Webhook, add_events
 from mail.errors import BadRequest
-
-__all__ = [
-    "RETRY_SECONDS",
-    "Batch",
-    "Reply",
-    "Webhooks",
-    "attach",
-    "body_of",
-    "called_by",
-    "event_id",
-    "rewind",
-    "settle",
-]
 
 LONGEST_REST = 900.0
 """The longest pause that a receiver may request by `Retry-After`, in seconds."""
@@ -42,50 +29,6 @@ EVENTS_AT_ONCE = 50
 
 GONE = 410
 """The HTTP status by which a receiver refuses all further events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The outcome of one request to a webhook.
-
-    Attributes:
-        status: the HTTP status; None without a response.
-        reason: why it failed, for the task's owner.
-        retry_after: the pause that the receiver requests, in seconds; None without one.
-    """
-
-    status: int | None
-    reason: str = ""
-    retry_after: float | None = None
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the event was accepted, by any 2xx status."""
-        return self.status is not None and 200 <= self.status < 300
-
-
-NO_REPLY = Reply(None)
-
-
-class Webhooks(Protocol):
-    """Port: sends events to webhooks."""
-
-    @property
-    def retry_seconds(self) -> Sequence[float]:
-        """The pauses after each consecutive failure."""
-        ...
-
-    async def check(self, webhook: Webhook) -> None:
-        """Raise BadRequest for a URL that is not allowed, or a secret that doesn't exist."""
-        ...
-
-    async def registered(self, caller: str) -> Sequence[Webhook]:
-        """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
-        ...
-
-    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
-        """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

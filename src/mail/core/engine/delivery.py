@@ -8,9 +8,8 @@ from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
 from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.interswarm import Peers
 from mail.core.task.mailboxes import peer_of
-from mail.core.task.ports import Store
+from mail.core.task.ports import Peers, Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import PeerRefused, PeerUnavailable
 

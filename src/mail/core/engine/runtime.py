@@ -20,7 +20,7 @@ from mail.core.decisions.fork import fork
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
-from mail.core.decisions.webhooks import Webhooks, attach, called_by
+from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.delivery import DeliveryTurn
 from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
@@ -38,10 +38,9 @@ from mail.core.task.change import Claim, Lease, TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
-from mail.core.task.interswarm import Peers
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import hook_mailbox, hook_of, peer_of
-from mail.core.task.ports import Idle, Leased, Store, TurnQueue, WakeUp, wake_ups
+from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook

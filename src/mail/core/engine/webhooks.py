@@ -5,25 +5,16 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from mail.core.decisions.webhooks import (
-    EVENTS_AT_ONCE,
-    RETRY_SECONDS,
-    Batch,
-    Reply,
-    Webhooks,
-    body_of,
-    event_id,
-    settle,
-)
+from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
 from mail.core.engine.telemetry import DeliveryEnd
 from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.mailboxes import hook_of
-from mail.core.task.ports import Store
+from mail.core.task.ports import Store, Webhooks
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.webhooks import TaskWebhook
+from mail.core.task.webhooks import RETRY_SECONDS, Reply, TaskWebhook
 
 REQUEST_SECONDS = 15.0
 """Seconds after which a request to a receiver is abandoned."""

@@ -1,13 +1,11 @@
-"""Other swarms: their part in a task, the requests that wait for an answer, and how mail reaches them."""
+"""Other swarms: their part in a task, the requests that wait for an answer, and their entries in the registry."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field
 
 from mail.core.protocol.address import parse_agent_address
-from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.values import Value
 
 
@@ -119,31 +117,3 @@ class PeerHealth(Value):
     is_active: bool = False
     last_seen: str = ""
     latency: float | None = None
-
-
-class Peers(Protocol):
-    """Port: sends mail to other swarms."""
-
-    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Send a message to `/interswarm/back` or `/interswarm/forward`.
-
-        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises PeerRefused
-        for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary ones: no
-        connection, no response in time, 429, 5xx.
-        """
-        ...
-
-    async def known(self) -> Sequence[str]:
-        """Return the names of the swarms that mail can be sent to."""
-        ...
-
-    async def caller_id(self, swarm: str) -> str | None:
-        """Return the id of a swarm's token for this server: its name, unless the registry says otherwise.
-
-        None for an unknown swarm.
-        """
-        ...
-
-    async def discover(self, urls: Sequence[str]) -> str:
-        """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
-        ...

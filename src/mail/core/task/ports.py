@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
+from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,4 +230,53 @@ class Documents(Protocol):
 
     async def find(self, kind: Kind, *partition: str) -> list[Document]:
         """Return the documents with a key that begins with `partition`, in no order."""
+        ...
+
+
+class Peers(Protocol):
+    """Port: sends mail to other swarms."""
+
+    async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+        """Send a message to `/interswarm/back` or `/interswarm/forward`.
+
+        Return the principal under which the peer stores the task (its `local_runner`), if it says so. Raises PeerRefused
+        for permanent errors: an unknown peer, no token, a 4xx response; and PeerUnavailable for temporary ones: no
+        connection, no response in time, 429, 5xx.
+        """
+        ...
+
+    async def known(self) -> Sequence[str]:
+        """Return the names of the swarms that mail can be sent to."""
+        ...
+
+    async def caller_id(self, swarm: str) -> str | None:
+        """Return the id of a swarm's token for this server: its name, unless the registry says otherwise.
+
+        None for an unknown swarm.
+        """
+        ...
+
+    async def discover(self, urls: Sequence[str]) -> str:
+        """Register the swarms that servers at these URLs run or know; return the outcome as text for an agent."""
+        ...
+
+
+class Webhooks(Protocol):
+    """Port: sends events to webhooks."""
+
+    @property
+    def retry_seconds(self) -> Sequence[float]:
+        """The pauses after each consecutive failure."""
+        ...
+
+    async def check(self, webhook: Webhook) -> None:
+        """Raise BadRequest for a URL that is not allowed, or a secret that doesn't exist."""
+        ...
+
+    async def registered(self, caller: str) -> Sequence[Webhook]:
+        """Return the webhooks that a caller (`role:id@swarm`) has registered for its tasks."""
+        ...
+
+    async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
+        """Send an event to a webhook, within so many seconds; the event id is the same at every attempt."""
         ...

@@ -115,3 +115,26 @@ def add_events(webhooks: Mapping[str, TaskWebhook], events: Sequence[Event]) -> 
             after = hook.after if hook.is_waiting else max(hook.after, wanted[0] - 1)
             extended[hook_id] = replace(hook, after=after, upto=wanted[-1])
     return extended
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The outcome of one request to a webhook.
+
+    Attributes:
+        status: the HTTP status; None without a response.
+        reason: why it failed, for the task's owner.
+        retry_after: the pause that the receiver requests, in seconds; None without one.
+    """
+
+    status: int | None
+    reason: str = ""
+    retry_after: float | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the event was accepted, by any 2xx status."""
+        return self.status is not None and 200 <= self.status < 300
+
+
+NO_REPLY = Reply(None)
