@@ -11,7 +11,7 @@
     loop        an event loop whose time leaps to the next timer when nobody is at work, so that leases expire soon
     invariants  those of DESIGN.md, on all that is stored, on every commit, and on all that clients were answered
 
-The fault points are those of `support.fault_points`, as in tests/crash, where real processes are killed at them.
+The fault points are those of `support.faults.points`, as in tests/crash, where real processes are killed at them.
 
 A seed decides who asks for what, and by which chance each fault is drawn. On SQLite, where only timers are waited for, it
 decides everything: a round that failed fails again in the same way. PostgreSQL and DynamoDB answer when they like, so there

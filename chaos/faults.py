@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from support import dynamodb_faults
-from support.fault_points import Surrounded
+from support.faults import dynamodb as dynamodb_faults
+from support.faults.points import Surrounded
 
 from chaos.invariants import Attempt
 from chaos.process import PROCESS, Process

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any, NoReturn
 
-from support.fault_points import Points, at_number, never
+from support.faults.points import Points, at_number, never
 
 PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
-from support import dynamodb_faults
 from support.dynamodb import make_client
+from support.faults import dynamodb as dynamodb_faults
 from support.postgres import borrow_database, break_connections, return_database
 
 from chaos.faults import Faults, FaultyConnection, RoundClock, throttling

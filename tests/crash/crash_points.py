@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from support.fault_points import (
+from support.faults.points import (
     Plan,
     Points,
     Surrounded,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import psycopg
-from support.fault_points import Points
+from support.faults.points import Points
 
 from mail.adapters.aws import index as dynamodb_index
 from mail.adapters.aws import items as dynamodb_items

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from crash_company import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_process import Life
 from crash_sabotage import SABOTAGES
+from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_worlds import (
     AheadClock,
     DynamoDBWorld,
@@ -42,7 +42,7 @@ from crash_worlds import (
     World,
     make_client,
 )
-from support.fault_points import read_lines
+from support.faults.points import read_lines
 from support.postgres import drop_database, make_database
 
 TIMEOUT = 20.0

@@ -3,7 +3,7 @@
 from crash_checks import Logs
 from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
-from support.fault_points import append_line, read_lines
+from support.faults.points import append_line, read_lines
 
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
@@ -31,7 +31,7 @@ class Violation(Exception):
     """Something that must never be was found."""
 
 
-class People:
+class Clients:
     """Ann and Bob. Each is patient for a while."""
 
     def __init__(

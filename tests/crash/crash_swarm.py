@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_checks import Snapshot, asked_again, at_rest, in_the_end
-from crash_people import ANN, People
+from crash_clients import ANN, Clients
 from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import AheadClock
-from support.fault_points import append_line, read_lines
+from support.faults.points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
@@ -37,8 +37,8 @@ class Heir(Life):
 
     refused: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def _serve_people(self) -> None:
-        await asyncio.gather(super()._serve_people(), self._wait_for_lease())
+    async def _serve_clients(self) -> None:
+        await asyncio.gather(super()._serve_clients(), self._wait_for_lease())
 
     async def _wait_for_lease(self) -> None:
         await self.refused.wait()
@@ -121,9 +121,9 @@ class Twin(Life):
             queue = self.world.queue()
             await self._serve(SharedQueue(self.folder, self.name) if queue is None else queue)
 
-    async def _serve_people(self) -> None:
+    async def _serve_clients(self) -> None:
         sweeper = asyncio.create_task(self._sweep())
-        await TWINS[self.name](self.people)
+        await TWINS[self.name](self.clients)
         append_line(self.logs.served, self.name)
         while not TWINS.keys() <= {*read_lines(self.logs.served)}:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(GLANCE_SECONDS)
@@ -142,7 +142,7 @@ class Twin(Life):
         """What was in the mailbox can't be told any more: the lease may have gone to the other one meanwhile."""
 
 
-TWINS: dict[str, Callable[[People], Awaitable[None]]] = {"ann": People.be_ann, "bob": People.be_bob}
+TWINS: dict[str, Callable[[Clients], Awaitable[None]]] = {"ann": Clients.be_ann, "bob": Clients.be_bob}
 
 
 @dataclass
