@@ -17,7 +17,7 @@ from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints
 from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
-from support.faults.points import append_line, read_lines
+from support.faults.points import FaultyPort, append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -104,12 +104,12 @@ class Life:
         await self._check_the_end()
 
     async def _serve(self, queue: Any) -> None:
-        store = self.points.wrap(
-            self.inner, "store", open_turn=self._open_turn, save_checkpoint=self._save_checkpoint
-        )
-        self.runtime = _Runtime(self._swarm(), store, self.points.wrap(queue, "queue"), self.clock)
+        checked = {"open_turn": self._open_turn, "save_checkpoint": self._save_checkpoint}
+        store: Any = FaultyPort(self.inner, "store", self.points, **checked)
+        queue = FaultyPort(queue, "queue", self.points)
+        self.runtime = _Runtime(self._swarm(), store, queue, self.clock)
         self.clients = Clients(self.runtime, self.inner, self.points, self.logs, self.patience)
-        workers = LocalWorkers(self.runtime, self.points.wrap(queue, "queue"))
+        workers = LocalWorkers(self.runtime, queue)
         self.points.hit("before start")
         await workers.start()
         try:
