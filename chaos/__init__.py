@@ -5,13 +5,13 @@
     swarm       the swarms that work for them; what their actions did is written down outside of the engine
     servers     the servers of both swarms, which die and are started again
     process     a server that can be killed at any fault point: what it would do after that never happens
-    faults      the store, the queue and the wire of such a process, with faults
+    faults      the plan of each process, its clock, and a queue that loses wake-ups
     receivers   the receivers of webhooks, which are down now and then
     worlds      what outlives processes: an SQLite file, PostgreSQL, DynamoDB
     loop        an event loop whose time leaps to the next timer when nobody is at work, so that leases expire soon
     invariants  those of DESIGN.md, on all that is stored, on every commit, and on all that clients were answered
 
-The fault points are those of `support.fault_points`, as in tests/crash, where real processes are killed at them.
+The wrappers that ask the plan are those of `support.faults`, as in tests/crash, where real processes are killed at them.
 
 A seed decides who asks for what, and by which chance each fault is drawn. On SQLite, where only timers are waited for, it
 decides everything: a round that failed fails again in the same way. PostgreSQL and DynamoDB answer when they like, so there

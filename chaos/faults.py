@@ -1,48 +1,81 @@
-"""The store, the queue and the clock of a process, with faults.
+"""The faults of a round: the plan of each process, by its seed; its clock; and a queue that loses wake-ups.
 
-Faults of a kind are drawn one by one from the chance of the process that meets them, by its seed. Each is one that the real
-thing has: a call that is late, refused, or carried out without an answer; a wake-up that is lost, late, or comes twice; a
-clock that is ahead. Whoever meets them is the engine itself: nothing of it is replaced.
+`support.faults` has the wrappers that ask the plan. Each fault is one that the real thing has: a call that is late, refused,
+or executed without an answer; a wake-up that is lost, late, or comes twice; a clock that is ahead. No part of the engine
+itself is replaced.
 """
 
 import asyncio
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from support import dynamodb_faults
-from support.fault_points import Surrounded
+from support.faults import dynamodb as dynamodb_faults
+from support.faults.points import DIE, Plan, Points, Verdict
 
 from chaos.invariants import Attempt
-from chaos.process import PROCESS, Process
+from chaos.process import PROCESS
 from mail.core.engine.runtime import SKEW
 from mail.core.task.change import TaskChange
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import TaskKey
-from mail.errors import StoreUnavailable
+from mail.errors import PeerUnavailable, StoreUnavailable
 
 Kind = Literal["kill", "duplicate", "delay", "throttle", "skew"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 EPOCH = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 
-LIFE = 700
-"""How many awaits a server survives that will die, at most; the mean is half of it."""
+LIFE = 1000
+"""The most points that a server passes which will die; the mean is half of it."""
 
 DOWN_SECONDS = 8.0
-"""How long it takes at most until another one is there in its place."""
+"""The longest time until a dead server is replaced."""
 
 HELD_UP_SECONDS = 120.0
-"""How long a call may be held up: longer than a lease lives."""
+"""The longest time that a call is held up: longer than a lease lives."""
 
-OUTSIDE_OF_TURNS = frozenset({"open_turn", "commit", "load", "release", "read_events"})
+OUTSIDE_OF_TURNS = {
+    f"before store.{name}" for name in ("open_turn", "commit", "load", "release", "read_events")
+}
 """Calls that may be held up. Others would use up the time that an agent has for its turn."""
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How likely a point of one kind delays a process, by how many seconds at most, or fails, and with which error."""
+
+    delay: float = 0.0
+    seconds: float = 1.0
+    throttle: float = 0.0
+    error: Callable[[], Exception] = StoreUnavailable
+
+
+ODDS = {
+    "sql ROLLBACK": Odds(),
+    "sql BEGIN": Odds(throttle=0.005, error=partial(sqlite3.OperationalError, "database is locked")),
+    "sql ": Odds(throttle=0.005, error=partial(sqlite3.OperationalError, "disk I/O error")),
+    "before store.": Odds(delay=0.08, throttle=0.015),
+    "after store.": Odds(delay=0.04, throttle=0.01),
+    "before postgres.": Odds(throttle=0.003),
+    "after postgres.": Odds(throttle=0.003),
+    "before queue.publish": Odds(throttle=0.01),
+    "before wire.deliver": Odds(
+        0.2, seconds=5.0, throttle=0.05, error=partial(PeerUnavailable, "no connection")
+    ),
+    "after wire.deliver": Odds(throttle=0.05, error=partial(PeerUnavailable, "no answer")),
+}
+"""By how the names of points begin; the first that fits counts. At others a process can only die.
+
+DynamoDB throttles on the network (see `throttling`), so that botocore meets it, too.
+"""
 
 
 class Faults:
@@ -60,20 +93,32 @@ class Faults:
         self.met: Counter[str] = Counter()
 
     def strikes(self, kind: Kind, chance: Random, odds: float) -> bool:
-        """Whether a fault of this kind happens here."""
+        """Draw whether a fault of this kind happens."""
         if kind not in self.kinds or self.is_calm or chance.random() >= odds:
             return False
         self.met[kind] += 1
         return True
 
-    def life(self, chance: Random) -> int | None:
-        """At which of its awaits a new process dies; None for none."""
-        if not self.deaths or self.is_calm:
-            return None
-        return chance.randint(1, LIFE)
+    def plan(self, chance: Random) -> Plan:
+        """Draw the plan of a new process."""
+        last = chance.randint(1, LIFE) if self.deaths and not self.is_calm else None
+
+        def decide(number: int, name: str) -> Verdict:
+            if last is not None and number >= last and not self.is_calm:
+                return DIE
+            kind = name.removeprefix("late ")
+            odds = next((odds for beginning, odds in ODDS.items() if kind.startswith(beginning)), Odds())
+            if odds.delay and kind == name and self.strikes("delay", chance, odds.delay):
+                is_long = name in OUTSIDE_OF_TURNS and chance.random() < 0.1
+                return chance.uniform(0, HELD_UP_SECONDS if is_long else odds.seconds)
+            if odds.throttle and self.strikes("throttle", chance, odds.throttle):
+                return odds.error()
+            return 0.0
+
+        return decide
 
     def skew(self, chance: Random) -> float:
-        """By how many seconds a clock is ahead; two of them differ by SKEW at most."""
+        """Draw the seconds by which a clock is ahead; two of them differ by SKEW at most."""
         if "skew" not in self.kinds:
             return 0.0
         self.met["skew"] += 1
@@ -96,7 +141,7 @@ class RoundClock:
 
 
 class Journal:
-    """What is written down of a round outside of the engine.
+    """A record of a round outside of the engine.
 
     Attributes:
         attempts: by task, every change that was sent to a store.
@@ -105,143 +150,61 @@ class Journal:
     def __init__(self) -> None:
         self.attempts: dict[TaskKey, list[Attempt]] = {}
 
-    def note(self, change: TaskChange) -> Attempt:
-        """Somebody is about to commit this."""
-        attempt = Attempt(change)
-        self.attempts.setdefault(change.key, []).append(attempt)
-        return attempt
+    def commit_to(self, store: Store) -> Any:
+        """Return the `commit` of a store that writes each attempt down."""
+        commit = store.commit
 
-
-class FaultyStore(Surrounded):
-    """The store of a process: each of its calls is one in which the process may die, before it or after it."""
-
-    def __init__(
-        self, inner: Store, process: Process, faults: Faults, chance: Random, journal: Journal
-    ) -> None:
-        super().__init__(inner, self._call)
-        self._process = process
-        self._faults = faults
-        self._chance = chance
-        self._journal = journal
-
-    async def _call(self, name: str, method: Callable[..., Awaitable[Any]], args: Any, options: Any) -> Any:
-        attempt = self._journal.note(args[0]) if name == "commit" else None
-        await self._before(name)
-        result = await method(*args, **options)
-        if attempt is not None:
+        async def noted(change: TaskChange) -> None:
+            attempt = Attempt(change)
+            self.attempts.setdefault(change.key, []).append(attempt)
+            await commit(change)
             attempt.is_acknowledged = True
-        await self._after(name)
-        return result
 
-    async def _before(self, name: str) -> None:
-        strikes, chance = self._faults.strikes, self._chance
-        self._process.point(f"before {name}")
-        if strikes("delay", chance, 0.08):
-            long = name in OUTSIDE_OF_TURNS and chance.random() < 0.1
-            await asyncio.sleep(chance.uniform(0, HELD_UP_SECONDS if long else 1))
-            self._process.point(f"late before {name}")
-        if strikes("throttle", chance, 0.015):
-            raise StoreUnavailable
-
-    async def _after(self, name: str) -> None:
-        strikes, chance = self._faults.strikes, self._chance
-        self._process.point(f"after {name}")
-        if strikes("delay", chance, 0.04):
-            await asyncio.sleep(chance.uniform(0, 1))
-            self._process.point(f"late after {name}")
-        if strikes("throttle", chance, 0.01):
-            raise StoreUnavailable
+        return noted
 
 
-class FaultyQueue:
-    """Where a process publishes tokens, and what its workers take from. What it takes is lost with it."""
+class LossyQueue:
+    """A queue that loses, delays and repeats wake-ups. What a dead process puts back is lost, too."""
 
-    def __init__(self, inner: Any, process: Process, faults: Faults, chance: Random) -> None:
+    def __init__(self, inner: Any, points: Points, faults: Faults, chance: Random) -> None:
         self._inner = inner
-        self._process = process
+        self._points = points
         self._faults = faults
         self._chance = chance
-        self.taken: list[WakeUp] = []
 
-    async def publish(self, tokens: Sequence[WakeUp]) -> None:
+    async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
         strikes, chance = self._faults.strikes, self._chance
-        self._process.point("before publish")
-        if strikes("throttle", chance, 0.01):
-            raise StoreUnavailable
         now: list[WakeUp] = []
-        for token in tokens:
+        for wake_up in wake_ups:
             if strikes("delay", chance, 0.02):  # for ever: the next sweep finds what it was for
                 continue
             if strikes("delay", chance, 0.08):
-                self._later(token, chance.uniform(0, 10))
+                self._later(wake_up, chance.uniform(0, 10))
             else:
-                now.append(token)
+                now.append(wake_up)
             if strikes("duplicate", chance, 0.25):
-                self._later(token, chance.choice((0.0, chance.uniform(0, 90))))
+                self._later(wake_up, chance.choice((0.0, chance.uniform(0, 90))))
         await self._inner.publish(now)
-        self._process.point("after publish")
 
-    def put(self, token: WakeUp) -> None:
-        """As `publish`, for workers that try again."""
-        if not self._process.is_dead:
-            self._inner.put(token)
-
-    async def take(self) -> tuple[TaskKey, str]:
-        token: tuple[TaskKey, str] = await self._inner.take()
-        self._process.point("after take")
-        return token
-
-    async def take_delivery(self) -> tuple[TaskKey, str]:
-        token: tuple[TaskKey, str] = await self._inner.take_delivery()
-        self._process.point("after take_delivery")
-        return token
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def _later(self, token: WakeUp, seconds: float) -> None:
-        """Whatever becomes of this process meanwhile."""
-        again = replace(token, cause=f"{token.cause}+")
-        asyncio.get_running_loop().call_later(seconds, _put_from_outside, self._inner, again)
-
-
-def _put_from_outside(queue: Any, token: WakeUp) -> None:
-    mark = PROCESS.set(None)
-    try:
-        queue.put(token)
-    finally:
-        PROCESS.reset(mark)
-
-
-class FaultyConnection:
-    """A connection to SQLite, whose statements fail as they do where a file is locked or a disk is full.
-
-    The process may die at each of them. A statement that ends a transaction by taking it back never fails.
-    """
-
-    def __init__(self, inner: sqlite3.Connection, process: Process, faults: Faults, chance: Random) -> None:
-        self._inner = inner
-        self._process = process
-        self._faults = faults
-        self._chance = chance
-
-    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run a statement, or not."""
-        if self._process.is_dead:
-            self._process.stay_dead()
-        if not statement.startswith("ROLLBACK"):
-            self._process.point(f"sql {statement.split(maxsplit=1)[0]}")
-            if self._faults.strikes("throttle", self._chance, 0.005):
-                raise sqlite3.OperationalError(self._chance.choice(("database is locked", "disk I/O error")))
-        return self._inner.execute(statement, values)
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether there is something to take back; the file takes back by itself what the dead have begun."""
-        return not self._process.is_dead and self._inner.in_transaction
+    def put(self, wake_up: WakeUp) -> None:
+        if not self._points.is_dead:
+            self._inner.put(wake_up)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def _later(self, wake_up: WakeUp, seconds: float) -> None:
+        """Publish a wake-up even if the process is dead by then."""
+        again = replace(wake_up, cause=f"{wake_up.cause}+")
+        asyncio.get_running_loop().call_later(seconds, _put_from_outside, self._inner, again)
+
+
+def _put_from_outside(queue: Any, wake_up: WakeUp) -> None:
+    mark = PROCESS.set(None)
+    try:
+        queue.put(wake_up)
+    finally:
+        PROCESS.reset(mark)
 
 
 def throttling(faults: Faults, chance: Random) -> dynamodb_faults.Fault:

@@ -8,15 +8,11 @@ had sent before, a database may still carry out.
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
-from typing import Any, NoReturn
+from typing import Any
 
-from support.fault_points import Points, at_number, never
+from support.faults.points import Plan, Points
 
 PROCESS: ContextVar["Process | None"] = ContextVar("PROCESS", default=None)
-
-
-class Dead(asyncio.CancelledError):
-    """The process that wanted to do this is dead. No code of the engine handles it, as it handles no SIGKILL."""
 
 
 class ConnectionLost(Exception):
@@ -32,35 +28,21 @@ class Process:
         where: the point at which it died.
     """
 
-    def __init__(self, name: str, last_point: int | None, on_death: Callable[["Process"], None]) -> None:
+    def __init__(self, name: str, plan: Plan, on_death: Callable[["Process"], None]) -> None:
         self.name = name
-        self.points = Points(at_number(last_point), self._strike)
+        self.points = Points(plan, self._die)
         self.where = ""
-        self.is_dead = False
         self._on_death = on_death
 
-    def point(self, where: str) -> None:
-        """Here the process may die. Raises Dead if it does, or has."""
-        if not self.is_dead:
-            self.points.hit(where)
-        if self.is_dead:
-            self.stay_dead()
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing that it does has an effect any more."""
+        return self.points.is_dead
 
-    def _strike(self, where: str) -> None:
-        self.where = where
-        self.kill()
-
-    def spare(self) -> None:
-        """Let it live on."""
-        self.points.plan = never
-
-    def stay_dead(self) -> NoReturn:
-        """Nothing happens any more."""
-        raise Dead(self.name)
-
-    def kill(self) -> None:
+    def _die(self, where: str) -> None:
         """End it, at once and without a word."""
-        self.is_dead = True
+        self.where = where
+        self.points.is_dead = True
         for task in sorted(asyncio.all_tasks(), key=_number):
             if task.get_context().get(PROCESS) is self:
                 task.cancel()

@@ -12,8 +12,7 @@ from random import Random
 
 from chaos.faults import Faults
 from chaos.invariants import Arrival
-from chaos.process import Process
-from mail.core.decisions.webhooks import GONE
+from mail.core.decisions.webhooks import GONE, Reply
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
@@ -54,9 +53,8 @@ class Sender:
 
     retry_seconds: Sequence[float] = RETRY_SECONDS
 
-    def __init__(self, receivers: Receivers, process: Process, faults: Faults, chance: Random) -> None:
+    def __init__(self, receivers: Receivers, faults: Faults, chance: Random) -> None:
         self._receivers = receivers
-        self._process = process
         self._faults = faults
         self._chance = chance
 
@@ -65,23 +63,19 @@ class Sender:
 
     async def registered(self, caller: str) -> Sequence[Webhook]:
         """Those of a caller."""
-        self._process.point("before registered")
         webhook = REGISTERED.get(caller.partition(":")[2].partition("@")[0])
         return () if webhook is None else (webhook,)
 
     async def send(self, hook: TaskWebhook, event_id: str, body: bytes, *, seconds: float) -> Reply:
         """Send an event; it may fail before it has arrived, or after that."""
         strikes, chance = self._faults.strikes, self._chance
-        self._process.point("before send")
         if strikes("delay", chance, 0.1):
             await asyncio.sleep(min(seconds, chance.uniform(0, 20)))
-            self._process.point("late before send")
         if strikes("throttle", chance, 0.05) or (self._is_down(hook) and strikes("throttle", chance, 1.0)):
             return Reply(503, "down", retry_after=chance.choice((None, 3.0)))
         self._receivers.take(hook, event_id, body)
         if strikes("duplicate", chance, 0.05):
             self._receivers.take(hook, event_id, body)
-        self._process.point("after send")
         if strikes("throttle", chance, 0.05):
             return Reply(None, "no answer")
         return Reply(GONE, "gone") if strikes("throttle", chance, 0.01) else Reply(204)

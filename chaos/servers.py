@@ -5,11 +5,14 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, cast
+from typing import Any
 
-from chaos.faults import DOWN_SECONDS, Faults, FaultyQueue, FaultyStore, Journal, RoundClock
+from support.faults.points import FaultyPort
+
+from chaos.faults import DOWN_SECONDS, Faults, Journal, LossyQueue, RoundClock
 from chaos.process import ConnectionLost, Process
 from chaos.receivers import Receivers, Sender
 from chaos.swarm import Swarms
@@ -17,7 +20,6 @@ from chaos.worlds import Place, World
 from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.task.ports import Store
 from mail.errors import MAILError, PeerRefused, PeerUnavailable, StoreUnavailable
 
 TURN_SECONDS = 30.0
@@ -71,8 +73,6 @@ class Servers:
     def calm(self) -> None:
         """Let nothing go wrong any more."""
         self.faults.is_calm = True
-        for process in self._places:
-            process.spare()
 
     async def close(self) -> None:
         """Stop all servers, as politely as one does when all work is done."""
@@ -100,21 +100,24 @@ class Servers:
             number = f"{name}.{next(self._numbers)}"
             chance = Random(f"{self._seed} {number}")
             process = Process(
-                number, self.faults.life(chance), lambda process: self._on_death(process, swarm, name)
+                number, self.faults.plan(chance), lambda process: self._on_death(process, swarm, name)
             )
             clock = RoundClock(Random(f"{self._seed} {number} ids"), self.faults.skew(chance))
-            place = await self._world.enter(process, swarm, self.faults, chance, clock)
+            place = await self._world.enter(process, swarm, clock)
             self._places[process] = place
-            queue = FaultyQueue(place.queue, process, self.faults, chance)
-            store = FaultyStore(place.store, process, self.faults, chance, self._journal)
+            port = partial(FaultyPort, points=process.points)
+            store: Any = port(place.store, "store", commit=self._journal.commit_to(place.store))
+            queue: Any = port(LossyQueue(place.queue, process.points, self.faults, chance), "queue")
+            peers: Any = port(Wire(self, swarm, chance), "wire")
+            webhooks: Any = port(Sender(self.receivers, self.faults, chance), "webhooks")
             runtime = Runtime(
                 self._swarms[swarm],
-                cast(Store, store),
+                store,
                 queue,
                 clock,
                 turn_seconds=TURN_SECONDS,
-                peers=Wire(self, swarm, process, chance),
-                webhooks=Sender(self.receivers, process, self.faults, chance),
+                peers=peers,
+                webhooks=webhooks,
             )
             workers = LocalWorkers(runtime, queue, concurrency=CONCURRENCY)
             try:
@@ -160,26 +163,16 @@ async def _sweep(runtime: Runtime) -> None:
 class Wire:
     """`mail.core.task.ports.Peers` of a process: other swarms are asked as by HTTP."""
 
-    def __init__(self, servers: Servers, home: str, process: Process, chance: Random) -> None:
+    def __init__(self, servers: Servers, home: str, chance: Random) -> None:
         self._servers = servers
         self._home = home
-        self._process = process
         self._chance = chance
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
-        """Hand a message over, twice where it comes to that. The answer may be lost."""
-        self._process.point("before deliver")
-        strikes, chance = self._servers.faults.strikes, self._chance
-        if strikes("delay", chance, 0.2):
-            await asyncio.sleep(chance.uniform(0, 5))
-        if strikes("throttle", chance, 0.05):
-            raise PeerUnavailable("no connection")
+        """Hand a message over, sometimes twice."""
         runner = await self._hand_over(message, back=back)
-        if strikes("duplicate", chance, 0.1):
+        if self._servers.faults.strikes("duplicate", self._chance, 0.1):
             runner = await self._hand_over(message, back=back)
-        if strikes("throttle", chance, 0.05):
-            raise PeerUnavailable("no answer")
-        self._process.point("after deliver")
         return runner
 
     async def _hand_over(self, message: MAILInterswarmMessage, *, back: bool) -> str:

@@ -150,7 +150,7 @@ def pass_point(where: str) -> None:
     """The process that runs an agent or an action may die in it, too."""
     process = PROCESS.get()
     if process is not None:
-        process.point(where)
+        process.points.hit(where)
 
 
 async def _nothing(args: dict[str, Any]) -> str:

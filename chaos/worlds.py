@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,15 @@ from typing import Any, Protocol
 from unittest.mock import patch
 from uuid import uuid4
 
-from support import dynamodb_faults
 from support.dynamodb import make_client
+from support.faults import dynamodb as dynamodb_faults
+from support.faults.dynamodb import FaultyClient
+from support.faults.points import NOWHERE
+from support.faults.postgres import FaultyPostgres
+from support.faults.sqlite import FaultyConnection
 from support.postgres import borrow_database, break_connections, return_database
 
-from chaos.faults import Faults, FaultyConnection, RoundClock, throttling
+from chaos.faults import Faults, RoundClock, throttling
 from chaos.loop import LeapingLoop
 from chaos.process import PROCESS, Process
 from mail.adapters.aws import index as dynamodb_index
@@ -63,9 +67,7 @@ class World(Protocol):
     is_real: bool
     servers: int
 
-    async def enter(
-        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
-    ) -> Place:
+    async def enter(self, process: Process, swarm: str, clock: Clock) -> Place:
         """Come as a new process."""
         ...
 
@@ -88,11 +90,9 @@ class SQLiteWorld:
         self._folder = folder
         self._open: list[SQLiteDatabase] = []
 
-    async def enter(
-        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
-    ) -> Place:
+    async def enter(self, process: Process, swarm: str, clock: Clock) -> Place:
         database = SQLiteDatabase(self._folder / f"{swarm}.db")
-        database.connection = FaultyConnection(database.connection, process, faults, chance)  # type: ignore[assignment]
+        database.connection = FaultyConnection(database.connection, process.points)  # type: ignore[assignment]
         return Place(SQLiteStore(database), LocalQueue(lambda: clock.now().timestamp()), database.close)
 
     async def look(self, swarm: str) -> Store:
@@ -109,29 +109,24 @@ class SQLiteWorld:
             database.close()
 
 
-class _Postgres(Postgres):
-    """A database whose requests keep time from leaping, also those that the dead have sent."""
-
-    async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        mark = PROCESS.set(None)
-        try:
-            working = asyncio.ensure_future(super().run(work))
-        finally:
-            PROCESS.reset(mark)
-        return await asyncio.shield(working)
+class LeapingPostgres(FaultyPostgres):
+    """A database whose requests keep time from leaping, also those that dead processes have sent."""
 
     async def connect(self) -> Connection:
-        """Where time leapt meanwhile, no connection would be made before its time is up."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, LeapingLoop)
-        with loop.at_work():
+        """Open a connection; if time leapt meanwhile, it would be given up."""
+        with _at_work():
             return await super().connect()
 
     async def _run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, LeapingLoop)
-        with loop.at_work():
+        PROCESS.set(None)  # of the task that does this work: it outlives the process
+        with _at_work():
             return await super()._run(work)
+
+
+def _at_work() -> AbstractContextManager[None]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, LeapingLoop)
+    return loop.at_work()
 
 
 class PostgresWorld:
@@ -144,10 +139,8 @@ class PostgresWorld:
         self._url = url
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def enter(
-        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
-    ) -> Place:
-        postgres = _Postgres(self._url)
+    async def enter(self, process: Process, swarm: str, clock: Clock) -> Place:
+        postgres = LeapingPostgres(self._url, process.points)
         news = Notifier(postgres)
         await news.start()
         queue = PostgresQueue(postgres, news, swarm, clock=lambda: clock.now().timestamp())
@@ -161,7 +154,7 @@ class PostgresWorld:
         return Place(PostgresStore(postgres, news), queue, leave)
 
     async def look(self, swarm: str) -> Store:
-        postgres = _Postgres(self._url)
+        postgres = LeapingPostgres(self._url, NOWHERE)
         self._postgres = postgres
         return PostgresStore(postgres, Notifier(postgres))
 
@@ -195,14 +188,12 @@ class DynamoDBWorld:
         self._client = client
         self._table = table
         self._queues: dict[str, LocalQueue] = {}
-        self._faults: dynamodb_faults.Faults | None = None
 
-    async def enter(
-        self, process: Process, swarm: str, faults: Faults, chance: Random, clock: Clock
-    ) -> Place:
+    async def enter(self, process: Process, swarm: str, clock: Clock) -> Place:
         true_time = RoundClock(Random(0))
         queue = self._queues.setdefault(swarm, LocalQueue(lambda: true_time.now().timestamp()))
-        return Place(DynamoDBStore(self._client, self._table, clock=clock), queue, _nothing)
+        client = FaultyClient(self._client, process.points)
+        return Place(DynamoDBStore(client, self._table, clock=clock), queue, _nothing)
 
     async def look(self, swarm: str) -> Store:
         return DynamoDBStore(self._client, self._table)

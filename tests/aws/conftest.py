@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
-from support.dynamodb_faults import Faults
+from support.faults.dynamodb import Faults
 
 from mail.adapters.aws.client import AwsClient
 from mail.testing.changes import Maker

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.dynamodb import HAVE_BUCKETS, Calls, DynamoDBAdapter, make_client
-from support.dynamodb_faults import Faults, lost_request, refusal
+from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.store import DynamoDBStore

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from support.dynamodb import Calls, DynamoDBAdapter
-from support.dynamodb_faults import Faults, lost_answer, new_token, refusal
+from support.faults.dynamodb import Faults, lost_answer, new_token, refusal
 
 from mail.adapters.aws.client import AwsClient
 from mail.core.protocol.message import Tier

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from support.dynamodb import DynamoDBAdapter
-from support.dynamodb_faults import (
+from support.faults.dynamodb import (
     Fault,
     Faults,
     Late,

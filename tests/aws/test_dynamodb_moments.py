@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.dynamodb import DynamoDBAdapter
-from support.dynamodb_faults import Faults, refusal
+from support.faults.dynamodb import Faults, refusal
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.store import DynamoDBStore

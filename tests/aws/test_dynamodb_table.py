@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import dynamodb_limits
 from support.dynamodb import DynamoDBAdapter
-from support.dynamodb_faults import Faults, lost_request, refusal
+from support.faults.dynamodb import Faults, lost_request, refusal
 
 from mail.adapters.aws.client import Aws, AwsClient, Refused
 from mail.adapters.aws.items import item_size, partition, shard, task_key

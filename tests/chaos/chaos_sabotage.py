@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from chaos.faults import FaultyQueue
+from chaos.faults import LossyQueue
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.turn import Settlement
@@ -28,13 +28,13 @@ from mail.core.task.task import Task, TaskKey, TaskStatus
 def nobody_is_woken() -> Iterator[None]:
     """Tokens get lost, and no sweep looks for what they were for."""
 
-    async def lose(self: FaultyQueue, tokens: Sequence[WakeUp]) -> None:
+    async def lose(self: LossyQueue, wake_ups: Sequence[WakeUp]) -> None:
         return None
 
     async def sleep_on(self: Runtime, **_: Any) -> int:
         return 0
 
-    with patch.object(FaultyQueue, "publish", lose), patch.object(Runtime, "recover", sleep_on):
+    with patch.object(LossyQueue, "publish", lose), patch.object(Runtime, "recover", sleep_on):
         yield
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crash_scenario import IDEMPOTENT, PONGS, RESULTS, UNKNOWN, expected_answers
-from support.fault_points import read_lines
+from support.faults.points import read_lines
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml

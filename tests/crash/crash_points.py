@@ -2,15 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from support.fault_points import (
+from support.faults.points import (
     Plan,
     Points,
-    Surrounded,
     among,
     at_name,
     at_number,
@@ -35,24 +34,13 @@ class MortalPoints(Points):
         super().__init__(_plan(fate, trace), send_signal(trace, held_up=bool(fate.get("held_up"))))
         self._chance = random.Random(seed)
 
-    def hit(self, name: str) -> None:
-        super().hit(f"{name} [{WHERE.get()}]")
+    def hit(self, name: str) -> float:
+        return super().hit(f"{name} [{WHERE.get()}]")
 
     async def pause(self, *lengths: int) -> None:
         """Let others go first, or not: what makes interleavings differ from seed to seed."""
         for _ in range(self._chance.choice(lengths or (0, 0, 1, 3))):
             await asyncio.sleep(0)
-
-    def wrap(self, inner: Any, name: str, **overrides: Any) -> Any:
-        """Return the same object with a point before and after each of its coroutines."""
-
-        async def around(method: str, call: Callable[..., Any], args: Any, options: Any) -> Any:
-            self.hit(f"before {name}.{method}")
-            result = await call(*args, **options)
-            self.hit(f"after {name}.{method}")
-            return result
-
-        return Surrounded(inner, around, overrides)
 
 
 def _plan(fate: Mapping[str, Any], trace: Path) -> Plan:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from crash_checks import Logs, Snapshot, asked_again, at_rest, in_the_end, read
-from crash_people import ANN, BOB, People, Violation
+from crash_clients import ANN, BOB, Clients, Violation
 from crash_points import WHERE, MortalPoints
 from crash_scenario import IDEMPOTENT, POLICIES, RESULTS, TASK_ID
 from crash_worlds import AheadClock, SQLiteWorld, World
-from support.fault_points import append_line, read_lines
+from support.faults.points import FaultyPort, append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
@@ -104,17 +104,17 @@ class Life:
         await self._check_the_end()
 
     async def _serve(self, queue: Any) -> None:
-        store = self.points.wrap(
-            self.inner, "store", open_turn=self._open_turn, save_checkpoint=self._save_checkpoint
-        )
-        self.runtime = _Runtime(self._swarm(), store, self.points.wrap(queue, "queue"), self.clock)
-        self.people = People(self.runtime, self.inner, self.points, self.logs, self.patience)
-        workers = LocalWorkers(self.runtime, self.points.wrap(queue, "queue"))
+        checked = {"open_turn": self._open_turn, "save_checkpoint": self._save_checkpoint}
+        store: Any = FaultyPort(self.inner, "store", self.points, **checked)
+        queue = FaultyPort(queue, "queue", self.points)
+        self.runtime = _Runtime(self._swarm(), store, queue, self.clock)
+        self.clients = Clients(self.runtime, self.inner, self.points, self.logs, self.patience)
+        workers = LocalWorkers(self.runtime, queue)
         self.points.hit("before start")
         await workers.start()
         try:
             async with asyncio.timeout(self.patience):
-                await self._serve_people()
+                await self._serve_clients()
         except TimeoutError:
             self.violations.append(f"the scenario hangs: {await self._describe()}")
         else:
@@ -123,8 +123,8 @@ class Life:
         if self.violations:
             raise Violation("\n".join(self.violations))
 
-    async def _serve_people(self) -> None:
-        await asyncio.gather(self.people.be_ann(), self.people.be_bob())
+    async def _serve_clients(self) -> None:
+        await asyncio.gather(self.clients.be_ann(), self.clients.be_bob())
 
     def _swarm(self) -> SwarmCore:
         swarm = build_swarm(

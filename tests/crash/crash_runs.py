@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from support.fault_points import random_number
+from support.faults.points import random_number
 from support.tiers import sized
 
 HERE = Path(__file__).parent

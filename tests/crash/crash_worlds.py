@@ -1,9 +1,8 @@
 """Where the tasks of a run are while its processes come and go: an SQLite file, a table of DynamoDB, or PostgreSQL."""
 
 import asyncio
-import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,16 +10,18 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import psycopg
-from support.fault_points import Points
+from support.faults.dynamodb import FaultyClient
+from support.faults.points import Points
+from support.faults.postgres import FaultyPostgres
+from support.faults.sqlite import faulty_connections
 
 from mail.adapters.aws import index as dynamodb_index
 from mail.adapters.aws import items as dynamodb_items
-from mail.adapters.aws.client import Aws, AwsClient
+from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.schema import create_table
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.postgres.notifier import Notifier
-from mail.adapters.postgres.pool import Connection, Postgres
 from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import SQLiteDatabase
@@ -89,14 +90,7 @@ class SQLiteWorld:
 
     @asynccontextmanager
     async def open(self, points: Points, clock: Clock) -> AsyncGenerator[Store]:
-        connect = sqlite3.connect
-
-        def connect_with_points(*args: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*args, **options)
-            connection.set_trace_callback(lambda sql: points.hit(f"sql {' '.join(sql.split()[:2])}"))
-            return connection
-
-        with patch.object(sqlite3, "connect", connect_with_points), SQLiteDatabase(self._path) as database:
+        with faulty_connections(points), SQLiteDatabase(self._path) as database:
             yield SQLiteStore(database)
 
     def queue(self) -> None:
@@ -117,7 +111,7 @@ class DynamoDBWorld:
 
     lease_seconds = 3600.0
 
-    def __init__(self, client: "MortalClient", table: str, folder: Path) -> None:
+    def __init__(self, client: AwsClient, table: str, folder: Path) -> None:
         self._client = client
         self._table = table
         self._is_made = folder / "table"
@@ -129,9 +123,7 @@ class DynamoDBWorld:
             if not self._is_made.exists():
                 await create_table(self._client, self._table)
                 self._is_made.touch()
-            self._client.hit = points.hit
-            yield DynamoDBStore(self._client, self._table, clock=clock)
-            self._client.hit = ignore
+            yield DynamoDBStore(FaultyClient(self._client, points), self._table, clock=clock)
 
     def queue(self) -> None:
         return None
@@ -165,12 +157,11 @@ class PostgresWorld:
 
     @asynccontextmanager
     async def open(self, points: Points, clock: Clock) -> AsyncGenerator[Store]:
-        postgres = MortalPostgres(self.url, points.hit)
+        postgres = FaultyPostgres(self.url, points)
         notifier = Notifier(postgres)
         await notifier.start()
         self._queue = PostgresQueue(postgres, notifier, NAME, clock=lambda: clock.now().timestamp())
         yield PostgresStore(postgres, notifier)
-        postgres.hit = ignore
         await self._queue.close()
         await notifier.stop()
         await postgres.close()
@@ -204,22 +195,6 @@ class PostgresWorld:
             yield f"there is mail of no task: {mail}"
 
 
-class MortalPostgres(Postgres):
-    """A database whose client may die before it sends something, and when its answer is there but not yet seen."""
-
-    def __init__(self, url: str, hit: Callable[[str], None]) -> None:
-        super().__init__(url)
-        self.hit = hit
-
-    async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
-        what = work.__qualname__.split(".")[-3]
-        self.hit(f"before {what}")
-        try:
-            return await super().run(work)
-        finally:
-            self.hit(f"after {what}")
-
-
 class Picture(AwsClient):
     """Answers the requests of a store from the items of a task."""
 
@@ -233,27 +208,3 @@ class Picture(AwsClient):
         assert operation == "query", operation
         low, high = (arguments["ExpressionAttributeValues"][name]["S"] for name in (":low", ":high"))
         return {"Items": [self._items[place] for place in sorted(self._items) if low <= place <= high]}
-
-
-def ignore(_: str) -> None:
-    """Nothing dies here."""
-
-
-class MortalClient(AwsClient):
-    """A client of DynamoDB whose process may die at its calls."""
-
-    hit: Callable[[str], None] = staticmethod(ignore)
-
-    async def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
-        self.hit(f"before {operation}")
-        try:
-            return await super().call(operation, **arguments)
-        finally:
-            self.hit(f"after {operation}")
-
-
-def make_client() -> MortalClient:
-    """A client for processes that are forked later: ready, but not connected."""
-    client = MortalClient(Aws(), "dynamodb", connections=16)
-    client.warm_up()
-    return client

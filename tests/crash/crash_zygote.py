@@ -30,20 +30,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from crash_company import TWINS, Heir, Inspector, SharedClock, Twin
 from crash_process import Life
 from crash_sabotage import SABOTAGES
-from crash_worlds import (
-    AheadClock,
-    DynamoDBWorld,
-    MortalClient,
-    PostgresWorld,
-    SQLiteWorld,
-    World,
-    make_client,
-)
-from support.fault_points import read_lines
+from crash_swarm import TWINS, Heir, Inspector, SharedClock, Twin
+from crash_worlds import AheadClock, DynamoDBWorld, PostgresWorld, SQLiteWorld, World
+from support.faults.points import read_lines
 from support.postgres import drop_database, make_database
+
+from mail.adapters.aws.client import Aws, AwsClient
 
 TIMEOUT = 20.0
 ALARM_SECONDS = 40
@@ -212,8 +206,11 @@ def _find_world(folder: Path, name: str) -> World:
 
 
 @cache
-def _client() -> MortalClient:
-    return make_client()
+def _client() -> AwsClient:
+    """Make a client for processes that are forked later: ready, but not connected."""
+    client = Aws().client("dynamodb")
+    client.warm_up()
+    return client
 
 
 def _file_limit(folder: Path, grow: int) -> int:

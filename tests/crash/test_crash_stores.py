@@ -44,21 +44,23 @@ class Store(NamedTuple):
 
 STORES = {
     "dynamodb": Store(
-        requests=("get_item", "query", "update_item", "transact_write_items"),
-        commit="transact_write_items",
+        requests=tuple(
+            f"dynamodb.{name}" for name in ("get_item", "query", "update_item", "transact_write_items")
+        ),
+        commit="dynamodb.transact_write_items",
         chains=max(1, RUNS // 50),
         latest=0.5,
-        torn=("torn transactions", "before batch_write_item"),
+        torn=("torn transactions", "before dynamodb.batch_write_item"),
         unordered="unordered commits",
         thieves="ignored leases",
         zombies="zombies",
     ),
     "postgres": Store(
-        requests=("open", "commit", "save", "fetch"),
-        commit="commit",
+        requests=("postgres.open", "postgres.commit", "postgres.save", "postgres.fetch"),
+        commit="postgres.commit",
         chains=max(1, RUNS // 100),
         latest=0.3,
-        torn=("torn pipelines", "after commit [ann chief Plan"),
+        torn=("torn pipelines", "after postgres.commit [ann chief Plan"),
         unordered="unordered pipelines",
         thieves="stolen leases",
         zombies="living dead",
@@ -130,9 +132,9 @@ def test_two_processes_that_nothing_happens_to(zygote: Zygote) -> None:
 
 
 def test_being_held_up_between_taking_a_lease_and_reading_the_mail(zygote: Zygote, store: Store) -> None:
-    if "update_item" not in store.requests:
+    if "dynamodb.update_item" not in store.requests:
         pytest.skip("one statement takes the lease and reads the mail")
-    zygote.must_survive(twins={"ann": [{"at": "after update_item [ann", "held_up": True}]})
+    zygote.must_survive(twins={"ann": [{"at": "after dynamodb.update_item [ann", "held_up": True}]})
 
 
 @pytest.mark.parametrize("bug", ["torn", "forgotten checkpoints", "no recovery", "unordered"])

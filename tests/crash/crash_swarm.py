@@ -1,4 +1,4 @@
-"""Processes that are not alone: leases of the dead are in their way, or somebody else is at work at the same time."""
+"""Processes of one swarm that meet each other: the leases of dead ones still hold, or two work at the same time."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_checks import Snapshot, asked_again, at_rest, in_the_end
-from crash_people import ANN, People
+from crash_clients import ANN, Clients
 from crash_process import Life
 from crash_scenario import TASK_ID
 from crash_worlds import AheadClock
-from support.fault_points import append_line, read_lines
+from support.faults.points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
@@ -22,23 +22,23 @@ from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import TaskKey
 
 GLANCE_SECONDS = 0.02
-"""How often a process looks for what others have done."""
+"""Seconds between two looks at what other processes have done."""
 
 RESTRAINT_SECONDS = 0.3
-"""How long a heir is watched who shall do nothing."""
+"""Seconds for which an heir must not touch the leased mailbox."""
 
 QUIET_SECONDS = 60.0
-"""Tasks in which nothing has happened for so long are swept."""
+"""Seconds after which idle tasks are swept."""
 
 
 @dataclass
 class Heir(Life):
-    """Comes while the lease of the dead still holds, leaves that mailbox alone until it expires, and takes it over."""
+    """A process that starts while the lease of a dead one holds: it must wait until that expires, then take over."""
 
     refused: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def _serve_people(self) -> None:
-        await asyncio.gather(super()._serve_people(), self._wait_for_lease())
+    async def _serve_clients(self) -> None:
+        await asyncio.gather(super()._serve_clients(), self._wait_for_lease())
 
     async def _wait_for_lease(self) -> None:
         await self.refused.wait()
@@ -85,7 +85,7 @@ class SharedClock(AheadClock):
 
 
 class SharedQueue(LocalQueue):
-    """Hands every token to both twins, so that they are always after the same mail."""
+    """A queue that hands every wake-up to both twins, so that they compete for the same mail."""
 
     def __init__(self, folder: Path, name: str) -> None:
         super().__init__()
@@ -97,10 +97,10 @@ class SharedQueue(LocalQueue):
         self._socket.bind(str(path))
         asyncio.get_running_loop().add_reader(self._socket, self._receive)
 
-    async def publish(self, tokens: Sequence[WakeUp]) -> None:
-        await super().publish(tokens)
-        for token in tokens:
-            text = json.dumps([*token.key, token.mailbox, token.tier]).encode()
+    async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
+        await super().publish(wake_ups)
+        for wake_up in wake_ups:
+            text = json.dumps([*wake_up.key, wake_up.mailbox, wake_up.tier]).encode()
             for other in self._others:
                 with suppress(OSError):  # nobody is there
                     self._socket.sendto(text, str(other))
@@ -121,16 +121,16 @@ class Twin(Life):
             queue = self.world.queue()
             await self._serve(SharedQueue(self.folder, self.name) if queue is None else queue)
 
-    async def _serve_people(self) -> None:
+    async def _serve_clients(self) -> None:
         sweeper = asyncio.create_task(self._sweep())
-        await TWINS[self.name](self.people)
+        await TWINS[self.name](self.clients)
         append_line(self.logs.served, self.name)
         while not TWINS.keys() <= {*read_lines(self.logs.served)}:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(GLANCE_SECONDS)
         sweeper.cancel()
 
     async def _sweep(self) -> None:
-        """Take over what was left lying when leases expire."""
+        """Recover what dead processes have left, when their leases expire."""
         seen = self.clock.ahead
         while True:
             await asyncio.sleep(GLANCE_SECONDS)
@@ -142,7 +142,7 @@ class Twin(Life):
         """What was in the mailbox can't be told any more: the lease may have gone to the other one meanwhile."""
 
 
-TWINS: dict[str, Callable[[People], Awaitable[None]]] = {"ann": People.be_ann, "bob": People.be_bob}
+TWINS: dict[str, Callable[[Clients], Awaitable[None]]] = {"ann": Clients.be_ann, "bob": Clients.be_bob}
 
 
 @dataclass

@@ -1,10 +1,10 @@
-"""What no engine that runs here does by itself: conflicts, throttling, broken servers, answers that get lost.
+"""DynamoDB: a point before and after each call; and what no emulator does by itself, such as conflicts and lost answers.
 
     with Faults(client) as faults:
         faults.plan("TransactWriteItems", conflict, lost_answer)
 
-The next requests of that operation meet these faults, in order; those after them go through. As far as botocore can
-tell, it all happens on the network; only that it waits no second before it tries again after having been throttled.
+The next requests of that operation meet these faults, in order; those after them go through. To botocore they look like
+faults of the network or the service, except that it does not wait a second before it retries after throttling.
 """
 
 import io
@@ -12,6 +12,7 @@ import json
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 from unittest.mock import patch
@@ -21,9 +22,23 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from mail.adapters.aws.client import AwsClient
+from support.faults.points import Points
 
 Send = Callable[[AWSPreparedRequest], AWSResponse]
 Fault = Callable[[AWSPreparedRequest, Send], AWSResponse | None]
+
+
+class FaultyClient(AwsClient):
+    """A client for one process, which passes a point before it sends something, and one when it has the answer."""
+
+    def __init__(self, inner: AwsClient, points: Points) -> None:
+        self._inner = inner
+        self._points = points
+
+    async def call(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        return await self._points.around(
+            f"dynamodb.{operation}", partial(self._inner.call, operation, **arguments)
+        )
 
 
 class Faults:

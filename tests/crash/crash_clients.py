@@ -1,9 +1,9 @@
-"""Those who use the server. They come back after a crash, and know no more than what is in the logs."""
+"""The clients of a run. They reconnect after a crash, and know only what is in the logs."""
 
 from crash_checks import Logs
 from crash_points import WHERE, MortalPoints
 from crash_scenario import APPROVAL, FOLLOW_UP, PINGS, PLAN, PONGS, TASK_ID
-from support.fault_points import append_line, read_lines
+from support.faults.points import append_line, read_lines
 
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
@@ -28,11 +28,11 @@ STEPS = [
 
 
 class Violation(Exception):
-    """Something that must never be was found."""
+    """An invariant does not hold."""
 
 
-class People:
-    """Ann and Bob. Each is patient for a while."""
+class Clients:
+    """Ann and Bob. Each waits `patience` seconds for the next event or answer."""
 
     def __init__(
         self, runtime: Runtime, store: Store, points: MortalPoints, logs: Logs, patience: float
@@ -44,7 +44,7 @@ class People:
         self._patience = patience
 
     async def be_ann(self) -> None:
-        """Send what hasn't been accepted, and watch until it is answered; after a crash, reconnect."""
+        """Send what has not been accepted, and watch until it is answered; reconnect after a crash."""
         key = TaskKey(str(ANN), TASK_ID)
         for number, submission in enumerate(STEPS, start=1):
             WHERE.set(f"ann {number}")
