@@ -12,7 +12,7 @@ from random import Random
 
 from chaos.faults import Faults
 from chaos.invariants import Arrival
-from mail.core.decisions.webhooks import GONE, Reply
+from mail.core.decisions.webhooks import GONE
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
