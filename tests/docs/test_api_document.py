@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from document_samples import DOCS
+from pydantic import TypeAdapter
 from support.server_process import ServerProcess
 
 from mail.core.task.events import EventKind
@@ -66,8 +67,8 @@ def test_who_may_call_it(server: ServerProcess, method: str, path: str, roles: s
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_every_field(shape: type[PostMessage]) -> None:
-    for name in shape.model_fields:
+def test_every_field(shape: type) -> None:
+    for name in TypeAdapter(shape).json_schema()["properties"]:
         assert re.search(rf"[`\"]{name}[`\"]", TEXT), name
 
 
