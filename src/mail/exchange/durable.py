@@ -7,8 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from mail.errors import BadRequest
-from mail.exchange.elements import as_id
-from mail.exchange.flows import Flow, Progression
+from mail.exchange.elements import Flow, Progression, as_id
 from mail.exchange.mailboxes import (
     OUTBOX,
     AlreadyRegistered,
