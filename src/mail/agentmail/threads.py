@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage
-from mail.agentmail.filters import filter_pending
-from mail.agentmail.kinds import MessageType
+from mail.agentmail.envelope import AgentMailMessage, filter_pending
+from mail.agentmail.messages import MessageType
 
 
 class AnswerMatcher:

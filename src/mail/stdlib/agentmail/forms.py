@@ -17,8 +17,8 @@ from pydantic import (
 from pydantic_core.core_schema import CoreSchema
 
 from mail.agentmail import MalformedMessage, MessageType, build
+from mail.agentmail.envelope import possible_subjects
 from mail.agentmail.messages import Typed, TypedMessage
-from mail.agentmail.subject import possible_subjects
 from mail.api.actions import MAILAction
 from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
