@@ -130,10 +130,7 @@ def _fields_of(text: str) -> Mapping[str, Any]:
     if (label.lower(), colon) != ("subject", ":"):
         return {"body": text}
     first, _, after = rest.lstrip().partition("\n")
-    return {
-        "subject": subject.strip(),
-        "body": after if first.strip().lower() == "body:" else rest,
-    }
+    return {"subject": subject.strip(), "body": after if first.strip().lower() == "body:" else rest}
 
 
 def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:

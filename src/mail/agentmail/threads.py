@@ -102,7 +102,6 @@ class Thread(BaseModel):
 
     @property
     def summary(self) -> Summary:
-        """The summary of the thread."""
         beads = Beads()
         for message, answered in zip(self.messages, self._answered(), strict=True):
             beads.read(message, [self.messages[number] for number in answered])

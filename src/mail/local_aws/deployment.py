@@ -115,7 +115,6 @@ class Template:
         return left
 
     def _functions(self) -> dict[str, Document]:
-        """Return the properties of each function."""
         return {
             name: resource["Properties"]
             for name, resource in self._document["Resources"].items()

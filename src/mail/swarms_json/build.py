@@ -286,7 +286,6 @@ class ConvertsToAction(Protocol):
 
     def to_core(self) -> ActionCore:
         """Return the action in the form that the engine runs."""
-        ...
 
 
 def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:

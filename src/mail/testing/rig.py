@@ -54,7 +54,7 @@ class Outcome:
         return [event.kind for event in self.events]
 
     def of(self, kind: EventKind) -> list[Event]:
-        """This generation's events of one kind."""
+        """Return the events of one kind in this generation."""
         return [event for event in self.events if event.kind is kind]
 
     @property
@@ -63,7 +63,7 @@ class Outcome:
         return [event.message for event in self.events if event.message is not None]
 
     def sent_to(self, agent: str) -> list[MAILMessage]:
-        """The messages to one agent, without broadcasts to all."""
+        """Return the messages to one agent, without broadcasts to all."""
         return [
             message
             for message in self.messages

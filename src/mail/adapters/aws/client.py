@@ -118,10 +118,7 @@ class AwsClient:
         Raises Refused for an error whose code is in `expect`, and StoreUnavailable for any other error after the
         retries; then a write may have gone through.
         """
-        from botocore.exceptions import (  # type: ignore[import-untyped]  # imported late, for fast cold starts
-            BotoCoreError,
-            ClientError,
-        )
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # imported late, for fast cold starts
 
         loop = asyncio.get_running_loop()
         try:

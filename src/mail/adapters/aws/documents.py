@@ -50,7 +50,7 @@ class DynamoDBDocuments:
         now: float = 0.0,
         limit: int | None = None,
     ) -> bool:
-        """Raises PayloadTooLarge."""
+        """Store a document. Raises PayloadTooLarge."""
         size = sum(map(size_in_bytes, document.fields.values()))
         if size > DOCUMENT_BYTES:
             raise PayloadTooLarge(f"a {kind} may have {DOCUMENT_BYTES} bytes, and this one has {size}")

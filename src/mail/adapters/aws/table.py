@@ -212,5 +212,5 @@ class DynamoDBTable:
 
 
 def key_of(key: Key) -> dict[str, Value]:
-    """A primary key in the form of DynamoDB's API."""
+    """Return a primary key in the form of DynamoDB's API."""
     return {"PK": string(key[0]), "SK": string(key[1])}

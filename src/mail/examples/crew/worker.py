@@ -57,7 +57,6 @@ class Outcome(BaseModel):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all steps are done."""
         return self.done == self.steps
 
 

@@ -35,7 +35,6 @@ class RuleBasedPlayer:
         return self.answer(Evidence(self.name, self.seed, messages)), []
 
     def answer(self, evidence: Evidence) -> str:
-        """Return the answer to the instructions."""
         match move_in(evidence.instructions):
             case Move.SPEECH:
                 return self.speech(evidence)

@@ -52,9 +52,7 @@ DETECTIVE = Role(
     "and not before: the Mafia listens. You win with the town, when no Mafia is left.",
 )
 VILLAGER = Role(
-    "Villager",
-    Team.TOWN,
-    "You have your wits and your vote. You win with the town, when no Mafia is left.",
+    "Villager", Team.TOWN, "You have your wits and your vote. You win with the town, when no Mafia is left."
 )
 
 ROLES = {role.name: role for role in (MAFIA, DOCTOR, DETECTIVE, VILLAGER)}

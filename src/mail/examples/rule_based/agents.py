@@ -27,13 +27,9 @@ class RuleBasedAgent(ABC):
     """
 
     def __init__(
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tool_format: ToolFormat = "responses",
-        **_wiring: Any,
+        self, name: str, comm_targets: Sequence[str], tool_format: ToolFormat = "responses", **_wiring: Any
     ) -> None:
-        """Take the useful parameters of the wiring; ignore `tools`, `enable_entrypoint`, `user_token`, …"""
+        """Take the useful parameters of the wiring; ignore others, such as `tools` and `user_token`."""
         self.name = name
         self.comm_targets = list(comm_targets)
         self.tool_format = tool_format

@@ -6,14 +6,7 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core.core_schema import CoreSchema
 
 from mail.agentmail import MalformedMessage, MessageType, build
@@ -123,7 +116,6 @@ def request(
 def respond(
     target: str, message: TypedMessage, *, settles: bool | None = None, thread_id: str = ""
 ) -> FormResult:
-    """Send a message as a response."""
     subject, body, routing_info = _compose(message, thread_id)
     return FormResult(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
 

@@ -70,7 +70,6 @@ async def ping(server: str, timeout: float) -> Shown:
 
 
 async def list_tools(server: str, timeout: float) -> Shown:
-    """List the server's tools."""
 
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_tools(cursor=cursor))
@@ -115,13 +114,11 @@ async def list_resources(server: str, timeout: float) -> Shown:
 
 
 async def read_resource(server: str, timeout: float, uri: str) -> Shown:
-    """Read a resource."""
     read = await with_client(find_server(server), server, timeout, lambda client: client.read_resource(uri))
     return show_resource(read)
 
 
 async def list_prompts(server: str, timeout: float) -> Shown:
-    """List the server's prompts."""
 
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_prompts(cursor=cursor))
@@ -358,13 +355,11 @@ def show_tool_result(result: CallToolResult) -> Shown:
 
 
 def show_tool_error(result: CallToolResult) -> str:
-    """Return a tool's error message."""
     said = [block.text for block in result.content if isinstance(block, TextContent)]
     return "\n".join(said) or "it failed without a message"
 
 
 def show_resource(result: ReadResourceResult) -> Shown:
-    """Return the contents of a resource."""
     texts = Texts()
     return {"contents": [_contents(contents, texts) for contents in result.contents]}
 

@@ -38,7 +38,6 @@ class StoreAdapter(Protocol):
 
     async def reopen(self) -> Store:
         """Open the database again as a new process would, and return the new `store`: nothing in memory survives."""
-        ...
 
 
 class QueueAdapter(Protocol):
@@ -48,24 +47,23 @@ class QueueAdapter(Protocol):
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         """Return the next wake-up; None if none arrives within `seconds`."""
-        ...
 
 
 @pytest.fixture
 def store(adapter: StoreAdapter) -> Store:
-    """The store under test."""
+    """Return the store under test."""
     return adapter.store
 
 
 @pytest.fixture
 def durable(adapter: StoreAdapter) -> StoreAdapter:
-    """The same database, for tests that open it again. Override it where nothing survives that."""
+    """Return the same database, for tests that open it again. Override it where nothing survives that."""
     return adapter
 
 
 @pytest.fixture
 def make() -> Maker:
-    """Makes changes of tasks."""
+    """Return a maker of changes of tasks."""
     return Maker()
 
 
