@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names, and readable descriptions of pydantic's validation errors."""
+"""Text of errors: suggestions for misspelt names, descriptions of invalid values, and URLs without their credentials."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -55,3 +55,12 @@ def _model_in(annotation: Any) -> type[BaseModel]:
     """Return the model in an annotation: itself, or a list of it."""
     candidates = (annotation, *get_args(annotation))
     return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))
+
+
+def hide_credentials(url: str) -> str:
+    """Return the URL of a database without user, password and options."""
+    scheme, _, rest = url.partition("://")
+    user, _, address = rest.rpartition("@")
+    if "?" in user or "#" in user:  # the password is among the options, or not percent-encoded
+        return f"{scheme}://…"
+    return f"{scheme}://{address.partition('?')[0]}"
