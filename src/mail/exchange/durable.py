@@ -185,10 +185,8 @@ def _write(mail: Mail) -> str:
         read = Mail.from_json(text)
     except (BadRequest, RecursionError, TypeError, ValueError) as error:
         raise BadRequest(f"a durable exchange stores only JSON: {error}") from error
-    if (read.content, read.metadata) != (
-        mail.content,
-        mail.metadata,
-    ):  # a tuple, or a key that is not a string
+    # they differ by a tuple, or a key that is not a string
+    if (read.content, read.metadata) != (mail.content, mail.metadata):
         raise BadRequest(
             "a durable exchange stores only JSON: lists, dictionaries with string keys, strings, numbers, booleans, None"
         )
