@@ -32,7 +32,7 @@ from mail.agentmail import (
     build,
 )
 from mail.agentmail.body import grammar_of
-from mail.agentmail.subject import type_of
+from mail.agentmail.envelope import type_of
 
 HOSTILE = st.sampled_from(
     [

@@ -7,8 +7,7 @@ import pytest
 from docs.document_samples import DOCS, blocks, run_in_order
 
 from mail.agentmail import ACK_REQUIRED, BeadState, BeadStatus, Envelope, MessageType, Parser, Summary, build
-from mail.agentmail.kinds import TYPED
-from mail.agentmail.messages import CLASSES, layout
+from mail.agentmail.messages import CLASSES, TYPED, layout
 from mail.agentmail.notation import never
 
 DOCUMENT = DOCS / "agentmail.md"

@@ -19,9 +19,8 @@ from mail.errors import ConfigurationError, ToolCallFault
 from mail.swarms_json.build import build_action
 from mail.swarms_json.entries import ActionEntry
 from mail.swarms_json.references import resolver
-from mail.testing.agents import call, complete, turns
+from mail.testing.agents import build_swarm, call, complete, turns
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 HERE = __name__
 

@@ -138,9 +138,9 @@ def stuttering_streams() -> Iterator[None]:
 
 
 @contextmanager
-def letters_that_nobody_keeps() -> Iterator[None]:
+def dead_letters_that_nobody_keeps() -> Iterator[None]:
     """What an agent has failed over is gone."""
-    with patch.object(Settlement, "_on_death", lambda *_: None):
+    with patch.object(Settlement, "_dead_letter", lambda *_: None):
         yield
 
 
@@ -167,7 +167,7 @@ SABOTAGES: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
     "empty promises": ("end", empty_promises),
     "forgotten keys": ("end", forgotten_keys),
     "stuttering streams": ("3", stuttering_streams),
-    "letters that nobody keeps": ("1", letters_that_nobody_keeps),
+    "dead letters that nobody keeps": ("1", dead_letters_that_nobody_keeps),
     "optimistic webhooks": ("1", optimistic_webhooks),
     "lost events": ("3", partial(altered_commits, without_an_event)),
 }

@@ -11,7 +11,7 @@ import pytest
 from support.server_process import ServerProcess, run_mail
 from support.terminal import Terminal
 
-from mail.cli.replies import asks_in, reply
+from mail.cli.threads import asks_in, reply
 from mail.cli.views.tasks import PendingCall, UserQuestion
 from mail.client import MAILClient
 from mail.errors import MAILError

@@ -9,8 +9,7 @@ from starlette.responses import JSONResponse
 from support.http_server import HTTPServer
 
 from mail.client import BadAnswer, MAILClient
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 class Supervisor:

@@ -33,8 +33,7 @@ from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.errors import Unauthenticated
 from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.testing.agents import complete, read_message, tool_results
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete, read_message, tool_results
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "client.md"

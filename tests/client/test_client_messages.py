@@ -16,8 +16,7 @@ from mail.client import BadAnswer, ConnectionLost, MAILClient, RequestTimedOut
 from mail.config import ClientConfig
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import call, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, call, complete
 
 IMPATIENT = 3.05
 """Seconds that a server has left for a request, all but a twentieth of one kept for its answer."""

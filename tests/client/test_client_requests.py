@@ -33,8 +33,7 @@ from mail.client.connection import read_server
 from mail.config import ClientConfig
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.errors import MAILError
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 REQUEST = {
     "task_id": "7c2f3d52-6a0f-4a3b-9f0e-5d1c7b8a9e10",

@@ -14,8 +14,7 @@ from support.http_server import HTTPServer, eventually
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import complete, request, respond, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete, request, respond, wait
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 FRAME = "id: {id}\r\nevent: {event}\r\ndata: {{}}\r\n\r\n"

@@ -14,8 +14,7 @@ from support.http_server import HTTPServer
 from mail.client import BadAnswer, MAILClient
 from mail.core.task.usage import Usage, report_usage
 from mail.http.routes import usage as usage_routes
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 ONE = Usage(calls=1, input_tokens=10, output_tokens=1, cost=0.1)
 

@@ -15,8 +15,7 @@ from mail.cli.session import Session
 from mail.client import MAILClientError
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 def echo(view: View) -> list[Call]:

@@ -19,9 +19,8 @@ from mail.core.protocol.address import Principal
 from mail.core.task.documents import ClaimedKey
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.testing.agents import View, call, complete, request, respond, wait
+from mail.testing.agents import View, build_swarm, call, complete, request, respond, wait
 from mail.testing.clock import FakeClock
-from mail.testing.swarms import build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 

@@ -18,11 +18,20 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
-from mail.testing.agents import View, acknowledge, broadcast, complete, request, respond, wait
+from mail.testing.agents import (
+    NAME,
+    View,
+    acknowledge,
+    broadcast,
+    build_swarm,
+    complete,
+    request,
+    respond,
+    wait,
+)
 from mail.testing.changes import ANN, Mail, Maker
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import everything, open_turn
-from mail.testing.swarms import NAME, build_swarm
 
 KEY = TaskKey(ANN, "task-1")
 NOBODYS = TaskKey(ANN, "nobody's")

@@ -11,7 +11,7 @@ from mail.core.protocol.address import Principal
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest
-from mail.testing.swarms import NAME
+from mail.testing.agents import NAME
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 BOB = Principal(role="user", id="bob", swarm=NAME)

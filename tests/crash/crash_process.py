@@ -29,8 +29,7 @@ from mail.core.task.ports import Idle, Leased
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
-from mail.testing.agents import View, output
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import View, build_swarm, output
 
 
 class _ErrorLog(logging.Handler):

@@ -30,7 +30,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.task.ports import Store
 from mail.core.task.stored import read_task
 from mail.core.task.task import TaskKey
-from mail.testing.swarms import NAME
+from mail.testing.agents import NAME
 
 
 class AheadClock:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT, environment, find_tool
 
-from mail.local_aws.template import read_template
+from mail.local_aws.deployment import read_template
 
 ARCHITECTURE = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT
 
-from mail.local_aws.template import Template
+from mail.local_aws.deployment import Template
 
 pytestmark = pytest.mark.timeout(600)
 

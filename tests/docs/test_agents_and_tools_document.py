@@ -10,9 +10,8 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.task.limits import FAULTS_IN_A_ROW, TURNS_PER_STEP
 from mail.core.task.swarm import AgentCore
 from mail.errors import AgentUnavailable
-from mail.testing.agents import Call, call, scripted
+from mail.testing.agents import Call, build_swarm, call, scripted
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 DOCUMENT = DOCS / "agents-and-tools.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

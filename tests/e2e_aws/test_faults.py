@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mail.local_aws.faults import Faults, Repeat
+from mail.local_aws.event_sources import Faults, Repeat
 
 INVOCATIONS = 5_000
 

@@ -19,8 +19,8 @@ from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskStatus
 from mail.errors import ToolCallFault
 from mail.examples.crew.orchestrator import UNANSWERED
-from mail.examples.crew.workshop import Outcome as StepOutcome
-from mail.examples.crew.workshop import Step, commit_of, take_step
+from mail.examples.crew.worker import Outcome as StepOutcome
+from mail.examples.crew.worker import Step, commit_of, take_step
 from mail.server.uvicorn import serving
 from mail.stdlib.agentmail.actions import HANDOVER
 from mail.stdlib.agentmail.forms import enclosed

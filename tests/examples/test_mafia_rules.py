@@ -18,11 +18,11 @@ from mail.examples.mafia.narrator_tools import (
     doctor_protect,
     get_narrator_actions,
 )
-from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.roles import (
     DETECTIVE,
     DOCTOR,
     MAFIA,
+    PERSONAS,
     VILLAGER,
     Role,
     Team,

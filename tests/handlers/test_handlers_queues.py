@@ -24,9 +24,8 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskStatus
-from mail.testing.agents import turns
+from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
-from mail.testing.swarms import build_swarm
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 

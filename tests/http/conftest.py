@@ -9,8 +9,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 def echo(view: View) -> list[Call]:

@@ -7,8 +7,7 @@ from openai import AsyncOpenAI
 from support.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import Policy
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Policy, build_swarm
 
 
 class Bridge(HTTPServer):

@@ -30,8 +30,7 @@ from support.http_server import HTTPServer
 from support.tiers import sized
 
 from mail.core.task.task import TaskStatus
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 FUZZ = int(os.environ.get("MAIL_FUZZ", sized(fast=1000, full=2000, soak=50_000)))
 SEED = int(os.environ.get("MAIL_FUZZ_SEED", "1"))

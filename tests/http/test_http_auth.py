@@ -14,8 +14,7 @@ from mail.auth.keys import CachedAuthenticator, Caller, digest, find_bearer, rea
 from mail.auth.service import AuthService
 from mail.auth.tokens import new_token
 from mail.errors import AuthServiceUnavailable, BadRequest, ConfigurationError, Unauthenticated
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 from mail.utils import auth
 
 PROTECTED = [

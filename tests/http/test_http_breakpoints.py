@@ -8,8 +8,7 @@ from support.http_server import HTTPServer
 
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import call, complete, tool_results
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, call, complete, tool_results
 
 RESUME = "breakpoint_tool_call"
 

@@ -10,8 +10,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.task import Task, TaskKey
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 ANN_OF_BETA = Principal(role="user", id="ann", swarm="beta")
 KEY = TaskKey(str(ANN_OF_BETA), "t")

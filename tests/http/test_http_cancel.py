@@ -9,8 +9,7 @@ import pytest
 from support.http_server import HTTPServer, eventually
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import Call, View, call, complete, request, respond, turns, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
 
 
 class Gate:

@@ -8,8 +8,7 @@ import httpx
 import pytest
 from support.http_server import HTTPServer, eventually
 
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 class Supervisor:

@@ -8,8 +8,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.core.engine.quotas import Quotas
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 
 async def no_action(_arguments: dict[str, Any]) -> str:

@@ -8,8 +8,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.core.task.idempotency import MAX_REMEMBERED
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 DAY = 86_400.0
 

@@ -12,8 +12,7 @@ from support.http_server import HTTPServer, eventually
 
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskKey
-from mail.testing.agents import View, complete, respond, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import View, build_swarm, complete, respond, wait
 
 FIELDS = (
     "message_id",

@@ -12,8 +12,7 @@ from mail.core.engine.quotas import Quotas
 from mail.core.task.task import TaskKey
 from mail.errors import RateLimited
 from mail.http.rates import KNOWN_CALLERS, RateLimiter
-from mail.testing.agents import Call, View, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, complete
 
 
 class Clock:

@@ -9,8 +9,7 @@ from support.http_server import HTTPServer, eventually
 from mail.core.decisions.submit import Submission
 from mail.core.task.swarm import SwarmCore
 from mail.http.routes.message import MessageOptions
-from mail.testing.agents import complete, request, respond, wait
-from mail.testing.swarms import build_agent, build_swarm
+from mail.testing.agents import build_agent, build_swarm, complete, request, respond, wait
 
 
 async def test_answer(server: HTTPServer) -> None:

@@ -9,8 +9,7 @@ from support.http_server import HTTPServer
 from mail.http.routes.message import PostMessage
 from mail.http.routes.server import PostHealth
 from mail.http.routes.tasks import GetTask
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 PUBLIC = {("/", "get"), ("/health", "get"), ("/swarms", "get")}
 

@@ -6,8 +6,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.http.preferences import Preference, read_preference
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from mail.errors import ConfigurationError
 from mail.net import SwarmRegistry
 from mail.server.uvicorn import serving
 from mail.swarms_json.utils import PACKAGED_SOURCE
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 FIELDS = {
     "swarm_name",

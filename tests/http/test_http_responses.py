@@ -19,8 +19,7 @@ from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.errors import AgentUnavailable
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import Call, View, call, complete, interrupt, wait
-from mail.testing.swarms import build_agent, build_swarm
+from mail.testing.agents import Call, View, build_agent, build_swarm, call, complete, interrupt, wait
 
 
 def echo(view: View) -> list[Call]:

@@ -13,7 +13,7 @@ from mail.core.protocol.calls import ToolFormat
 from mail.core.task.swarm import AgentCore, SwarmCore
 from mail.factories import LiteLLMSupervisorFunction
 from mail.factories.models import close_clients
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm
 
 GPT, CLAUDE = "openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"
 TOOL: Any = {

@@ -10,8 +10,7 @@ from responses_stage import Bridge
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import Call, View, call, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete
 
 TOOL: Any = {
     "type": "function",

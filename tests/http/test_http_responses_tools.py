@@ -9,8 +9,7 @@ from responses_stage import Bridge, problem
 
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
 from mail.core.task.client_tools import caller_tools
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 WEATHER: Any = {
     "type": "function",

@@ -8,8 +8,7 @@ import pytest
 from support.http_server import HTTPServer, eventually
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import call, complete, request, respond, wait
-from mail.testing.swarms import build_agent, build_swarm
+from mail.testing.agents import build_agent, build_swarm, call, complete, request, respond, wait
 
 ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 TWO_AGENTS_AND_AN_ACTION = [

@@ -8,8 +8,7 @@ from datetime import datetime
 import pytest
 from support.http_server import HTTPServer
 
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 DOCUMENTED = {
     "task_id",

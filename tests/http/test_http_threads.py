@@ -14,10 +14,9 @@ from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.task.swarm import SwarmCore
 from mail.http.routes.threads import MAX_TASKS, Reader
 from mail.stdlib.agentmail.actions import ORCHESTRATOR_ACTIONS, WORKER_ACTIONS
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 STUCK: dict[str, Any] = {"issue_type": "STUCK", "problem": "p", "what_i_tried": "t", "question": "Why?"}
 WORK: dict[str, Any] = {

@@ -8,8 +8,7 @@ from support.http_server import HTTPServer
 
 from mail.http.preferences import Preference
 from mail.http.service import RESPONSE_MARGIN
-from mail.testing.agents import complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete
 
 SOON = RESPONSE_MARGIN + 0.3
 STREAM_URL = "https://streams.example"

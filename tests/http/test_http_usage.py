@@ -11,9 +11,8 @@ from support.http_server import HTTPServer
 from mail.core.task.stored import write_task
 from mail.core.task.usage import NO_USAGE, Usage, report_usage
 from mail.http.routes import usage as usage_routes
-from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.clock import EPOCH, FakeClock
-from mail.testing.swarms import build_swarm
 
 CHEAP = Usage(calls=1, input_tokens=100, output_tokens=10, cost=0.01)
 DEAR = Usage(calls=1, input_tokens=50, cached_tokens=20, output_tokens=20, reasoning_tokens=5, cost=0.25)

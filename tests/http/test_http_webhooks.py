@@ -15,8 +15,7 @@ from mail.core.task.webhooks import DEFAULT_EVENTS
 from mail.errors import InvalidSignature
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
-from mail.testing.agents import Call, View, call, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.webhooks import verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -14,7 +14,7 @@ from support.peer_server import PeerServer
 
 from mail.http.routes.registry import PostSwarms
 from mail.net import SwarmRegistry
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "registry.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

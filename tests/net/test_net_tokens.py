@@ -3,7 +3,7 @@
 import pytest
 from support.engines import make_client
 
-from mail.adapters.aws.parameters import Parameters
+from mail.adapters.aws.client import Parameters
 from mail.errors import BadRequest
 from mail.net.secrets import EnvironmentTokens, ParameterTokens, reference_for, variable_for, variable_in
 

@@ -13,8 +13,8 @@ from mail.config.aws import AwsConfig
 from mail.core.engine.documents import ServerDocuments
 from mail.net import SwarmRegistry
 from mail.net.secrets import EnvironmentTokens, ParameterTokens
+from mail.testing.agents import build_swarm
 from mail.testing.clock import FakeClock
-from mail.testing.swarms import build_swarm
 
 
 def registry_of(config: AwsConfig, environ: dict[str, str]) -> SwarmRegistry:

@@ -21,9 +21,9 @@ from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import peer_mailbox
 from mail.core.task.ports import Leased, WakeUp
 from mail.core.task.task import TaskKey
+from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import open_turn
-from mail.testing.swarms import NAME
 
 KEY = TaskKey(ANN, "task-1")
 

@@ -21,8 +21,7 @@ from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
 from mail.core.task.ports import WakeUp
 from mail.errors import ConfigurationError
-from mail.testing.agents import complete, turns
-from mail.testing.swarms import NAME, build_swarm
+from mail.testing.agents import NAME, build_swarm, complete, turns
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 

@@ -18,9 +18,8 @@ from mail.core.protocol.address import (
     parse_agent_address,
 )
 from mail.errors import BadRequest, ConfigurationError
-from mail.testing.agents import complete, request, turns, wait
+from mail.testing.agents import build_agent, build_swarm, complete, request, turns, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 names = st.text(st.characters(codec="utf-8", exclude_characters=":@"), min_size=1)
 

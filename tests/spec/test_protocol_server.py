@@ -11,8 +11,7 @@ from support.http_server import HTTPServer
 
 from mail.auth.service import AuthService
 from mail.http.service import Service
-from mail.testing.agents import View, call, complete
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import View, build_swarm, call, complete
 
 
 def test_a_ping_is_due_after_fifteen_seconds_of_silence() -> None:

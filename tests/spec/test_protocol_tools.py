@@ -11,8 +11,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import ToolFormat, declared_name
 from mail.core.task.swarm import ActionCore, AgentCore
 from mail.errors import ConfigurationError
-from mail.testing.agents import output, scripted, turns, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, output, scripted, turns, wait
 
 STYLES: list[ToolFormat] = ["completions", "responses"]
 TARGETS = ["weather", "math"]

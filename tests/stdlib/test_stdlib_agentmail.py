@@ -49,6 +49,7 @@ from mail.testing.agents import (
     Call,
     Policy,
     View,
+    build_swarm,
     call,
     complete,
     request,
@@ -58,7 +59,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_swarm
 
 FORMS: dict[str, MAILAction] = {form.name: form for form in (*WORKER_ACTIONS, *ORCHESTRATOR_ACTIONS)}
 

@@ -15,8 +15,7 @@ from mail.errors import ToolCallFault
 from mail.stdlib.interswarm import actions
 from mail.stdlib.interswarm.actions import get_swarm_health, list_known_swarms, ping_swarm
 from mail.stdlib.outcomes import ActionFailed
-from mail.testing.agents import complete, turns
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete, turns
 
 EVERY = pytest.mark.parametrize(
     "action", [ping_swarm, get_swarm_health, list_known_swarms], ids=lambda each: each.name

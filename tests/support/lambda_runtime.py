@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+from mail.local_aws.deployment import Template, read_template
 from mail.local_aws.processes import (
     LOOPBACK,
     Interpreter,
@@ -33,7 +34,6 @@ from mail.local_aws.processes import (
     source_interpreter,
     system_environment,
 )
-from mail.local_aws.template import Template, read_template
 
 ROOT = Path(__file__).resolve().parents[2]
 INVOCATIONS = "2015-03-31/functions/function/invocations"

@@ -32,7 +32,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.task.ports import Store, TurnQueue
 from mail.core.task.task import TaskKey
 from mail.local_aws.processes import LOOPBACK, KeptProcess, free_port, system_environment
-from mail.testing.swarms import NAME
+from mail.testing.agents import NAME
 
 PROGRAMS = Path("/usr/lib/postgresql")
 PACKAGE_USER = "postgres"

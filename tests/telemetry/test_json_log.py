@@ -12,8 +12,7 @@ from support.http_server import HTTPServer
 
 from mail.adapters.telemetry.json_log import ActivityLog, JSONFormatter
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 SECRET = "swordfish"
 

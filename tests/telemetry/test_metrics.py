@@ -17,9 +17,8 @@ from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import PeerRefused
-from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.changes import ANN, SWARM, Maker
-from mail.testing.swarms import build_swarm
 
 pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families

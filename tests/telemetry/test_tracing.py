@@ -10,9 +10,8 @@ from support.http_server import HTTPServer
 from mail.core.protocol.traceparent import read_traceparent, same_trace
 from mail.core.task.task import TaskKey
 from mail.core.task.usage import Usage, report_usage
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

@@ -4,8 +4,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.http.routes.swarm import SwarmAgents
-from mail.testing.agents import complete, turns
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete, turns
 
 
 async def test_the_swarm_as_its_callers_see_it() -> None:

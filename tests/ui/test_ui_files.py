@@ -9,8 +9,7 @@ import pytest
 from support.http_server import HTTPServer
 
 from mail.http.routes.ui import FOLDER, MEDIA_TYPES
-from mail.testing.agents import complete, turns
-from mail.testing.swarms import build_swarm
+from mail.testing.agents import build_swarm, complete, turns
 
 FILES = sorted(path.name for path in FOLDER.iterdir())
 

@@ -11,8 +11,7 @@ from support.http_server import TIMEOUT, HTTPServer
 
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.usage import Usage, report_usage
-from mail.testing.agents import Call, View, complete, request, respond, wait
-from mail.testing.swarms import build_agent, build_swarm
+from mail.testing.agents import Call, View, build_agent, build_swarm, complete, request, respond, wait
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,10 +10,9 @@ from mail.core.task.limits import LAST_TURN_SECONDS, NO_BUDGET, Budget, Limits
 from mail.core.task.task import TaskStatus
 from mail.core.task.usage import Usage, report_usage
 from mail.errors import Subject
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_swarm
 
 SPENDING = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
 

@@ -13,9 +13,8 @@ from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
 from mail.errors import MailboxFull, TaskNotFound
-from mail.testing.agents import complete, turns
+from mail.testing.agents import build_swarm, complete, turns
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 
 class Contested:

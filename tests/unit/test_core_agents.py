@@ -6,8 +6,7 @@ import pytest
 
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.errors import AgentUnavailable, ConfigurationError
-from mail.testing.agents import complete, output, turns
-from mail.testing.swarms import build_agent, build_swarm
+from mail.testing.agents import build_agent, build_swarm, complete, output, turns
 
 
 async def returns(output: Any) -> Any:

@@ -5,9 +5,8 @@ from typing import Any
 
 from mail.core.engine.turn import HistoryCache
 from mail.core.task.task import TaskKey
-from mail.testing.agents import View, call, complete
+from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 ONE, TWO = TaskKey("user:ann@x", "one"), TaskKey("user:ann@x", "two")
 

@@ -31,10 +31,9 @@ from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
 from mail.core.task.stored import write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
-from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.agents import View, build_swarm, complete, request, respond, wait
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 ADMIN = Principal(role="admin", id="root", swarm="example")
 

@@ -16,9 +16,8 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import PeerRefused, PeerUnavailable
-from mail.testing.agents import View, call, complete, request, respond, wait
+from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 ADMIN = Principal(role="admin", id="root", swarm="a")
 

@@ -21,10 +21,9 @@ from mail.core.task.task import Cancellation, Generation, Task, TaskKey, TaskSta
 from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.usage import Usage
 from mail.errors import BadClientTools, BadRequest, NotPaused, Subject, TaskNotFound, TooManyTasks
-from mail.testing.agents import call, complete, request, respond, turns, wait
+from mail.testing.agents import NAME, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.changes import ANN, SWARM, Mail, Maker
 from mail.testing.rig import Rig
-from mail.testing.swarms import NAME, build_swarm
 
 KEY = TaskKey(ANN, "first")
 CALLER = Principal(role="user", id="ann", swarm=NAME)

@@ -12,9 +12,20 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore, Form, FormContext, FormResult, UserQuestion
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, ToolCallFault
-from mail.testing.agents import Call, View, call, complete, request, respond, tool_results, turns, wait
+from mail.testing.agents import (
+    Call,
+    View,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    request,
+    respond,
+    tool_results,
+    turns,
+    wait,
+)
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 async def never(_arguments: dict[str, Any]) -> str:

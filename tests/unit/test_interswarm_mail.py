@@ -16,9 +16,19 @@ from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import PeerUnavailable, Subject
-from mail.testing.agents import View, call, complete, interrupt, request, respond, turns, wait
+from mail.testing.agents import (
+    View,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    interrupt,
+    request,
+    respond,
+    turns,
+    wait,
+)
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 @pytest.fixture(autouse=True)

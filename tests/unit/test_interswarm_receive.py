@@ -12,9 +12,8 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, Forbidden, MAILError, TaskNotFound
-from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.agents import View, build_agent, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 TASK = "task-1"
 OWNER = "user:ann@home"

@@ -13,9 +13,20 @@ from mail.core.task.limits import MAIL_PER_READING, READING_BYTES
 from mail.core.task.swarm import History, ToolChoice
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, StepFailed, TaskNotFound
-from mail.testing.agents import Call, View, acknowledge, broadcast, call, complete, request, respond, wait
+from mail.testing.agents import (
+    Call,
+    View,
+    acknowledge,
+    broadcast,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    request,
+    respond,
+    wait,
+)
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 TASK = "game"
 

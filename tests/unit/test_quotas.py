@@ -12,9 +12,8 @@ from mail.core.engine.quotas import Quotas
 from mail.core.protocol.address import Principal
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import MailboxFull, RateLimited, TooManyTasks
-from mail.testing.agents import Call, View, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 
 class FormContext:

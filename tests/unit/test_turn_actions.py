@@ -11,9 +11,8 @@ from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
-from mail.testing.agents import Call, View, call, complete, request, respond, turns, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_swarm
 
 
 @pytest.fixture(autouse=True)

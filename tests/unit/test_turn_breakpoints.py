@@ -9,9 +9,8 @@ from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
-from mail.testing.agents import Call, View, call, complete, request, respond, wait
+from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 RESUME = "breakpoint_tool_call"

@@ -14,6 +14,7 @@ from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
+    build_swarm,
     call,
     complete,
     ignore,
@@ -23,7 +24,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 
 async def weather(args: dict[str, Any]) -> str:

@@ -12,9 +12,8 @@ from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import AgentCore, History, ToolChoice
 from mail.core.task.task import TaskStatus
-from mail.testing.agents import View, call, complete, output, request, respond, wait
+from mail.testing.agents import View, build_swarm, call, complete, output, request, respond, wait
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_swarm
 
 
 @pytest.fixture(autouse=True)

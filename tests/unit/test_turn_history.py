@@ -10,6 +10,7 @@ from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
+    build_swarm,
     call,
     complete,
     ignore,
@@ -20,7 +21,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 

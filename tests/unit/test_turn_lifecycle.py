@@ -13,9 +13,20 @@ from mail.core.task.ports import WakeUp
 from mail.core.task.stored import write_task
 from mail.core.task.task import LIFECYCLE, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, UnknownEntrypoint
-from mail.testing.agents import View, acknowledge, broadcast, call, complete, request, respond, turns, wait
+from mail.testing.agents import (
+    View,
+    acknowledge,
+    broadcast,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    request,
+    respond,
+    turns,
+    wait,
+)
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 class TestLifecycleTable:

@@ -18,6 +18,8 @@ from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
+    build_agent,
+    build_swarm,
     call,
     complete,
     ignore,
@@ -27,7 +29,6 @@ from mail.testing.agents import (
 )
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 FORMATS: list[ToolFormat] = ["completions", "responses"]
 NOTICE = "::maximum_steps_reached::"

@@ -28,9 +28,8 @@ from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import BadRequest, TaskNotFound
-from mail.testing.agents import Call, call, output
+from mail.testing.agents import Call, build_agent, build_swarm, call, output
 from mail.testing.clock import FakeClock
-from mail.testing.swarms import build_agent, build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 UNANSWERED = {"web_search_call", "text_output"}

@@ -14,6 +14,8 @@ from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
+    build_agent,
+    build_swarm,
     call,
     complete,
     interrupt,
@@ -23,7 +25,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 def worker(view: View) -> Any:

@@ -6,9 +6,8 @@ from typing import Any
 from mail.core.decisions.submit import Submission
 from mail.core.protocol.address import Principal
 from mail.core.task.events import UNREAD_FROM
-from mail.testing.agents import View, complete, request, respond, wait
+from mail.testing.agents import View, build_swarm, complete, request, respond, wait
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 ANN = Principal(role="user", id="ann", swarm="example")
 

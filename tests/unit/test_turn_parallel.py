@@ -15,10 +15,20 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
-from mail.testing.agents import View, acknowledge, broadcast, call, complete, request, respond, wait
+from mail.testing.agents import (
+    View,
+    acknowledge,
+    broadcast,
+    build_agent,
+    build_swarm,
+    call,
+    complete,
+    request,
+    respond,
+    wait,
+)
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 class Meter:

@@ -19,10 +19,9 @@ from mail.core.task.events import Event
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable, TaskNotFound
-from mail.testing.agents import View, acknowledge, call, complete, request, respond, turns, wait
+from mail.testing.agents import View, acknowledge, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.clock import EPOCH, FakeClock
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 SOON = 5.0
 MINUTE = timedelta(minutes=1)

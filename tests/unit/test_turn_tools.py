@@ -11,6 +11,8 @@ from mail.testing.agents import (
     View,
     acknowledge,
     broadcast,
+    build_agent,
+    build_swarm,
     call,
     complete,
     ignore,
@@ -22,7 +24,6 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 
 async def after(*script: Call, **agents: Any) -> tuple[Outcome, list[str], list[Any]]:

@@ -6,9 +6,8 @@ from typing import Any, cast
 from mail.core.engine.runtime import Runtime
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey
-from mail.testing.agents import complete, turns
+from mail.testing.agents import build_swarm, complete, turns
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 
 class Overtaken:

@@ -18,9 +18,8 @@ from mail.core.task.usage import (
     add_models,
     report_usage,
 )
-from mail.testing.agents import Call, View, call, complete
+from mail.testing.agents import Call, View, build_swarm, call, complete
 from mail.testing.rig import Rig
-from mail.testing.swarms import build_swarm
 
 ONE = Usage(calls=1, input_tokens=60, output_tokens=40, cost=0.25)
 

@@ -23,9 +23,8 @@ from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 from mail.errors import BadRequest, ConfigurationError
-from mail.testing.agents import Call, View, complete
+from mail.testing.agents import NAME, Call, View, build_swarm, complete
 from mail.testing.clock import FakeClock
-from mail.testing.swarms import NAME, build_swarm
 
 ANN = Principal(role="user", id="ann", swarm=NAME)
 EVERY = Webhook(url="https://example.com/hook?secret=1", events=())

@@ -6,38 +6,38 @@ readers it is an ordinary message. Pure: no I/O, no clock.
 
 from mail.agentmail.beads import BeadState, BeadStatus
 from mail.agentmail.builder import build
-from mail.agentmail.envelope import AgentMailMessage, Envelope, envelope_of
-from mail.agentmail.filters import (
+from mail.agentmail.envelope import (
     ACK_WITHIN,
+    AgentMailMessage,
+    Envelope,
     deadline,
+    envelope_of,
     filter_by_bead_id,
     filter_completions,
     filter_overdue,
     filter_pending,
     filter_successes,
 )
-from mail.agentmail.kinds import (
-    ACK_REQUIRED,
-    CheckpointReason,
-    FailureType,
-    IssueType,
-    MessageType,
-    SpawnStatus,
-    ValidationResult,
-)
 from mail.agentmail.messages import (
+    ACK_REQUIRED,
     BeadAccepted,
     Checkpoint,
+    CheckpointReason,
     Done,
     Failed,
+    FailureType,
     HelpRequest,
     HelpResponse,
+    IssueType,
+    MessageType,
     OfferingReady,
     Progress,
     SpawnAck,
     SpawnRequest,
+    SpawnStatus,
     TypedMessage,
     Unknown,
+    ValidationResult,
 )
 from mail.agentmail.parser import MalformedMessage, Parser, UnknownMessage
 from mail.agentmail.threads import Summary, Thread, Turn, group_threads

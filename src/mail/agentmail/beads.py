@@ -10,17 +10,18 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from mail.agentmail.envelope import AgentMailMessage
-from mail.agentmail.kinds import MessageType, SpawnStatus
 from mail.agentmail.messages import (
     BeadAccepted,
     Checkpoint,
     Done,
     Failed,
     HelpRequest,
+    MessageType,
     OfferingReady,
     Progress,
     SpawnAck,
     SpawnRequest,
+    SpawnStatus,
 )
 from mail.agentmail.notation import Count
 

@@ -8,8 +8,7 @@ headers have no meaning and stay as they are.
 import re
 from functools import cache
 
-from mail.agentmail.kinds import MessageType
-from mail.agentmail.messages import CLASSES, layout
+from mail.agentmail.messages import CLASSES, MessageType, layout
 from mail.agentmail.notation import BULLET, Line, Whole
 
 

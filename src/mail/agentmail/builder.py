@@ -7,12 +7,10 @@ refused; free text may contain anything.
 from typing import Any
 
 from mail.agentmail.body import Grammar, grammar_of
-from mail.agentmail.envelope import Envelope
-from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.messages import TypedMessage, layout
+from mail.agentmail.envelope import Envelope, write_subject
+from mail.agentmail.messages import ACK_REQUIRED, MessageType, TypedMessage, layout
 from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole
 from mail.agentmail.parser import MalformedMessage, Parser
-from mail.agentmail.subject import write_subject
 
 
 def build(

@@ -1,14 +1,67 @@
-"""The envelope of a message, before and after parsing."""
+"""The envelope of a message, before and after parsing; its subject; filters of messages, and deadlines.
 
-from datetime import datetime
+A subject is `TYPE`, `[bead] TYPE` or `bead: TYPE`. Lenient parsing returns the first type in order of precedence that
+occurs anywhere in it, so that "ABANDONED" is `DONE`. Exact parsing requires that only the type follows the bead.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, computed_field
 
-from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.messages import Parsed, TypedMessage
+from mail.agentmail.messages import (
+    ACK_REQUIRED,
+    COMPLETIONS,
+    SUCCESSES,
+    TYPED,
+    MessageType,
+    Parsed,
+    TypedMessage,
+)
 from mail.agentmail.notation import TIMESTAMP
 from mail.core.protocol.message import MAILMessage, Text
+from mail.errors import BadRequest
+
+_WORDS = [(kind, re.compile(kind.value, re.IGNORECASE | re.ASCII)) for kind in TYPED]
+_BEAD = re.compile(r"\s*+(?:\[([^\[\]\n]++)\]|([A-Za-z0-9_.]++-[A-Za-z0-9_.-]++):)\s*+")
+_BY_NAME = {kind.value: kind for kind in TYPED}
+
+
+def bead_of(subject: str) -> str:
+    """Return the bead at the start of a subject, or the empty string.
+
+    Before a colon, only an id with a hyphen counts, so that "Re: DONE" names no bead.
+    """
+    found = _BEAD.match(subject)
+    return (found[1] or found[2]).strip() if found else ""
+
+
+def type_of(subject: str) -> MessageType:
+    """Return the type that occurs in the subject, in any case, even inside a word."""
+    for kind, word in _WORDS:
+        if word.search(subject):
+            return kind
+    return MessageType.UNKNOWN
+
+
+def exact_type_of(subject: str) -> MessageType:
+    """Return the type if the subject contains nothing else but a bead before it; in any case."""
+    found = _BEAD.match(subject)
+    word = subject[found.end() :] if found else subject
+    return _BY_NAME.get(word.strip().upper(), MessageType.UNKNOWN) if word.isascii() else MessageType.UNKNOWN
+
+
+def write_subject(kind: MessageType, bead_id: str) -> str:
+    """Return the subject of a message of this type, without the bead if its id would be read as another type."""
+    subject = f"[{bead_id}] {kind}" if bead_id else kind.value
+    return subject if type_of(subject) is kind else kind.value
+
+
+def possible_subjects(kind: MessageType, bead_id: str) -> tuple[str, ...]:
+    """Return all subjects of a message of this type that may be about the bead, the shortest first."""
+    return (kind.value, f"[{bead_id}] {kind}", f"{bead_id}: {kind}") if bead_id else (kind.value,)
 
 
 def _is_timestamp(text: str) -> str:
@@ -135,3 +188,49 @@ def envelope_of(message: MAILMessage) -> Envelope:
         body=payload.body,
         timestamp=message.timestamp,
     )
+
+
+def filter_completions(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
+    """Return the messages that end a worker's work on a bead: OFFERING_READY, DONE, FAILED and CHECKPOINT."""
+    return [message for message in messages if message.type in COMPLETIONS]
+
+
+def filter_successes(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
+    """Return the messages of success: OFFERING_READY and DONE."""
+    return [message for message in messages if message.type in SUCCESSES]
+
+
+def filter_pending(messages: Iterable[AgentMailMessage]) -> list[AgentMailMessage]:
+    """Return the messages that still have to be acknowledged and aren't closed."""
+    return [message for message in messages if message.is_pending]
+
+
+def filter_by_bead_id(messages: Iterable[AgentMailMessage], bead_id: str) -> list[AgentMailMessage]:
+    """Return the messages that name this bead."""
+    return [message for message in messages if message.bead_id == bead_id]
+
+
+ACK_WITHIN = timedelta(minutes=15)
+"""The default time for an acknowledgement."""
+
+
+def deadline(message: AgentMailMessage, within: timedelta = ACK_WITHIN) -> datetime | None:
+    """Return the deadline for acknowledging a message; None if it needs no acknowledgement or has no timestamp."""
+    sent_at = message.sent_at
+    return sent_at + within if message.ack_required and sent_at else None
+
+
+def filter_overdue(
+    messages: Iterable[AgentMailMessage], now: datetime, within: timedelta = ACK_WITHIN
+) -> list[AgentMailMessage]:
+    """Return the pending messages whose deadline has passed at `now`, in their order.
+
+    Raises BadRequest if `now` has no time zone.
+    """
+    if now.utcoffset() is None:
+        raise BadRequest("now must have a time zone")
+    return [
+        message
+        for message in filter_pending(messages)
+        if (limit := deadline(message, within)) is not None and limit < now
+    ]

@@ -1,22 +1,15 @@
-"""The typed messages: one class per type, with the place of each field in the body.
+"""The typed messages: their vocabulary, and one class per type with the place of each field in the body.
 
 Values are frozen and serializable. Surrounding white space and empty paths are dropped. Any field may be empty, as lenient
-parsing leaves it; the place of a field tells whether a strict message needs it.
+parsing leaves it (`UNKNOWN` for a missing or invalid word); the place of a field tells whether a strict message needs it.
 """
 
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mail.agentmail.kinds import (
-    CheckpointReason,
-    FailureType,
-    IssueType,
-    MessageType,
-    SpawnStatus,
-    ValidationResult,
-)
 from mail.agentmail.notation import (
     COUNT,
     FILES,
@@ -35,6 +28,82 @@ from mail.agentmail.notation import (
     Whole,
     never,
 )
+
+
+class MessageType(StrEnum):
+    """The type of a message, in order of precedence in subjects."""
+
+    BEAD_ACCEPTED = "BEAD_ACCEPTED"
+    OFFERING_READY = "OFFERING_READY"
+    HELP_REQUEST = "HELP_REQUEST"
+    HELP_RESPONSE = "HELP_RESPONSE"
+    SPAWN_REQUEST = "SPAWN_REQUEST"
+    SPAWN_ACK = "SPAWN_ACK"
+    CHECKPOINT = "CHECKPOINT"
+    PROGRESS = "PROGRESS"
+    FAILED = "FAILED"
+    DONE = "DONE"
+    UNKNOWN = "UNKNOWN"
+
+
+TYPED = tuple(kind for kind in MessageType if kind is not MessageType.UNKNOWN)
+"""The types that a subject can name."""
+
+SUCCESSES = frozenset({MessageType.OFFERING_READY, MessageType.DONE})
+COMPLETIONS = SUCCESSES | {MessageType.FAILED, MessageType.CHECKPOINT}
+ACK_REQUIRED = frozenset({MessageType.HELP_REQUEST, MessageType.OFFERING_READY, MessageType.SPAWN_REQUEST})
+
+
+class IssueType(StrEnum):
+    """The reason for a help request."""
+
+    STUCK = "STUCK"
+    SPEC_UNCLEAR = "SPEC_UNCLEAR"
+    BLOCKED = "BLOCKED"
+    TECHNICAL = "TECHNICAL"
+    UNKNOWN = ""
+
+
+class FailureType(StrEnum):
+    """The reason for a failure."""
+
+    TESTS_FAIL = "TESTS_FAIL"
+    BUILD_FAIL = "BUILD_FAIL"
+    SPEC_IMPOSSIBLE = "SPEC_IMPOSSIBLE"
+    CONTEXT_HIGH = "CONTEXT_HIGH"
+    ERROR = "ERROR"
+    UNKNOWN = ""
+
+
+class CheckpointReason(StrEnum):
+    """The reason for a checkpoint."""
+
+    CONTEXT_HIGH = "CONTEXT_HIGH"
+    MANUAL = "MANUAL"
+    TIMEOUT = "TIMEOUT"
+    UNKNOWN = ""
+
+
+class ValidationResult(StrEnum):
+    """The result of a worker's own check."""
+
+    PASS = "PASS"  # noqa: S105
+    FAIL = "FAIL"
+    UNKNOWN = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the check has passed; a missing result has not."""
+        return self is ValidationResult.PASS
+
+
+class SpawnStatus(StrEnum):
+    """The outcome of a spawn request."""
+
+    SPAWNED = "spawned"
+    FAILED = "failed"
+    UNKNOWN = ""
+
 
 _PASS, _FAIL = ValidationResult.PASS, ValidationResult.FAIL
 _CHECK = ChoiceNotation(

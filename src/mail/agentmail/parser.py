@@ -8,11 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from mail.agentmail.body import Body
-from mail.agentmail.envelope import AgentMailMessage, Envelope, read_envelope
-from mail.agentmail.kinds import ACK_REQUIRED, MessageType
-from mail.agentmail.messages import CLASSES, TypedMessage, layout
+from mail.agentmail.envelope import AgentMailMessage, Envelope, bead_of, exact_type_of, read_envelope, type_of
+from mail.agentmail.messages import ACK_REQUIRED, CLASSES, MessageType, TypedMessage, layout
 from mail.agentmail.notation import BEAD, FILES, Line, Place, Section
-from mail.agentmail.subject import bead_of, exact_type_of, type_of
 from mail.errors import BadRequest
 
 
@@ -132,10 +130,7 @@ def _fields_of(text: str) -> Mapping[str, Any]:
     if (label.lower(), colon) != ("subject", ":"):
         return {"body": text}
     first, _, after = rest.lstrip().partition("\n")
-    return {
-        "subject": subject.strip(),
-        "body": after if first.strip().lower() == "body:" else rest,
-    }
+    return {"subject": subject.strip(), "body": after if first.strip().lower() == "body:" else rest}
 
 
 def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:

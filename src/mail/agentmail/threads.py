@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage
-from mail.agentmail.filters import filter_pending
-from mail.agentmail.kinds import MessageType
+from mail.agentmail.envelope import AgentMailMessage, filter_pending
+from mail.agentmail.messages import MessageType
 
 
 class AnswerMatcher:
@@ -103,7 +102,6 @@ class Thread(BaseModel):
 
     @property
     def summary(self) -> Summary:
-        """The summary of the thread."""
         beads = Beads()
         for message, answered in zip(self.messages, self._answered(), strict=True):
             beads.read(message, [self.messages[number] for number in answered])

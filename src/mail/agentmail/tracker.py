@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage, Envelope, envelope_of
-from mail.agentmail.filters import ACK_WITHIN, filter_overdue
+from mail.agentmail.envelope import ACK_WITHIN, AgentMailMessage, Envelope, envelope_of, filter_overdue
 from mail.agentmail.messages import Checkpoint
 from mail.agentmail.parser import Parser, UnknownMessage
 from mail.agentmail.threads import AnswerMatcher, Thread

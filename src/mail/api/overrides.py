@@ -24,7 +24,6 @@ class CallsModel(Protocol):
 
     def but(self, *, llm: str | None = None, system: str | None = None) -> AgentFunction:
         """Return a copy of the agent with another model or system prompt."""
-        ...
 
 
 def with_model(agent: str, function: AgentFunction, llm: str | None, system: str | None) -> AgentFunction:

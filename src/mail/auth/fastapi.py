@@ -54,11 +54,7 @@ async def get_token_info(token: str) -> dict[str, Any]:
 async def extract_token_info(request: Request) -> dict[str, Any]:
     """Return the `{role, id, api_key}` of the caller: a FastAPI dependency. Raises HTTPException."""
     caller = await _admit(request)
-    return {
-        "role": caller.role,
-        "id": caller.id,
-        "api_key": find_bearer(request.headers),
-    }
+    return {"role": caller.role, "id": caller.id, "api_key": find_bearer(request.headers)}
 
 
 async def caller_is_admin(request: Request) -> bool:

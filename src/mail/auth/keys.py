@@ -49,7 +49,6 @@ class Authenticator(Protocol):
 
         Raises Unauthenticated for an invalid key, AuthServiceUnavailable if it can't be checked now.
         """
-        ...
 
 
 def read_bearer(authorization: str | None) -> str:

@@ -197,8 +197,7 @@ def log_formatter(config: TelemetryConfig) -> logging.Formatter | None:
 
 def read_parameters(path: str) -> dict[str, str]:
     """Read all SSM parameters under a path, decrypted, by name."""
-    from mail.adapters.aws.client import Aws
-    from mail.adapters.aws.parameters import Parameters
+    from mail.adapters.aws.client import Aws, Parameters
 
     ssm = Aws().client("ssm")
     try:

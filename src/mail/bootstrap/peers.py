@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from mail.adapters.aws.client import AwsClient
-from mail.adapters.aws.parameters import Parameters
+from mail.adapters.aws.client import AwsClient, Parameters
 from mail.config import ServerConfig
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock

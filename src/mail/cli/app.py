@@ -33,7 +33,7 @@ from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output, printable
 from mail.cli.session import Session, UsageError, exit_code
 from mail.errors import ConfigurationError, MAILError
-from mail.server.command import server
+from mail.server.__main__ import server
 
 BROKEN_PIPE = 128 + 13
 """The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""

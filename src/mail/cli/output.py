@@ -78,7 +78,6 @@ class Output:
         self.stream.flush()
 
     def console(self) -> "Console":
-        """Return a rich Console for the stream."""
         from rich.console import Console
 
         return Console(file=self.stream, highlight=False)

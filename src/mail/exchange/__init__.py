@@ -11,9 +11,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mail.exchange.elements import Element
+from mail.exchange.elements import Element, Flow, Pile, Progression
 from mail.exchange.exchange import Exchange
-from mail.exchange.flows import Flow, Pile, Progression
 from mail.exchange.mailboxes import OUTBOX, AlreadyRegistered, Mail, NotRegistered
 
 if TYPE_CHECKING:

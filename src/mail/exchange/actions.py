@@ -26,11 +26,7 @@ class Nothing(BaseModel):
 
 
 def exchange_actions(
-    exchange: AnyExchange,
-    owner_id: UUID,
-    *,
-    people: Mapping[str, UUID] | None = None,
-    prefix: str = "",
+    exchange: AnyExchange, owner_id: UUID, *, people: Mapping[str, UUID] | None = None, prefix: str = ""
 ) -> list[MAILAction]:
     """Return the actions `send_group_mail` and `list_group` of one agent. They are bound to its id, so no agent can write as another.
 

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from mail.errors import BadRequest
-from mail.exchange.elements import as_id
-from mail.exchange.flows import Flow, Progression
+from mail.exchange.elements import Flow, Progression, as_id
 from mail.exchange.mailboxes import (
     OUTBOX,
     AlreadyRegistered,
@@ -36,27 +35,21 @@ class MailboxStore(Protocol):
 
     async def register(self, owner: str) -> bool:
         """Create a mailbox; return False if the entity has one."""
-        ...
 
     async def unregister(self, owner: str) -> Contents | None:
         """Delete a mailbox; return its mail that no other call has taken, None if there is no mailbox."""
-        ...
 
     async def contents(self, owner: str) -> Contents | None:
         """Return the mail in a mailbox; None if there is no mailbox."""
-        ...
 
     async def has(self, owner: str) -> bool:
         """Return whether an entity has a mailbox."""
-        ...
 
     async def owners(self) -> list[str]:
         """Return the entities with a mailbox."""
-        ...
 
     async def send(self, sender: str, recipient: str | None, mail_id: str, mail: str) -> bool:
         """Put a mail into the sender's outbox; return False without a mailbox. Raises PayloadTooLarge."""
-        ...
 
     async def collect(self, owner: str | None) -> int | None:
         """Move the mail in the outbox of an entity, or of all, to the recipients' inboxes.
@@ -64,23 +57,18 @@ class MailboxStore(Protocol):
         Returns the number of mails newly delivered; None if the entity has no mailbox. Mail without a registered
         recipient is dropped.
         """
-        ...
 
     async def receive(self, owner: str, sender: str | None) -> list[str]:
         """Return the mail in an inbox, of one sender or of all, grouped by sender."""
-        ...
 
     async def pop(self, owner: str, sender: str) -> str | None:
         """Remove and return the oldest mail of a sender. No two callers get the same mail."""
-        ...
 
     async def remove(self, owner: str, sender: str, mail_id: str) -> bool:
         """Remove a mail from an inbox; return whether it was there."""
-        ...
 
     async def close(self) -> None:
         """Close the database."""
-        ...
 
 
 class DurableExchange:
@@ -197,10 +185,8 @@ def _write(mail: Mail) -> str:
         read = Mail.from_json(text)
     except (BadRequest, RecursionError, TypeError, ValueError) as error:
         raise BadRequest(f"a durable exchange stores only JSON: {error}") from error
-    if (read.content, read.metadata) != (
-        mail.content,
-        mail.metadata,
-    ):  # a tuple, or a key that is not a string
+    # they differ by a tuple, or a key that is not a string
+    if (read.content, read.metadata) != (mail.content, mail.metadata):
         raise BadRequest(
             "a durable exchange stores only JSON: lists, dictionaries with string keys, strings, numbers, booleans, None"
         )

@@ -11,8 +11,7 @@ from uuid import UUID
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from mail.errors import BadRequest
-from mail.exchange.elements import Element, as_id
-from mail.exchange.flows import Flow, Pile, Progression
+from mail.exchange.elements import Element, Flow, Pile, Progression, as_id
 from mail.exchange.mailboxes import (
     INBOX,
     OUTBOX,

@@ -10,8 +10,7 @@ from uuid import UUID
 from pydantic import ConfigDict, ValidationError
 
 from mail.errors import BadRequest
-from mail.exchange.elements import Element, unreadable
-from mail.exchange.flows import Flow, Progression
+from mail.exchange.elements import Element, Flow, Progression, unreadable
 
 
 class AlreadyRegistered(BadRequest):

@@ -24,10 +24,7 @@ from mail.factories.items import Entry
 
 logger = logging.getLogger(__name__)
 
-OFFLINE = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
-}
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
 """Environment variables that keep litellm from fetching its tables from GitHub; existing values win."""
 
 WARM_UP = ("litellm.responses.mcp.litellm_proxy_mcp_handler",)

@@ -109,11 +109,7 @@ class ResponsesReader:
             raise CallFailed(Cause.OUTAGE)
         entries = self._merged([plain(item) for item in final.get("output") or ()])
         reason = (final.get("incomplete_details") or {}).get("reason")
-        return ModelReply(
-            entries,
-            _usage(litellm, final.get("usage")),
-            _FINISH.get(reason, "stop"),
-        )
+        return ModelReply(entries, _usage(litellm, final.get("usage")), _FINISH.get(reason, "stop"))
 
     def _merged(self, output: list[Entry]) -> list[Entry]:
         by_id = {item.get("id"): item for item in output}

@@ -54,13 +54,7 @@ class Stop:
 
 
 ATTEMPTS: Mapping[Cause, int] = MappingProxyType(
-    {
-        Cause.RATE_LIMIT: 8,
-        Cause.OUTAGE: 6,
-        Cause.CONNECTION: 6,
-        Cause.TIMEOUT: 3,
-        Cause.MALFORMED: 3,
-    }
+    {Cause.RATE_LIMIT: 8, Cause.OUTAGE: 6, Cause.CONNECTION: 6, Cause.TIMEOUT: 3, Cause.MALFORMED: 3}
 )
 """Maximum number of attempts by cause; other causes are permanent."""
 
@@ -106,10 +100,7 @@ _ERRORS: Mapping[Cause, tuple[type[ModelError], str]] = MappingProxyType(
             "{llm} stopped at its limit of tokens in the middle of a tool call; raise max_tokens",
         ),
         Cause.FILTERED: (ModelRefusal, "the safety filter of {llm} stopped its reply"),
-        Cause.CONTEXT: (
-            ContextWindowExceeded,
-            "the history no longer fits into the context window of {llm}",
-        ),
+        Cause.CONTEXT: (ContextWindowExceeded, "the history no longer fits into the context window of {llm}"),
         Cause.ACCESS: (ModelAccessDenied, "the provider of {llm} does not accept the API key{status}"),
         Cause.REJECTED: (
             ModelRefusal,

@@ -22,7 +22,6 @@ class Declared(Protocol):
 
     def to_tool_dict(self, style: ToolFormat = "responses") -> dict[str, Any]:
         """Return the declaration in the style of an API."""
-        ...
 
 
 ToolLike = Mapping[str, Any] | type[BaseModel] | Declared

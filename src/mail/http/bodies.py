@@ -144,11 +144,7 @@ def _check_sendable(events: Any) -> Any:
     raise PydanticCustomError(
         "no_event_kind",
         "there is no kind of event {name}; there are {known}, and * for all{hint}",
-        {
-            "name": repr(name),
-            "known": ", ".join(_SENDABLE),
-            "hint": did_you_mean(name, _SENDABLE),
-        },
+        {"name": repr(name), "known": ", ".join(_SENDABLE), "hint": did_you_mean(name, _SENDABLE)},
     )
 
 

@@ -69,15 +69,12 @@ class MessageBody(Protocol):
     @property
     def task_id(self) -> str | None:
         """Id of the task, if the caller names one."""
-        ...
 
     def submission(self, terms: Terms) -> Submission:
         """Return the submission for the runtime."""
-        ...
 
     def model_dump_json(self) -> str:
         """Return the body as JSON."""
-        ...
 
 
 def etag(generation: int) -> str:

@@ -62,11 +62,9 @@ class Registry(Protocol):
     @property
     def local_base_url(self) -> str:
         """URL at which other swarms reach this server; empty if unknown."""
-        ...
 
     async def public_endpoints(self) -> Sequence[Value]:
         """Return the public swarms, with the fields of `mail.http.routes.registry.SwarmEndpoint`."""
-        ...
 
     async def register_swarm(
         self,
@@ -80,11 +78,9 @@ class Registry(Protocol):
         caller_id: str = "",
     ) -> Value:
         """Register a swarm; the result's `notes` say what its operator should do. Raises BadRequest."""
-        ...
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
         """Remove a swarm; return whether it was registered."""
-        ...
 
 
 class RequestObserver(Protocol):
@@ -92,7 +88,6 @@ class RequestObserver(Protocol):
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """Report a request that has ended. `route` is its pattern; `seconds` include a whole stream."""
-        ...
 
 
 class MetricsPage(Protocol):
@@ -101,11 +96,9 @@ class MetricsPage(Protocol):
     @property
     def content_type(self) -> str:
         """Media type of the page."""
-        ...
 
     def render(self) -> bytes:
         """Return the page."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

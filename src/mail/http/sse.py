@@ -93,7 +93,6 @@ async def _frames(
 
 
 def frame(event: Event, task_id: str) -> "ServerSentEvent":
-    """Return the frame of an event."""
     return encode(event.kind.value, event.data(task_id), str(event.seq))
 
 

@@ -207,9 +207,4 @@ def _pending_call(call: PausedCall) -> dict[str, Any]:
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:
-    return {
-        "mailbox": entry.mailbox,
-        "priority": int(entry.tier),
-        "seq": entry.seq,
-        "message": entry.message,
-    }
+    return {"mailbox": entry.mailbox, "priority": int(entry.tier), "seq": entry.seq, "message": entry.message}

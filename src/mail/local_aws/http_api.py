@@ -44,7 +44,6 @@ class HttpApi:
         self._functions = functions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         request = Request(scope, receive)
         response = await self._answer(request)
         await response(scope, receive, send)
@@ -102,7 +101,6 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def make_event(request: Request, body: bytes, route: Route, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event of a request."""
     headers: dict[str, list[str]] = {}
     for name, value in request.headers.items():
         headers.setdefault(name, []).append(value)

@@ -106,7 +106,6 @@ class LocalAccount(Aws):
         self.endpoint = endpoint
 
     def make(self, service: str, connections: int) -> Any:
-        """Make a client of botocore."""
         import botocore.session  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
 

@@ -23,9 +23,8 @@ from typing import Any, Self
 from starlette.types import ASGIApp
 
 from mail.errors import MAILError
-from mail.local_aws.deployment import Deployment
-from mail.local_aws.event_sources import Poller, run_schedule
-from mail.local_aws.faults import Faults
+from mail.local_aws.deployment import Deployment, Template
+from mail.local_aws.event_sources import Faults, Poller, run_schedule
 from mail.local_aws.function_url import WebFunction
 from mail.local_aws.functions import ForkServer, Invocation, LambdaFunction
 from mail.local_aws.http_api import HttpApi, OnlySigned, serving, with_cors
@@ -39,7 +38,6 @@ from mail.local_aws.processes import (
     system_environment,
 )
 from mail.local_aws.stack import WRAPPER_VARIABLE, EventSource, FunctionSpec, Route, Schedule, Stack
-from mail.local_aws.template import Template
 from mail.server.uvicorn import base_url, listen
 
 SQS_CONNECTIONS = 64

@@ -110,11 +110,7 @@ class PeerHTTP:
     """
 
     def __init__(
-        self,
-        *,
-        allow_private: bool,
-        seconds: float = REQUEST_SECONDS,
-        signer: Signer | None = None,
+        self, *, allow_private: bool, seconds: float = REQUEST_SECONDS, signer: Signer | None = None
     ) -> None:
         self.allow_private = allow_private
         self._seconds = seconds

@@ -324,9 +324,8 @@ class SwarmRegistry:
         except BadRequest as error:
             logger.warning("swarm %s: %s", peer.name, error.detail)
             return
-        if (
-            described is not None and await self._directory.current(peer.name) == peer
-        ):  # and was not registered again
+        # unless it was registered again meanwhile
+        if described is not None and await self._directory.current(peer.name) == peer:
             token = self._directory.given.get(peer.name)
             await self._directory.keep(amend(peer, info=described[0]), token=token)
 

@@ -52,11 +52,9 @@ class Tokens(Protocol):
 
     def known(self, variable: str) -> str | None:
         """Return the value if it is available without I/O."""
-        ...
 
     async def find(self, variable: str) -> str | None:
         """Return the value. Raises StoreUnavailable if it can't be looked up now."""
-        ...
 
 
 class EnvironmentTokens:
@@ -79,7 +77,6 @@ class Parameters(Protocol):
 
     async def get(self, name: str) -> str | None:
         """Return a value; None if there is none. Raises StoreUnavailable."""
-        ...
 
 
 class ParameterTokens:

@@ -286,7 +286,6 @@ class ConvertsToAction(Protocol):
 
     def to_core(self) -> ActionCore:
         """Return the action in the form that the engine runs."""
-        ...
 
 
 def build_actions(entry: SwarmEntry, resolve: Resolve) -> list[ActionCore]:
@@ -325,9 +324,7 @@ def import_action(reference: str, resolve: Resolve) -> ActionCore:
 
 def _function(action: ActionEntry, resolve: Resolve, where: str) -> ActionFunction:
     if action.function is None:
-        model_of(
-            action.name, action.parameters
-        )  # reports errors in the schema, which nothing else would check
+        model_of(action.name, action.parameters)  # reports errors in the schema, which nothing else checks
         return _no_function
     found = resolve(action.function)
     if isinstance(found, ConvertsToAction):

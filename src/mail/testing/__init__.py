@@ -12,6 +12,8 @@ from mail.testing.agents import (
     Call,
     Policy,
     View,
+    build_agent,
+    build_swarm,
     call,
     complete,
     playing,
@@ -23,7 +25,6 @@ from mail.testing.agents import (
 )
 from mail.testing.clock import FakeClock
 from mail.testing.rig import Outcome, Rig
-from mail.testing.swarms import build_agent, build_swarm
 
 __all__ = [
     "Call",

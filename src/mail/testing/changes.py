@@ -23,9 +23,8 @@ from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import Subject
-from mail.testing.agents import complete, output, turns
+from mail.testing.agents import NAME, build_swarm, complete, output, turns
 from mail.testing.clock import EPOCH, FakeClock
-from mail.testing.swarms import NAME, build_swarm
 
 ANN = f"user:ann@{NAME}"
 BOB = f"user:bob@{NAME}"

@@ -20,11 +20,7 @@ class Blobs:
     async def put(self, name: str, text: str) -> None:
         """Store a text. Raises StoreUnavailable."""
         await self._client.call(
-            "put_object",
-            Bucket=self._bucket,
-            Key=name,
-            Body=text.encode(),
-            ContentType="application/json",
+            "put_object", Bucket=self._bucket, Key=name, Body=text.encode(), ContentType="application/json"
         )
 
     async def get(self, name: str) -> str:

@@ -118,10 +118,7 @@ class AwsClient:
         Raises Refused for an error whose code is in `expect`, and StoreUnavailable for any other error after the
         retries; then a write may have gone through.
         """
-        from botocore.exceptions import (  # type: ignore[import-untyped]  # imported late, for fast cold starts
-            BotoCoreError,
-            ClientError,
-        )
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # imported late, for fast cold starts
 
         loop = asyncio.get_running_loop()
         try:
@@ -153,3 +150,33 @@ class AwsClient:
 async def back_off(attempt: int, *, base: float = 0.02, cap: float = 1.0) -> None:
     """Wait after the failed attempt number `attempt`, from 0: exponential backoff with full jitter."""
     await asyncio.sleep(_CHANCE.uniform(0.0, min(cap, base * 2**attempt)))
+
+
+class Parameters:
+    """The parameters under a path, decrypted."""
+
+    def __init__(self, ssm: AwsClient, path: str) -> None:
+        self._ssm = ssm
+        self._path = path.rstrip("/")
+
+    async def get(self, name: str) -> str | None:
+        """Return a value; None if it is missing or empty. Raises StoreUnavailable."""
+        try:
+            answer = await self._ssm.call(
+                "get_parameter",
+                expect=("ParameterNotFound", "ParameterVersionNotFound"),
+                Name=f"{self._path}/{name}",
+                WithDecryption=True,
+            )
+        except Refused:
+            return None
+        return str(answer["Parameter"]["Value"]) or None
+
+    def read_all(self) -> dict[str, str]:
+        """Return all values by name. Blocks, and raises the errors of botocore."""
+        pages = self._ssm.botocore.get_paginator("get_parameters_by_path")
+        return {
+            parameter["Name"].rsplit("/", 1)[-1]: parameter["Value"]
+            for page in pages.paginate(Path=self._path, WithDecryption=True)
+            for parameter in page["Parameters"]
+        }

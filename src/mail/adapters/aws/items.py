@@ -255,7 +255,6 @@ def encode_identity(task: Task) -> Item:
 
 
 def decode_task(item: Item, state: str) -> Task:
-    """Decode a task from its item and its state."""
     key = task_key(item["PK"]["S"])
     return task_from(
         {
@@ -275,7 +274,6 @@ def decode_task(item: Item, state: str) -> Task:
 
 
 def encode_lease(lease: Lease) -> Value:
-    """Encode a lease."""
     return {"M": {"token": string(lease.token), "expires": number(lease.expires)}}
 
 

@@ -99,7 +99,6 @@ class TaskReader:
         return int(item["seq"]["N"])
 
     async def task(self, item: Item) -> Task:
-        """Return the task of an item."""
         return decode_task(item, await self.text(item["state"]))
 
     def is_gone(self, item: Item) -> bool:
@@ -135,7 +134,6 @@ class TaskReader:
         return take_snapshot(await self.task(was), waiting, list(chain.from_iterable(batches)))
 
     async def join_history(self, items: Iterable[Item]) -> History:
-        """Join the entries of a history's items."""
         texts = await self.texts(item["entries"] for item in items)
         return list(chain.from_iterable(map(decode_history, texts)))
 
@@ -183,7 +181,6 @@ class TaskReader:
         return sorted(mail, key=attrgetter("tier", "seq"))
 
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
-        """Return the message of an item."""
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
     async def events(self, key: TaskKey, after: int, limit: int | None = None) -> list[Event]:

@@ -69,10 +69,7 @@ async def create_table(client: AwsClient, name: str) -> bool:
 
 
 def _key(hash_key: str, range_key: str) -> list[dict[str, str]]:
-    return [
-        {"AttributeName": hash_key, "KeyType": "HASH"},
-        {"AttributeName": range_key, "KeyType": "RANGE"},
-    ]
+    return [{"AttributeName": hash_key, "KeyType": "HASH"}, {"AttributeName": range_key, "KeyType": "RANGE"}]
 
 
 async def _until_active(client: AwsClient, name: str) -> None:

@@ -214,5 +214,4 @@ def _read(
 
 
 def join_history(rows: list[Row]) -> list[dict[str, Any]]:
-    """Join the entries of a history's rows."""
     return [entry for (entries,) in rows for entry in decode_history(entries)]

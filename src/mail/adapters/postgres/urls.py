@@ -22,9 +22,7 @@ def read(url: str) -> dict[str, Any]:
     Raises ConfigurationError for an invalid URL. The message repeats neither the URL nor the message of libpq: a password
     with a `/` in it looks like a port.
     """
-    from psycopg import (
-        ProgrammingError,
-    )  # imported late: psycopg may not be installed
+    from psycopg import ProgrammingError  # imported late: psycopg may not be installed
     from psycopg.conninfo import conninfo_to_dict
 
     try:

@@ -22,19 +22,15 @@ class WakeUpSource(Protocol):
 
     async def take(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up of an agent, when there is one; for one taker at a time."""
-        ...
 
     async def take_delivery(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
-        ...
 
     def put(self, wake_up: WakeUp, /) -> None:
         """Publish one wake-up."""
-        ...
 
     def __len__(self) -> int:
         """Return the number of wake-ups that only this process can take."""
-        ...
 
 
 class WorkQueue(TurnQueue, WakeUpSource, Protocol):

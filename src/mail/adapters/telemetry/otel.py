@@ -139,20 +139,11 @@ class OpenTelemetryTracer(Tracer):
 
     @contextmanager
     def _span(
-        self,
-        name: str,
-        kind: SpanKind,
-        attributes: Mapping[str, Value],
-        context: Context | None = None,
+        self, name: str, kind: SpanKind, attributes: Mapping[str, Value], context: Context | None = None
     ) -> Iterator[Span]:
         """Open a span; `context` is that of its parent, None for the current span."""
         with self._tracer.start_as_current_span(
-            name,
-            context,
-            kind,
-            attributes,
-            record_exception=False,
-            set_status_on_exception=False,
+            name, context, kind, attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 yield _Span(span)

@@ -22,7 +22,6 @@ class Lines(Protocol):
 
     def read(self) -> str | None:
         """Return the next command, which may have several lines; None after the last."""
-        ...
 
 
 class PlainLines:

@@ -29,7 +29,6 @@ class ServerDocuments:
         await self._documents.delete(Kind.IDEMPOTENCY_KEY, caller, key, where={"task_id": task_id})
 
     async def add_token(self, token: StoredToken) -> None:
-        """Store a token."""
         fields = {"role": token.role, "id": token.id, "created": token.created}
         await self._documents.put(Kind.TOKEN, Document((token.digest,), fields))
         await self._documents.put(Kind.HAD_TOKENS, Document(()))

@@ -72,7 +72,6 @@ Observers = Sequence[Observer]
 
 
 def is_beginning(change: TaskChange) -> bool:
-    """Return whether the task is new."""
     return change.expected_version == 0
 
 
@@ -102,7 +101,6 @@ class Span(Protocol):
 
     def note(self, name: str, value: str | int | float) -> None:
         """Add an attribute to the span."""
-        ...
 
 
 class _NoSpan:
@@ -132,7 +130,6 @@ class Tracer:
         return _NO_SPAN
 
     def action(self, call: AgentToolCall) -> ActiveSpan:
-        """Trace an action."""
         return _NO_SPAN
 
     def delivery(self, turn: Turn, swarm: str) -> ActiveSpan:

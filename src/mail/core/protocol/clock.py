@@ -10,11 +10,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time, in UTC."""
-        ...
 
     def new_id(self) -> str:
         """Return a new UUID as text."""
-        ...
 
 
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))

@@ -185,7 +185,6 @@ class MAILMessage(Value):
 
     @property
     def sender(self) -> MAILAddress:
-        """The sender."""
         return self.message.sender
 
     @property

@@ -1,10 +1,66 @@
-"""Suggestions for mistyped names."""
+"""Text of errors: suggestions for misspelt names, descriptions of invalid values, and URLs without their credentials."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message, `. Did you mean 'x'?`, or nothing if no known name is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f". Did you mean {close[0]!r}?" if close else ""
+
+
+def describe(
+    error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return one line per problem: the key, and what to change. Values are not repeated; they may be secret.
+
+    `names` maps keys to the names that the reader knows.
+    """
+    return "\n".join(
+        _problem(
+            problem["type"],
+            [names.get(str(part), str(part)) for part in problem["loc"]],
+            problem["msg"],
+            model,
+        )
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+def _problem(kind: str, path: list[str], message: str, model: type[BaseModel]) -> str:
+    key = ".".join(path)
+    if kind == "extra_forbidden":
+        known = _keys(model, path[:-1])
+        hint = did_you_mean(path[-1], known) or f"; known keys are {', '.join(known)}"
+        return f"{key}: unknown key{hint}"
+    if not key:
+        return message
+    return f"{key}: {message.removeprefix('Value error, ')}"
+
+
+def _keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that are known at `path`, whose numbers are indexes of lists."""
+    for key in path:
+        if not key.isdecimal():
+            model = _model_in(model.model_fields[key].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """Return the model in an annotation: itself, or a list of it."""
+    candidates = (annotation, *get_args(annotation))
+    return next(found for found in candidates if isinstance(found, type) and issubclass(found, BaseModel))
+
+
+def hide_credentials(url: str) -> str:
+    """Return the URL of a database without user, password and options."""
+    scheme, _, rest = url.partition("://")
+    user, _, address = rest.rpartition("@")
+    if "?" in user or "#" in user:  # the password is among the options, or not percent-encoded
+        return f"{scheme}://…"
+    return f"{scheme}://{address.partition('?')[0]}"

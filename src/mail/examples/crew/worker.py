@@ -1,17 +1,93 @@
-"""A worker: it accepts beads, reports each step, requests help, and leaves a checkpoint before its context is full."""
+"""A worker: it accepts beads, reports each step, requests help, and leaves a checkpoint before its context is full.
+
+The work is simulated: a bead takes some steps, and words in its title cause questions and obstacles. A step is
+deterministic, so that it may be repeated after a crash.
+"""
 
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import chain
+
+from pydantic import BaseModel, Field
 
 from mail.agentmail import CheckpointReason, FailureType, IssueType, Parser, SpawnRequest, ValidationResult
 from mail.agentmail.messages import HelpResponse
-from mail.errors import Subject
-from mail.examples.crew.workshop import Outcome, Step, take_step
+from mail.api.actions import action
+from mail.errors import Subject, ToolCallFault
 from mail.examples.rule_based.agents import RuleBasedAgent, brief, reply_subject
 from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.reading import Call, Entry, Message, back_to
 from mail.stdlib.agentmail.actions import BRIEF
 from mail.stdlib.agentmail.forms import enclosed
+
+STEPS = 3
+STEPS_OF_LARGE = 6
+
+QUESTIONS = {
+    "limit": "The spec names two limits. Which one holds?",
+    "price": "Which currency are the prices in?",
+}
+"""Questions after the first step of a bead, by a word in its title."""
+
+
+class Step(BaseModel):
+    """One step of the work on a bead."""
+
+    bead_id: str = Field(description="The bead.")
+    title: str = Field(description="What the bead is about.")
+    after: str = Field(default="", description="The commit to continue from; empty to begin.")
+    guidance: str = Field(default="", description="The answer to an open question.")
+
+    def with_guidance(self, guidance: str) -> "Step":
+        """Return the step with the answer to its question."""
+        return Step(bead_id=self.bead_id, title=self.title, after=self.after, guidance=guidance)
+
+
+class Outcome(BaseModel):
+    """The outcome of a step: the commit has `done` of `steps`; a question or an obstacle may have stopped it."""
+
+    bead_id: str
+    title: str
+    commit: str
+    files: list[str]
+    done: int
+    steps: int
+    question: str = ""
+    obstacle: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.done == self.steps
+
+
+def commit_of(bead_id: str, done: int) -> str:
+    """Return the commit with this number of steps of a bead; empty for none."""
+    return sha256(f"{bead_id} {done}".encode()).hexdigest()[:7] if done else ""
+
+
+@action(description="Take the next step of the work on a bead", idempotent=True)
+def take_step(step: Step) -> str:
+    """Return the outcome as JSON. Raises ToolCallFault for a commit of another bead."""
+    steps = STEPS_OF_LARGE if "large" in step.title else STEPS
+    commits = [commit_of(step.bead_id, done) for done in range(steps)]
+    if step.after not in commits:
+        raise ToolCallFault(f"bead {step.bead_id!r} has no commit {step.after!r} to continue from")
+    done = commits.index(step.after)
+    question = next((text for word, text in QUESTIONS.items() if word in step.title), "")
+    obstacle = "its requirements exclude each other" if "impossible" in step.title else ""
+    is_stopped = done == 1 and bool(obstacle or (question and not step.guidance))
+    done += not is_stopped
+    return Outcome(
+        bead_id=step.bead_id,
+        title=step.title,
+        commit=commit_of(step.bead_id, done),
+        files=[f"src/{step.bead_id}_{number}.py" for number in range(1, done + 1)],
+        done=done,
+        steps=steps,
+        question=question if is_stopped else "",
+        obstacle=obstacle if is_stopped else "",
+    ).model_dump_json()
+
 
 CONTEXT_OF_STEP = 20
 """Share of its context window that a step takes, in percent."""

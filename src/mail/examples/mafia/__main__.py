@@ -40,7 +40,6 @@ def show(console: Console, said: Said) -> None:
 
 
 async def play(arguments: argparse.Namespace, console: Console) -> None:
-    """Play one game."""
     seed = arguments.seed if arguments.seed is not None else random.randrange(10**6)  # noqa: S311 - a game
     game = Game.create(arguments.players, arguments.llm, seed=seed)
     game.interactive = arguments.interactive

@@ -37,7 +37,6 @@ class Heard:
 
     @property
     def text(self) -> str:
-        """The text."""
         return self.message.body
 
 

@@ -27,11 +27,7 @@ class RuleBasedAgent(ABC):
     """
 
     def __init__(
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tool_format: ToolFormat = "responses",
-        **_wiring: Any,
+        self, name: str, comm_targets: Sequence[str], tool_format: ToolFormat = "responses", **_wiring: Any
     ) -> None:
         """Take the useful parameters of the wiring; ignore `tools`, `enable_entrypoint`, `user_token` and the rest."""
         self.name = name

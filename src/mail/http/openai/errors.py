@@ -18,12 +18,7 @@ from mail.errors import (
 from mail.http.bodies import JSON
 from mail.http.errors import headers_of
 
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-    503: "server_error",
-}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 503: "server_error"}
 """OpenAI's error types by HTTP status; the rest are invalid requests."""
 
 _PARAMS: dict[type[MAILError], str] = {

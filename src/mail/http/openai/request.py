@@ -36,7 +36,6 @@ class RefusalPart(Given):
 
     @property
     def text(self) -> str:
-        """Return the refusal's text."""
         return self.refusal
 
 

@@ -91,7 +91,6 @@ async def _frames(
 
 
 def _item_events(item: JSONObject, index: int) -> Iterator[JSONObject]:
-    """Yield the events of one item of the output."""
     at: dict[str, Any] = {"item_id": item["id"], "output_index": index}
     begun = {**item, "status": "in_progress"}
     if item["type"] == "function_call":

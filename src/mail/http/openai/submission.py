@@ -10,13 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic_core import to_json
 
-from mail.core.decisions.submit import (
-    DEFAULT_SUBJECT,
-    ResumeFrom,
-    Submission,
-    check_continues,
-    title_of,
-)
+from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission, check_continues, title_of
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.task import Task
 from mail.http.openai.errors import RefusedRequest

@@ -137,8 +137,7 @@ async def get_dead_letters(
     request: Request,
     caller: AdminOrUser,
     limit: Annotated[
-        int,
-        Query(ge=1, le=MAX_PAGE, description="Dead letters on a page; those of one task stay together."),
+        int, Query(ge=1, le=MAX_PAGE, description="Dead letters on a page; those of one task stay together.")
     ] = PAGE,
     cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     task_id: Annotated[

@@ -17,9 +17,9 @@ from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, follow_trace, submit
 from mail.http.openapi import PROTECTED, problems
 from mail.http.preferences import PREFER, read_preference
-from mail.http.routes.message import ACCEPTED, TASK_HEADERS, accepted, await_answer, task_headers
+from mail.http.routes.message import RESPONSES, accepted, await_answer, task_headers
 from mail.http.service import service_of
-from mail.http.sse import EVENT_STREAM, stream_events
+from mail.http.sse import stream_events
 from mail.http.task_json import answer_events
 
 
@@ -151,15 +151,7 @@ async def _receive(request: Request, caller: Caller, body: PostInterswarm, *, ba
     "/interswarm/message",
     summary="Send a message to agents of other swarms",
     response_model=InterswarmAnswer,
-    responses={
-        200: {
-            "description": "The answer or, with `stream`, a stream of events that ends with it.",
-            "content": EVENT_STREAM,
-            "headers": TASK_HEADERS,
-        },
-        202: ACCEPTED,
-        **problems(400, 404, 412, 413, 422, *PROTECTED),
-    },
+    responses=RESPONSES,
     openapi_extra={**_message.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def send_message(

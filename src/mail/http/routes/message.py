@@ -143,6 +143,17 @@ ACCEPTED: dict[str, Any] = {
 }
 """Documentation of the response of `accepted`."""
 
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer or, with `stream`, a stream of events that ends with it.",
+        "content": EVENT_STREAM,
+        "headers": TASK_HEADERS,
+    },
+    202: ACCEPTED,
+    **problems(400, 404, 412, 413, 422, *PROTECTED),
+}
+"""Documentation of the responses to a message."""
+
 router = APIRouter(tags=["messages"])
 _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
@@ -152,15 +163,7 @@ _body = JSONBody(PostMessage)
     "/message",
     summary="Send the swarm a message",
     response_model=Answer,
-    responses={
-        200: {
-            "description": "The answer or, with `stream`, a stream of events that ends with it.",
-            "content": EVENT_STREAM,
-            "headers": TASK_HEADERS,
-        },
-        202: ACCEPTED,
-        **problems(400, 404, 412, 413, 422, *PROTECTED),
-    },
+    responses=RESPONSES,
     openapi_extra={**_body.docs(), **_gate.docs(), "parameters": [PREFER, *PARAMETERS]},
 )
 async def post_message(request: Request) -> Response:

@@ -75,8 +75,7 @@ class ThreadRecord(BaseModel):
 router = APIRouter(tags=["threads"])
 
 AckWithin = Annotated[
-    float,
-    Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue."),
+    float, Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue.")
 ]
 OnlyTask = Annotated[TaskId | None, Query(description="Only messages of this task.")]
 _TASK_ID = TypeAdapter[str](TaskId)

@@ -194,7 +194,6 @@ class Bill:
     _items: list[TaskCost] = field(default_factory=list)
 
     def add(self, task: Task) -> None:
-        """Add a task."""
         self._tasks += 1
         cost = sum(task.usage.values(), NO_USAGE)
         if not cost:
@@ -215,7 +214,6 @@ class Bill:
             )
 
     def report(self, period: Period, cursor: str | None) -> UsageReport:
-        """Return the report for a period."""
         return UsageReport(
             tasks=self._tasks,
             total=self._total,

@@ -146,9 +146,7 @@ async def post_webhook(
     responses=problems(400, 404, *PROTECTED),
 )
 async def delete_webhook(
-    request: Request,
-    caller: AdminOrUser,
-    webhook_id: Annotated[str, Path(description="The webhook.")],
+    request: Request, caller: AdminOrUser, webhook_id: Annotated[str, Path(description="The webhook.")]
 ) -> JSON:
     """Delete a webhook that the caller has registered. Tasks that were begun with it keep it."""
     service = service_of(request)

@@ -30,7 +30,7 @@ from mail.agentmail import (
     ValidationResult,
     build,
 )
-from mail.agentmail.subject import bead_of, write_subject
+from mail.agentmail.envelope import bead_of, write_subject
 from mail.core.task.swarm import FormContext, FormResult
 from mail.errors import ToolCallFault
 from mail.stdlib.agentmail.forms import (

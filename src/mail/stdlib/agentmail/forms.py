@@ -6,19 +6,12 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core.core_schema import CoreSchema
 
 from mail.agentmail import MalformedMessage, MessageType, build
+from mail.agentmail.envelope import possible_subjects
 from mail.agentmail.messages import Typed, TypedMessage
-from mail.agentmail.subject import possible_subjects
 from mail.api.actions import MAILAction
 from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
@@ -123,7 +116,6 @@ def request(
 def respond(
     target: str, message: TypedMessage, *, settles: bool | None = None, thread_id: str = ""
 ) -> FormResult:
-    """Send a message as a response."""
     subject, body, routing_info = _compose(message, thread_id)
     return FormResult(SendResponse(target=target, subject=subject, body=body), routing_info, settles)
 

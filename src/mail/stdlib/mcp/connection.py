@@ -66,12 +66,10 @@ async def ping(server: str, timeout: float) -> Shown:
             "instructions": cut(client.instructions, MAX_TEXT) if client.instructions else None,
         }
 
-    return await with_client(find_server(server), server, timeout, work)
+    return await _with_client(server, timeout, work)
 
 
 async def list_tools(server: str, timeout: float) -> Shown:
-    """List the server's tools."""
-
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_tools(cursor=cursor))
         tools = (
@@ -81,14 +79,12 @@ async def list_tools(server: str, timeout: float) -> Shown:
         )
         return show_listing("tools", tools, is_partial=is_partial)
 
-    return await with_client(find_server(server), server, timeout, work)
+    return await _with_client(server, timeout, work)
 
 
 async def call_tool(server: str, timeout: float, tool: str, arguments: dict[str, Any]) -> Shown:
     """Call a tool and return its result. Raises ActionFailed with the tool's message if it fails."""
-    result = await with_client(
-        find_server(server), server, timeout, lambda client: client.call_tool(tool, arguments)
-    )
+    result = await _with_client(server, timeout, lambda client: client.call_tool(tool, arguments))
     if result.is_error:
         raise ActionFailed(
             f"the tool {tool} of MCP server {server}: {cut(show_tool_error(result), MAX_PROBLEM)}"
@@ -111,18 +107,15 @@ async def list_resources(server: str, timeout: float) -> Shown:
             shown |= show_listing("templates", templates, is_partial=bool(shown.get("is_partial")))
         return shown
 
-    return await with_client(find_server(server), server, timeout, work)
+    return await _with_client(server, timeout, work)
 
 
 async def read_resource(server: str, timeout: float, uri: str) -> Shown:
-    """Read a resource."""
-    read = await with_client(find_server(server), server, timeout, lambda client: client.read_resource(uri))
+    read = await _with_client(server, timeout, lambda client: client.read_resource(uri))
     return show_resource(read)
 
 
 async def list_prompts(server: str, timeout: float) -> Shown:
-    """List the server's prompts."""
-
     async def work(client: Client) -> Shown:
         pages, is_partial = await _pages(lambda cursor: client.list_prompts(cursor=cursor))
         prompts = (
@@ -144,14 +137,12 @@ async def list_prompts(server: str, timeout: float) -> Shown:
         )
         return show_listing("prompts", prompts, is_partial=is_partial)
 
-    return await with_client(find_server(server), server, timeout, work)
+    return await _with_client(server, timeout, work)
 
 
 async def get_prompt(server: str, timeout: float, prompt: str, arguments: dict[str, str]) -> Shown:
     """Return a prompt with its arguments filled in."""
-    filled = await with_client(
-        find_server(server), server, timeout, lambda client: client.get_prompt(prompt, arguments)
-    )
+    filled = await _with_client(server, timeout, lambda client: client.get_prompt(prompt, arguments))
     return show_prompt(filled)
 
 
@@ -214,13 +205,14 @@ _CONNECTION_ERRORS = (
 _CLIENT = Implementation(name="mail", version=PROTOCOL_VERSION)
 
 
-async def with_client[Result](
-    server: Server, name: str, timeout: float, work: Callable[[Client], Awaitable[Result]]
+async def _with_client[Result](
+    name: str, timeout: float, work: Callable[[Client], Awaitable[Result]]
 ) -> Result:
-    """Run `work` on a connection to the server, which agents know as `name`, and return its result.
+    """Run `work` on a connection to the server of this name or URL, and return its result.
 
     Raises ActionFailed if the server can't be reached, refuses, or takes longer than `timeout` seconds.
     """
+    server = find_server(name)
     seconds = seconds_left(timeout)
     try:
         with anyio.fail_after(seconds):
@@ -358,13 +350,11 @@ def show_tool_result(result: CallToolResult) -> Shown:
 
 
 def show_tool_error(result: CallToolResult) -> str:
-    """Return a tool's error message."""
     said = [block.text for block in result.content if isinstance(block, TextContent)]
     return "\n".join(said) or "it failed without a message"
 
 
 def show_resource(result: ReadResourceResult) -> Shown:
-    """Return the contents of a resource."""
     texts = Texts()
     return {"contents": [_contents(contents, texts) for contents in result.contents]}
 

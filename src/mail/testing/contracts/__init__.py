@@ -38,7 +38,6 @@ class StoreAdapter(Protocol):
 
     async def reopen(self) -> Store:
         """Open the database again as a new process would, and return the new `store`: nothing in memory survives."""
-        ...
 
 
 class QueueAdapter(Protocol):
@@ -48,7 +47,6 @@ class QueueAdapter(Protocol):
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         """Return the next wake-up; None if none arrives within `seconds`."""
-        ...
 
 
 @pytest.fixture
