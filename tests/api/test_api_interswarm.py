@@ -70,17 +70,21 @@ async def test_an_agent_asks_another_swarm(beta: PeerServer) -> None:
         await swarm._runtime._engine.ensure()
         return "/interswarm/forward" in beta.paths()
 
+    def kinds() -> list[str]:
+        return [str(event.event) for event in swarm._runtime.get_events_by_task_id("t")]
+
+    async def was_delivered() -> bool:
+        return "interswarm_message_sent" in kinds()
+
     await eventually(was_asked)
     (asked,) = (each for each in beta.requests if each.path == "/interswarm/forward")
     assert asked.json["message"]["payload"]["body"] == "why?"
     assert asked.json["message"]["task_owner"] == "user:default@team"
+    await eventually(was_delivered)
     await swarm.handle_interswarm_response(answer(asked.json))
 
     async def was_told() -> bool:
         return kinds()[-1] == "interswarm_message_sent" and "task_complete" in kinds()
-
-    def kinds() -> list[str]:
-        return [str(event.event) for event in swarm._runtime.get_events_by_task_id("t")]
 
     await eventually(was_told)
     assert "interswarm_message_received" in kinds()

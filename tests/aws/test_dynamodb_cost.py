@@ -129,7 +129,7 @@ async def test_a_conflict_tells_the_task_without_another_request(
     await store.commit(begun)
     await store.commit(make.change(begun.task))
     calls.clear()
-    with pytest.raises(Exception, match="moved on"):
+    with pytest.raises(Exception, match="has changed since it was read"):
         await store.commit(make.change(begun.task))
     assert calls.count == {"TransactWriteItems": 1}
 

@@ -191,7 +191,7 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "out").glob("mail-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "mail/server.py" in names
+    assert "mail/server/app.py" in names
     assert "mail/examples/swarms.json" in names
 
 

@@ -31,7 +31,7 @@ _VARIES = [
 ]
 
 DEV = ["python3", "scripts/dev.py"]
-NOT_RUN_HERE = {"test", "setup"}
+NOT_RUN_HERE = {"test", "setup", "lint"}
 """Commands of scripts/dev.py that have brought us here."""
 
 

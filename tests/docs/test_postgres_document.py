@@ -34,7 +34,7 @@ WORDS = {3: "three", 5: "five", 9: "nine", 10: "ten"}
         f"the others come to it within {REFRESH_SECONDS:g} seconds",
         f"its turns have {WORDS[int(TURN_GRACE_SECONDS)]}",
         f"Requests wait for {WORDS[int(TIMEOUT)]} seconds",
-        f"by themselves every {WORDS[int(POLL_SECONDS)]} seconds",
+        f"also look every {WORDS[int(POLL_SECONDS)]} seconds",
     ],
 )
 def test_numbers(says: str) -> None:

@@ -116,9 +116,9 @@ def test_the_sample_events_fit_together(stage: Stage) -> None:
     (sample,) = stage.event("turn")["Records"]
     assert decode_wake_up(record["body"]) == decode_wake_up(sample["body"])
     assert record.keys() == sample.keys()
-    before = stage.load("first").turns
+    before = stage.load("first").generation.turns
     assert stage.invoke("turn", stage.event("turn")) == NOTHING_FAILED
-    assert stage.load("first").turns == before + 1
+    assert stage.load("first").generation.turns == before + 1
     stage.delete(record)
     stage.work_off()
     assert stage.load("first").status is TaskStatus.COMPLETED
@@ -129,7 +129,7 @@ def test_a_turn_that_comes_twice_is_run_once(stage: Stage) -> None:
     record = take(stage)
     for _ in range(2):
         assert stage.invoke("turn", {"Records": [record]}) == NOTHING_FAILED
-    assert stage.load("twice").turns == 1
+    assert stage.load("twice").generation.turns == 1
     stage.delete(record)
     stage.work_off()
     assert stage.load("twice").status is TaskStatus.COMPLETED
@@ -144,7 +144,7 @@ def test_turns_are_measured(stage: Stage) -> None:
         if "TurnSeconds" in record or "IdleWakeUps" in record
     ]
     metrics = records[-invocations:]
-    assert sum(sum(record.get("Turns", [0])) for record in metrics) == stage.load("measured").turns
+    assert sum(sum(record.get("Turns", [0])) for record in metrics) == stage.load("measured").generation.turns
     assert {"TurnSeconds", "AgentSeconds", "Conflicts"} <= {name for record in metrics for name in record}
 
 
@@ -157,7 +157,7 @@ def test_one_bad_record_keeps_none_from_being_dealt_with(stage: Stage) -> None:
     bad["attributes"] = {**bad["attributes"], "MessageGroupId": "another"}
     result = stage.invoke("turn", {"Records": [good[0], bad, good[1]]})
     assert result == {"batchItemFailures": [{"itemIdentifier": "bad"}]}
-    assert [stage.load(task_id).turns for task_id in ("one", "two")] == [1, 1]
+    assert [stage.load(task_id).generation.turns for task_id in ("one", "two")] == [1, 1]
     errors = [record for record in stage.running("turn").records if record.get("level") == "ERROR"]
     assert any("BadRequest" in json.dumps(record) for record in errors)
     for record in good:
@@ -193,7 +193,7 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
         running.invoke(stage.event("turn"))
         with pytest.raises(FunctionFailed, match="Task timed out"):
             running.invoke({"Records": [record]})
-        assert stage.load("blocked").turns == 0
+        assert stage.load("blocked").generation.turns == 0
         deadline = time.monotonic() + 15
         while stage.load("blocked").status is TaskStatus.RUNNING:
             assert time.monotonic() < deadline
@@ -214,7 +214,7 @@ def test_every_process_starts_from_nothing(stage: Stage) -> None:
             record = take(stage)
             assert running.invoke({"Records": [record]}) == NOTHING_FAILED
             stage.delete(record)
-            assert stage.load("cold").turns == number
+            assert stage.load("cold").generation.turns == number
             assert len(running.inits) == 1
     stage.work_off()
     assert stage.load("cold").status is TaskStatus.COMPLETED
@@ -251,7 +251,7 @@ def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> 
     record = take(stage)
     assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
     stage.delete(record)
-    assert stage.load("dead").turns == 1
+    assert stage.load("dead").generation.turns == 1
     (said,) = [record for record in stage.running("dead_letter").records if record.get("level") == "ERROR"]
     assert "dead-lettered" in said["message"]
     assert said["task_id"] == "dead"
