@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
 from mail.adapters.local.queue import LocalQueue
@@ -12,10 +12,8 @@ from mail.config import StorageConfig
 from mail.config.database import SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
+from mail.core.task.ports import MailboxStore
 from mail.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mail.exchange.durable import MailboxStore
 
 
 def _sqlite() -> type[Database]:
@@ -68,7 +66,7 @@ async def open_documents(storage: StorageConfig) -> AsyncIterator[ServerDocument
         yield ServerDocuments(documents)
 
 
-async def open_mailboxes(url: str) -> "MailboxStore":
+async def open_mailboxes(url: str) -> MailboxStore:
     """Open the mailboxes of an exchange at a URL (see `mail.exchange.open_exchange`). Raises ConfigurationError."""
     place, _, query = url.partition("?")
     scheme = next((scheme for scheme in SCHEMES if place.startswith(scheme)), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from mail.adapters.aws.blobs import Blobs
@@ -12,11 +12,8 @@ from mail.adapters.aws.queue import SQSQueue
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import Documents
+from mail.core.task.ports import Documents, MailboxStore
 from mail.errors import ConfigurationError, StoreUnavailable
-
-if TYPE_CHECKING:
-    from mail.exchange.durable import MailboxStore
 
 SCHEME = "dynamodb://"
 
@@ -51,7 +48,7 @@ class DynamoDB(Database):
         async with self._client() as client:
             yield DynamoDBDocuments(client, self.table)
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
+    async def open_mailboxes(self, options: Mapping[str, str]) -> MailboxStore:
         from mail.adapters.aws.exchange import DynamoDBMailboxes
 
         endpoint_url = options.get("endpoint_url", "")

@@ -25,10 +25,8 @@ from uuid import uuid4
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.items import Item, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
+from mail.core.task.ports import MailboxContents
 from mail.errors import PayloadTooLarge, StoreUnavailable
-
-Contents = tuple[list[str], list[str]]
-"""The mail of a mailbox as JSON texts: the outbox, and the inbox grouped by sender."""
 
 MAIL_BYTES = 350_000
 """The size limit of a mail, which is in one item of at most 400 KB."""
@@ -72,7 +70,7 @@ class _Sent:
 
 
 class DynamoDBMailboxes:
-    """`mail.exchange.durable.MailboxStore` on the table of a `DynamoDBStore`.
+    """`mail.core.task.ports.MailboxStore` on the table of a `DynamoDBStore`.
 
     Args:
         exchange: the name of the exchange; a table may have several.
@@ -106,7 +104,7 @@ class DynamoDBMailboxes:
         }
         return await self._try([update, {"Put": {"Item": {**key_of(self._listed(owner)), "box": box}}}])
 
-    async def unregister(self, owner: str) -> "Contents | None":
+    async def unregister(self, owner: str) -> MailboxContents | None:
         """Remove the mailbox immediately, then what is left in it."""
         while (box := await self._box(owner)) is not None:
             update = {
@@ -124,7 +122,7 @@ class DynamoDBMailboxes:
                 return sent, inbox
         return None
 
-    async def contents(self, owner: str) -> Contents | None:
+    async def contents(self, owner: str) -> MailboxContents | None:
         box = await self._box(owner)
         if box is None:
             return None

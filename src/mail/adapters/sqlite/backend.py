@@ -2,18 +2,14 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.sqlite.database import IN_MEMORY, TABLES, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import Documents
+from mail.core.task.ports import Documents, MailboxStore
 from mail.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mail.exchange.durable import MailboxStore
 
 
 class SQLite(Database):
@@ -44,7 +40,7 @@ class SQLite(Database):
         with self._open(own=False) as database:
             yield SQLiteDocuments(database)
 
-    async def open_mailboxes(self, options: Mapping[str, str]) -> "MailboxStore":
+    async def open_mailboxes(self, options: Mapping[str, str]) -> MailboxStore:
         from mail.adapters.sqlite.exchange import SQLiteMailboxes
 
         mailboxes = SQLiteMailboxes(self.place or IN_MEMORY, options.get("exchange", ""))

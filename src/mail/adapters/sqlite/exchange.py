@@ -16,10 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mail.core.task.ports import MailboxContents
 from mail.errors import ConfigurationError, StoreUnavailable
-
-Contents = tuple[list[str], list[str]]
-"""The mail of a mailbox as JSON texts: the outbox, and the inbox grouped by sender."""
 
 IN_MEMORY = ":memory:"
 
@@ -78,7 +76,7 @@ BUSY_SECONDS = 10.0
 
 
 class SQLiteMailboxes:
-    """`mail.exchange.durable.MailboxStore` on an SQLite file.
+    """`mail.core.task.ports.MailboxStore` on an SQLite file.
 
     It has a connection and a thread of its own, so that waiting for a lock doesn't block the event loop.
 
@@ -112,10 +110,10 @@ class SQLiteMailboxes:
     async def register(self, owner: str) -> bool:
         return await self._run(self._register, owner)
 
-    async def unregister(self, owner: str) -> Contents | None:
+    async def unregister(self, owner: str) -> MailboxContents | None:
         return await self._run(self._unregister, owner)
 
-    async def contents(self, owner: str) -> Contents | None:
+    async def contents(self, owner: str) -> MailboxContents | None:
         return await self._run(self._contents, owner)
 
     async def has(self, owner: str) -> bool:
@@ -229,7 +227,7 @@ class SQLiteMailboxes:
         )
         return inserted.rowcount > 0
 
-    def _unregister(self, owner: str) -> Contents | None:
+    def _unregister(self, owner: str) -> MailboxContents | None:
         with self._transaction():
             contents, box = self._read_contents(owner), self._box(owner)
             self._sql.execute("DELETE FROM exchange_boxes WHERE id = ?", (box,))
@@ -237,11 +235,11 @@ class SQLiteMailboxes:
             self._sql.execute("DELETE FROM exchange_inbox WHERE box = ?", (box,))
         return contents
 
-    def _contents(self, owner: str) -> Contents | None:
+    def _contents(self, owner: str) -> MailboxContents | None:
         with self._transaction("DEFERRED"):
             return self._read_contents(owner)
 
-    def _read_contents(self, owner: str) -> Contents | None:
+    def _read_contents(self, owner: str) -> MailboxContents | None:
         box = self._box(owner)
         if box is None:
             return None
