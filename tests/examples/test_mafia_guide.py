@@ -27,8 +27,9 @@ from mail.examples import mafia
 from mail.examples.mafia import game as ours
 from mail.examples.mafia import narrator_tools
 from mail.examples.mafia.game import Agent, Game, GamePhase, build_agent_swarm, build_narrator_template
+from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, PERSONAS, calculate_roles
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, calculate_roles
 from mail.factories import base_agent_factory
 from mail.factories.models import close_clients
 

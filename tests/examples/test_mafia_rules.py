@@ -18,16 +18,8 @@ from mail.examples.mafia.narrator_tools import (
     doctor_protect,
     get_narrator_actions,
 )
-from mail.examples.mafia.roles import (
-    DETECTIVE,
-    DOCTOR,
-    MAFIA,
-    PERSONAS,
-    VILLAGER,
-    Role,
-    Team,
-    calculate_roles,
-)
+from mail.examples.mafia.personas import PERSONAS
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, VILLAGER, Role, Team, calculate_roles
 from mail.examples.mafia.state import LAST_DAY
 
 SEATS: dict[str, Role] = {

@@ -24,10 +24,11 @@ from mail.errors import BadRequest
 from mail.examples.mafia import prompts
 from mail.examples.mafia.narrator import RuleBasedNarrator
 from mail.examples.mafia.narrator_tools import get_narrator_actions
+from mail.examples.mafia.personas import PERSONAS
 from mail.examples.mafia.phrases import NARRATOR, death
 from mail.examples.mafia.players import Agent
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, PERSONAS, Team, calculate_roles
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Team, calculate_roles
 from mail.examples.mafia.state import GamePhase, GameState
 from mail.factories import LiteLLMSupervisorFunction
 

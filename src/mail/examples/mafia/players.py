@@ -11,9 +11,10 @@ from mail.api.agents import MAILAgentTemplate
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import History, ToolChoice
 from mail.examples.mafia.evidence import Evidence
+from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.phrases import NARRATOR, NOBODY, Move, finding, move_in
 from mail.examples.mafia.prompts import create_agent_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, VILLAGER, Persona, Role
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, VILLAGER, Role
 from mail.factories import LiteLLMAgentFunction
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.phrases import NOBODY, REPORT, TELL_THEM
-from mail.examples.mafia.roles import Persona, Role
+from mail.examples.mafia.roles import Role
 
 
 def create_narrator_system_prompt() -> str:
