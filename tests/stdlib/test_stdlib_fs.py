@@ -249,7 +249,7 @@ class TestFinding:
     async def test_deep_trees(self, root: Path, run: Any, told: Any) -> None:
         deep = "/".join("d" * (MAX_DEPTH - 1))
         await run(write_file, path=f"{deep}/e", content="")
-        assert "parts" in await told(ToolCallFault, write_file, path=f"{deep}/d/e", content="")
+        assert "segments" in await told(ToolCallFault, write_file, path=f"{deep}/d/e", content="")
         assert await run(find_files, pattern="e") == {"paths": [f"{deep}/e"], "is_partial": False}
         (root / deep / "d").mkdir()
         assert (await run(find_files, pattern="e"))["is_partial"]
