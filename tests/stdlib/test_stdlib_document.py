@@ -84,7 +84,7 @@ def test_the_limits() -> None:
         "up to 1000 entries": fs.MAX_ENTRIES == 1000,
         "Up to 1000 paths": fs.MAX_ENTRIES == 1000,
         "Up to 200 lines": files.MAX_MATCHES == 200,
-        "at most 32 parts": files.MAX_DEPTH == 32,
+        "at most 32 segments": files.MAX_DEPTH == 32,
         "looks at 50,000 entries": files.MAX_VISITED == 50_000,
         "files of up to 1 MiB, and reads 64 MiB": (files.MAX_FILE_BYTES, files.MAX_SEARCHED_BYTES)
         == (2**20, 2**26),
