@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forkserver
 from support.server_process import MAIL, TIMEOUT, ServerProcess, environment
 
 
@@ -21,15 +22,11 @@ class Piped:
         self, *lines: str, role: str = "user", flags: tuple[str, ...] = (), **variables: str
     ) -> subprocess.CompletedProcess[str]:
         key = self.server.tokens[role]
-        return subprocess.run(
+        return forkserver.run(
             [*MAIL, "client", self.server.url, "--api-key", key, *flags],
             cwd=self.folder,
             env=environment(variables),
             input="\n".join(lines),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=TIMEOUT,
-            check=False,
         )
 
     def json(self, *lines: str, **settings: Any) -> list[Any]:

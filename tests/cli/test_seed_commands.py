@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import forkserver
 from support.seeds import blocks
-from support.server_process import TIMEOUT, ServerProcess, environment, run_mail
+from support.server_process import ServerProcess, environment, run_mail
 
 SHELLS = ("", "bash", "sh", "shell")
 PROMPT = "mail> "
@@ -92,15 +93,11 @@ def test_server(folder: Path, command: str) -> None:
 def test_client(server: ServerProcess, tmp_path: Path, command: str) -> None:
     command = command.replace("http://localhost:8000", server.url).replace("'$", "'")
     words = [re.sub(r"^(USER_)?TOKEN$", server.tokens["user"], word) for word in shlex.split(command)]
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "mail.cli", *words[1:]],
         cwd=tmp_path,
         env=environment({**NO_WAY_OUT, "MAIL_SERVER": server.url}),
         input="ping\n" + ("whoami\n" if "--api-key" in words else ""),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
     )
     if any(word.startswith("swarm://") for word in words):
         assert (done.returncode, done.stderr) == (1, "mail: cannot connect to https://example.com\n")

@@ -1,14 +1,14 @@
 """`mail usage`, against a server whose agents are language models: litellm's prices, of a stand-in for the provider."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support import forkserver
 from support.llm_stub import LLMStub, Tokens, call, reply
-from support.server_process import MAIL, TIMEOUT, ServerProcess, environment, run_mail
+from support.server_process import MAIL, ServerProcess, environment, run_mail
 from support.terminal import Terminal
 
 from mail.cli.usage import read_time
@@ -134,10 +134,8 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
     lines = (
         "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing\nusage --since 7x"
     )
-    done = subprocess.run(
-        [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]],
-        cwd=tmp_path, env=environment(), input=lines, capture_output=True, text=True, timeout=TIMEOUT, check=False,
-    )  # fmt: skip
+    command = [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]]
+    done = forkserver.run(command, cwd=tmp_path, env=environment(), input=lines)
     rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert [row[:2] for row in rows] == [
         [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],

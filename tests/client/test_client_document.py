@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any
 import pytest
 from client_stage import CONFIG, RESPONSE, Recorder
 from starlette.responses import JSONResponse
+from support import forkserver
 from support.http_server import HTTPServer
 from support.seeds import blocks
-from support.server_process import TIMEOUT, environment
+from support.server_process import environment
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
@@ -109,14 +109,10 @@ def test_every_method_is_documented() -> None:
 
 
 def test_the_demo(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, str(ROOT / "scripts" / "demo_client.py")],
         cwd=tmp_path,
         env=environment(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     for line in (

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import forkserver
 from support.server_process import TIMEOUT, ServerProcess, environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -80,12 +81,11 @@ class Session:
         self.server: ServerProcess | None = None
         self.output = ""
         self.variables: dict[str, str] = {}
-        self.extra: list[subprocess.Popen[bytes]] = []
+        self.extra: list[forkserver.ForkedProcess] = []
         scripts = folder / ".bin"
         scripts.mkdir()
         for name, module in [("mail", "mail.cli"), ("uvicorn", "uvicorn")]:
-            (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
-            (scripts / name).chmod(0o755)
+            forkserver.write_command(scripts / name, module)
         (folder / "mail.toml").write_text(
             '[server]\nhost = "127.0.0.1"\n'
         )  # nothing shall listen to the world
@@ -140,12 +140,8 @@ class Session:
             port = free.getsockname()[1]
         arguments[arguments.index("--port") + 1] = str(port)
         self.extra.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", *arguments],
-                cwd=self.folder,
-                env=environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+            forkserver.start(
+                [sys.executable, "-m", "uvicorn", *arguments], cwd=self.folder, env=environment()
             )
         )
         self.server.url = f"http://127.0.0.1:{port}"

@@ -1,12 +1,12 @@
 """docs/testing.md: its sample passes, and fails where it should; its commands and folders are those there are."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from document_samples import DOCS, ROOT, blocks
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -15,14 +15,10 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 def run_sample(folder: Path, code: str, *flags: str) -> str:
     (folder / "test_greeter.py").write_text(code, encoding="utf-8")
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags, "test_greeter.py"],
         cwd=folder,
         env=environment(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
     )
     return done.stdout
 

@@ -4,13 +4,13 @@ import ast
 import inspect
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 from mail.api.agents import EXAMPLES
 from mail.core.task.task import TaskKey
@@ -89,14 +89,10 @@ def test_commands(document: Path) -> None:
 
 
 def execute(arguments: list[str]) -> list[str]:
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
+        env=environment(),
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

@@ -1,9 +1,9 @@
 """mail.examples.group_chat: who hears what, and what the command prints."""
 
-import subprocess
 import sys
 
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 from mail.examples.group_chat.chat import CHANNEL, DISHES, HOST, PERSON, QUESTION, GroupChat
 
@@ -44,13 +44,9 @@ async def test_a_direct_mail_is_answered_by_its_recipient_only() -> None:
 
 
 def test_the_command() -> None:
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "mail.examples.group_chat"],
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
+        env=environment(),
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]

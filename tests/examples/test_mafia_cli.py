@@ -6,20 +6,17 @@ import sys
 
 import pytest
 from mafia_models import MODEL, models
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 from mail.examples.mafia.game import Game
 
 
 def run(*flags: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, "-m", "mail.examples.mafia", *flags],
         input=typed,
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
+        env=environment(),
     )
 
 

@@ -1,22 +1,18 @@
 """scripts/multi_swarm_demo.py, as people run it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "multi_swarm_demo.py"
 
 
 def test_each_swarm_needs_the_other() -> None:
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, str(SCRIPT), "weather in Oslo and 2**10"],
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
+        env=environment(),
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines()]

@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forkserver
 from support.llm_stub import LLMStub, Request, call, reply
-from support.server_process import TIMEOUT, environment
+from support.server_process import environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "single_swarm_demo.py"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, str(SCRIPT), *arguments],
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
+        env=environment(),
     )
 
 

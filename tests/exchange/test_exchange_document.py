@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.server_process import TIMEOUT, environment
+from support import forkserver
+from support.server_process import environment
 
 import mail.exchange
 from mail.adapters.aws.exchange import MAIL_BYTES
@@ -31,13 +32,9 @@ async def test_every_piece(
 
 def test_the_command_prints_what_it_says() -> None:
     (_, command), (_, text) = blocks(DOCUMENT, "bash", "console")
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, *command.split()[1:]],
-        env=environment({"PYTHONIOENCODING": "utf-8"}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=True,
+        env=environment(),
     )
     assert done.stdout.startswith(text.removesuffix("…\n"))
 

@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import httpx
 
+from support import forkserver
+
 MAIL = (sys.executable, "-m", "mail.cli")
 TIMEOUT = 60.0
 """Seconds after which something that should have happened counts as hung."""
@@ -40,16 +42,7 @@ def run_mail(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a `mail` command to its end."""
-    return subprocess.run(
-        [*MAIL, *arguments],
-        cwd=cwd,
-        env=environment(env),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
-    )
+    return forkserver.run([*MAIL, *arguments], cwd=cwd, env=environment(env), timeout=TIMEOUT)
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
@@ -103,11 +96,10 @@ class ServerProcess:
             (self.folder / "stdout.txt").open("wb") as stdout,
             (self.folder / "stderr.txt").open("wb") as stderr,
         ):
-            self.process = subprocess.Popen(
+            self.process = forkserver.start(
                 [*self.command, *self.flags],
                 cwd=self.folder,
                 env=environment(self.env),
-                stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
             )

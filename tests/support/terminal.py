@@ -5,9 +5,7 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support import forkserver
 from support.server_process import MAIL, environment
 
 ROWS, COLUMNS = 40, 120
@@ -34,15 +33,14 @@ class Terminal:
         fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.raw = b""
         self._seen = 0
-        self.process = subprocess.Popen(
+        self.process = forkserver.start(
             [*MAIL, *arguments],
             cwd=cwd,
             env=environment({"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})}),
             stdin=program,
             stdout=program,
             stderr=program,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - it makes two system calls
+            terminal=True,
         )
         os.close(program)
 
@@ -93,9 +91,3 @@ class Terminal:
             return False
         self.raw += chunk
         return bool(chunk)
-
-
-def _take_terminal() -> None:
-    """Let Ctrl+C on stdin's terminal reach this session, even where the tests run in the background, which ignores it."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,296 @@
+"""Python processes that start within milliseconds: forks of one that has everything imported.
+
+process = start([sys.executable, "-m", "mail.cli", "server"], cwd=folder, env=environ, stdout=file, stderr=file)
+
+The forked process is as `python` would have started it: arguments, folder, environment, streams, session and exit code are
+its own. Only its imports are shared. One fork server per test process serves all tests there; `python -m support.forkserver`.
+"""
+
+import atexit
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from mail.http.routes import load_routers
+
+IMPORTED = (
+    "anyio._backends._asyncio",
+    "encodings.idna",
+    "h2.connection",
+    "httpcore",
+    "httpx",
+    "mail.adapters.local.workers",
+    "mail.adapters.sqlite.backend",
+    "mail.agentmail",
+    "mail.cli.app",
+    "mail.client",
+    "mail.examples.rule_based",
+    "mail.http.app",
+    "mail.server.app",
+    "mail.server.uvicorn",
+    "prompt_toolkit",
+    "pydantic.v1",
+    "sse_starlette",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+)
+"""What most processes of the tests import: what the `mail` command does, and the server."""
+
+NUMBER = 16
+"""Bytes of a number that the fork server sends."""
+
+Stream = int | IO[str] | IO[bytes]
+
+_STARTED: list[tuple[int, Path]] = []
+"""This test process's fork server: who started it, and its socket."""
+
+
+class ForkedProcess:
+    """A process forked by the fork server, with the methods of `subprocess.Popen` that tests use.
+
+    Attributes:
+        pid: its process id.
+        returncode: its exit code, or the negative number of the signal that ended it; None while it runs.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.returncode: int | None = None
+        self._connection = connection
+        self.pid = int(connection.recv(NUMBER, socket.MSG_WAITALL))
+
+    def poll(self) -> int | None:
+        """Return the exit code if the process has ended."""
+        return self._wait(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the process to end and return its exit code."""
+        code = self._wait(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def _wait(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                status = self._connection.recv(NUMBER)
+            except (TimeoutError, BlockingIOError):
+                return None
+            self.returncode = os.waitstatus_to_exitcode(int(status))
+            self._connection.close()
+        return self.returncode
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = subprocess.DEVNULL,
+    stderr: Stream = subprocess.DEVNULL,
+    terminal: bool = False,
+) -> ForkedProcess:
+    """Start `python -m MODULE …` or `python FILE …` and return the process.
+
+    Args:
+        command: this Python, `-m` and a module or a file, and the program's own arguments.
+        cwd: the folder in which the process works.
+        env: all of its environment.
+        stdin: a file, its number, or `subprocess.DEVNULL`; the same for `stdout` and `stderr`.
+        terminal: makes `stdin` the controlling terminal of a new session.
+    """
+    assert command[0] == sys.executable, f"not this Python: {command}"
+    ours = {name for name in env if name.startswith("PYTHON") and env[name] != os.environ.get(name)}
+    assert not ours, f"{ours} only count for a Python that starts: use subprocess"
+    order = {"arguments": command[1:], "cwd": str(cwd), "env": dict(env), "terminal": terminal}
+    with open(os.devnull, "r+b") as nowhere:
+        numbers = [
+            nowhere.fileno()
+            if each == subprocess.DEVNULL
+            else each
+            if isinstance(each, int)
+            else each.fileno()
+            for each in (stdin, stdout, stderr)
+        ]
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(_address()))
+        socket.send_fds(connection, [b"f"], numbers)
+        connection.sendall(json.dumps(order).encode() + b"\n")
+        return ForkedProcess(connection)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    input: str = "",
+    timeout: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python process to its end, as `subprocess.run` does with its output captured as text."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(input.encode())
+        given.seek(0)
+        process = start(command, cwd=cwd or Path.cwd(), env=env, stdin=given, stdout=out, stderr=err)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8").replace("\r\n", "\n"))
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
+_COMMAND = """\
+#!{python} -IS
+import json, os, socket, sys
+order = {{"arguments": ["-m", {module!r}, *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ), "terminal": False}}
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({address!r})
+socket.send_fds(connection, [b"f"], [0, 1, 2])
+connection.sendall(json.dumps(order).encode() + b"\\n")
+connection.recv({NUMBER}, socket.MSG_WAITALL)
+sys.exit(os.waitstatus_to_exitcode(int(connection.recv({NUMBER}, socket.MSG_WAITALL))))
+"""
+
+
+def write_command(file: Path, module: str) -> None:
+    """Write an executable file that runs a module through this process's fork server."""
+    text = _COMMAND.format(python=sys.executable, module=module, address=str(_address()), NUMBER=NUMBER)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o755)
+
+
+def _address() -> Path:
+    """Return the socket of this process's fork server, started by the first call."""
+    if not _STARTED or _STARTED[0][0] != os.getpid():
+        folder = tempfile.TemporaryDirectory(prefix="forkserver-")
+        address = Path(folder.name) / "socket"
+        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        reading, writing = os.pipe()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "support.forkserver", str(address), str(writing)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[writing],
+        )
+        os.close(writing)
+        with os.fdopen(reading) as ready:
+            assert ready.readline(), "the fork server did not start"
+
+        def stop() -> None:
+            server.kill()
+            server.wait()
+            folder.cleanup()
+
+        atexit.register(stop)
+        _STARTED[:] = [(os.getpid(), address)]
+    return _STARTED[0][1]
+
+
+def _serve(address: str, ready: int) -> None:
+    """Fork for each connection; returns in the forked processes, once each is what was ordered."""
+    for module in IMPORTED:
+        importlib.import_module(module)
+    load_routers()
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a thread would be missing in what is forked"
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        os.write(ready, b"ready\n")
+        os.close(ready)
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _watch(connection)
+                return
+            connection.close()
+
+
+def _watch(connection: socket.socket) -> None:
+    """Fork once more: the one process waits for the other and tells how it ended; the other returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("r") as lines:
+        order = json.loads(lines.readline())
+    if child := os.fork():
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(f"{child:{NUMBER}}".encode())
+        connection.sendall(f"{os.waitpid(child, 0)[1]:{NUMBER}}".encode())
+        open("/tmp/s/fork.costs", "a").write(f"{sum(os.times()[2:4]):.3f} {order["arguments"][:4]}\n") #TMP
+        os._exit(0)
+    connection.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if order["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the tests run in the background
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    sys.stderr.reconfigure(line_buffering=True)
+    sys.argv[:] = order["arguments"]
+
+
+def _become() -> None:
+    """Run what `sys.argv` names, as `python` does."""
+    first, *rest = sys.argv
+    given = os.environ.get("PYTHONPATH")
+    theirs = [
+        os.getcwd() if first == "-m" else str(Path(first).parent),
+        *(given.split(os.pathsep) if given else ()),
+    ]
+    sys.path[:] = [*theirs, *PATH]
+    if first == "-m":
+        sys.argv[:] = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    PATH = sys.path[1 + len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
+    _serve(sys.argv[1], int(sys.argv[2]))
+    _become()
