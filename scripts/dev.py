@@ -326,6 +326,9 @@ def test(arguments: Sequence[str]) -> int:
         set_up_tools(*ALWAYS)  # which the fast tier does without
     if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
         given = ["-n", "auto", *given]
+    given = ["--dist=loadgroup", *given]
+    # each process of a test would compile all that it imports
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return become([str(VENV_PYTHON), "-m", "pytest", *given])
 
 

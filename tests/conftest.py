@@ -1,5 +1,6 @@
 """What every test shares: hypothesis' settings, and the tiers (see `support.tiers`)."""
 
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -56,6 +57,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if not tiers.is_in(tier, item)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if tiers.is_in(tier, item)]
+    for item in items:
+        if (group := tiers.group_of(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what thousands of collected tests consist of out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

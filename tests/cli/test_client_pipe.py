@@ -26,7 +26,7 @@ class Piped:
             [*MAIL, "client", self.server.url, "--api-key", key, *flags],
             cwd=self.folder,
             env=environment(variables),
-            input="\n".join(lines),
+            given="\n".join(lines),
         )
 
     def json(self, *lines: str, **settings: Any) -> list[Any]:

@@ -97,7 +97,7 @@ def test_client(server: ServerProcess, tmp_path: Path, command: str) -> None:
         [sys.executable, "-m", "mail.cli", *words[1:]],
         cwd=tmp_path,
         env=environment({**NO_WAY_OUT, "MAIL_SERVER": server.url}),
-        input="ping\n" + ("whoami\n" if "--api-key" in words else ""),
+        given="ping\n" + ("whoami\n" if "--api-key" in words else ""),
     )
     if any(word.startswith("swarm://") for word in words):
         assert (done.returncode, done.stderr) == (1, "mail: cannot connect to https://example.com\n")

@@ -135,7 +135,7 @@ def test_in_the_interactive_client(paid: ServerProcess, tmp_path: Path) -> None:
         "usage --by model\nusage --by task --task-id long --since 1d\nusage --by nothing\nusage --since 7x"
     )
     command = [*MAIL, "client", paid.url, "--api-key", paid.tokens["user"]]
-    done = forkserver.run(command, cwd=tmp_path, env=environment(), input=lines)
+    done = forkserver.run(command, cwd=tmp_path, env=environment(), given=lines)
     rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert [row[:2] for row in rows] == [
         [PRICED, "3"], [UNPRICED, "1"], ["all", "4"],

@@ -15,7 +15,7 @@ from mail.examples.mafia.game import Game
 def run(*flags: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     return forkserver.run(
         [sys.executable, "-m", "mail.examples.mafia", *flags],
-        input=typed,
+        given=typed,
         env=environment(),
     )
 

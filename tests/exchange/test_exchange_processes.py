@@ -11,24 +11,24 @@ from uuid import uuid4
 
 import pytest
 from exchange_worlds import DURABLE, World
+from support import forkserver
 from support.tiers import sized
 
 SCRIPT = Path(__file__).with_name("exchange_process.py")
+TIMEOUT = 100.0
+"""Seconds for a process that dies at many points."""
 
 
 async def run(world: World, *arguments: str) -> list[str]:
     """The lines that a process on the exchange prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(SCRIPT),
-        *arguments,
-        env={**os.environ, **world.environment, "PYTHONWARNINGS": "error"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    done = await asyncio.to_thread(
+        forkserver.run,
+        [sys.executable, str(SCRIPT), *arguments],
+        env={**os.environ, **world.environment},
+        timeout=TIMEOUT,
     )
-    output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return output.decode().splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
 
 
 async def test_processes_that_sync_at_once_deliver_each_mail_once(durable: World) -> None:

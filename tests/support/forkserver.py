@@ -10,6 +10,7 @@ import atexit
 import fcntl
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -28,10 +29,12 @@ from mail.http.routes import load_routers
 
 IMPORTED = (
     "anyio._backends._asyncio",
+    "botocore.session",
     "encodings.idna",
     "h2.connection",
     "httpcore",
     "httpx",
+    "mail.adapters.aws.exchange",
     "mail.adapters.local.workers",
     "mail.adapters.sqlite.backend",
     "mail.agentmail",
@@ -153,14 +156,14 @@ def run(
     *,
     env: Mapping[str, str],
     cwd: Path | None = None,
-    input: str = "",
+    given: str = "",
     timeout: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python process to its end, as `subprocess.run` does with its output captured as text."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        given.write(input.encode())
-        given.seek(0)
-        process = start(command, cwd=cwd or Path.cwd(), env=env, stdin=given, stdout=out, stderr=err)
+    with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        typed.write(given.encode())
+        typed.seek(0)
+        process = start(command, cwd=cwd or Path.cwd(), env=env, stdin=typed, stdout=out, stderr=err)
         try:
             code = process.wait(timeout)
         finally:
@@ -253,7 +256,6 @@ def _watch(connection: socket.socket) -> None:
             os.close(stream)
         connection.sendall(f"{child:{NUMBER}}".encode())
         connection.sendall(f"{os.waitpid(child, 0)[1]:{NUMBER}}".encode())
-        open("/tmp/s/fork.costs", "a").write(f"{sum(os.times()[2:4]):.3f} {order["arguments"][:4]}\n") #TMP
         os._exit(0)
     connection.close()
     for number, stream in enumerate(streams):
@@ -266,11 +268,16 @@ def _watch(connection: socket.socket) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))
-    sys.stderr.reconfigure(line_buffering=True)
+    unbuffered = bool(order["env"].get("PYTHONUNBUFFERED"))
+    for number, (name, errors) in enumerate(
+        {"stdin": None, "stdout": None, "stderr": "backslashreplace"}.items()
+    ):
+        mode = "w" if number else "r"
+        file = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115 - as long as we live
+        if isinstance(file, io.TextIOWrapper) and number:
+            file.reconfigure(line_buffering=number == 2 or os.isatty(1), write_through=unbuffered)
+        setattr(sys, name, file)
+        setattr(sys, f"__{name}__", file)
     sys.argv[:] = order["arguments"]
 
 

@@ -84,7 +84,7 @@ class TestWait:
         async with Rig(swarm, clock=SYSTEM_CLOCK) as rig:
             submitted = await rig.submit()
             async with asyncio.timeout(SOON):
-                assert await rig.runtime.wait(submitted, 0.05) is None
+                assert await rig.runtime.wait(submitted, 0.3) is None
             task = await rig.store.load(submitted.key)
         assert task is not None
         assert task.is_running
