@@ -43,6 +43,16 @@ class TestOwnership:
                 with pytest.raises(ConfigurationError):
                     SQLiteDatabase(path)
 
+    def test_no_other_user_can_take_the_claim(self, path: Path) -> None:
+        """A shared lock needs a descriptor for reading only, so that the file must not be readable."""
+        lock = path.with_name("mail.db.lock")
+        lock.touch(mode=0o644)
+        with SQLiteDatabase(path):
+            assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.glob("mail.db.lock*")} == {
+                "mail.db.lock": 0o600,
+                "mail.db.lock-journal": 0o600,
+            }
+
     async def test_others_may_add_tokens_meanwhile(self, path: Path) -> None:
         with SQLiteDatabase(path) as owner, SQLiteDatabase(path, own=False) as visitor:
             await ServerDocuments(SQLiteDocuments(visitor)).add_token(TOKEN)

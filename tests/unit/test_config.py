@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
+from mail.http.rates import rates_of
 
 WriteFile = Callable[..., Path]
 
@@ -258,10 +259,13 @@ class TestEnvironment:
         write("[server.limits]\nrunning_tasks = 7\nmailbox_depth = 8\n[server.settings]\nmax_body_bytes = 9")
         monkeypatch.setenv("MAIL_REQUESTS_PER_SECOND", "2.5")
         monkeypatch.setenv("MAIL_RUNNING_TASKS", "none")
+        monkeypatch.setenv("MAIL_REQUEST_BURST", "0")
         monkeypatch.setenv("MAIL_MAX_BODY_BYTES", "1000")
         server = ServerConfig()
         assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
         assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
+        assert server.limits.request_burst == 0
+        assert rates_of(server.limits) is None
 
     def test_telemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_METRICS", "public")
@@ -278,7 +282,7 @@ class TestEnvironment:
             ("MAIL_MAILBOX_DEPTH", "-1"),
             ("MAIL_REQUESTS_PER_SECOND", "inf"),
             ("MAIL_REQUESTS_PER_SECOND", "nan"),
-            ("MAIL_REQUEST_BURST", "0"),
+            ("MAIL_REQUEST_BURST", "-1"),
             ("MAIL_MAX_BODY_BYTES", "none"),
             ("MAIL_METRICS", "everybody"),
             ("MAIL_TRACES", "perhaps"),

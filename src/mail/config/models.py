@@ -78,7 +78,7 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 _VARIABLES: Mapping[str, _Variable] = {
     "MAIL_MAX_BODY_BYTES": _Variable("settings", "max_body_bytes", _whole(1), "a whole number from 1 on"),
     "MAIL_REQUESTS_PER_SECOND": _Variable("limits", "requests_per_second", _rate, "a number; 0 for no limit"),
-    "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(1), "a whole number from 1 on"),
+    "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_RUNNING_TASKS": _Variable("limits", "running_tasks", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_MAILBOX_DEPTH": _Variable("limits", "mailbox_depth", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_METRICS": _Variable(

@@ -60,13 +60,13 @@ class LimitsConfig(Table):
 
     Attributes:
         requests_per_second: the average rate of requests.
-        request_burst: the number of requests in a burst.
+        request_burst: the number of requests in a burst; without a limit, the rate is not limited either.
         running_tasks: the number of running tasks.
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
     """
 
     requests_per_second: float = Field(default=50.0, ge=0)
-    request_burst: int = Field(default=200, ge=1)
+    request_burst: int = Field(default=200, ge=0)
     running_tasks: int = Field(default=100, ge=0)
     mailbox_depth: int = Field(default=1000, ge=0)
 

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -179,6 +180,7 @@ class SQLiteDatabase:
 def _claim(path: str) -> sqlite3.Connection:
     """Take an exclusive lock beside the database; it ends with the process."""
     file = os.path.realpath(path)  # the claim is on the file, by whatever name it is opened
+    _make_private(Path(f"{file}.lock"))
     try:
         lock = sqlite3.connect(f"{file}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)
         lock.execute("BEGIN EXCLUSIVE")
@@ -189,3 +191,11 @@ def _claim(path: str) -> sqlite3.Connection:
             ) from error
         raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from error
     return lock
+
+
+def _make_private(lock: Path) -> None:
+    """Let only the owner open the lock file, which SQLite's journal imitates: who can read a lock can take it."""
+    lock.touch(mode=0o600)
+    for file in (lock, lock.with_name(f"{lock.name}-journal")):
+        with suppress(FileNotFoundError, PermissionError):  # another user's file may still be usable
+            file.chmod(0o600)
