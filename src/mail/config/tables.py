@@ -71,6 +71,26 @@ class LimitsConfig(Table):
     mailbox_depth: int = Field(default=1000, ge=0)
 
 
+class ConnectionsConfig(Table):
+    """`[server.connections]`: limits of the connections to a server process; 0 for none.
+
+    Attributes:
+        total: the number of open connections; fewer if the process may not open as many files.
+        per_address: the number of open connections from one address.
+        head_seconds: the time for the head of a request.
+        body_seconds: the time for its body, besides a second for each 8 KiB that has arrived.
+        idle_seconds: the time between two requests.
+        stall_seconds: the time that a client may stop reading a response.
+    """
+
+    total: int = Field(default=8192, ge=0)
+    per_address: int = Field(default=4096, ge=0)
+    head_seconds: float = Field(default=10.0, ge=0)
+    body_seconds: float = Field(default=30.0, ge=0)
+    idle_seconds: int = Field(default=5, ge=0)
+    stall_seconds: float = Field(default=120.0, ge=0)
+
+
 class TelemetryConfig(Table):
     """`[server.telemetry]`: metrics, traces and logs.
 
