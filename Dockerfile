@@ -22,6 +22,7 @@ RUN set -- --requirement requirements/run.txt \
     && /opt/mail/bin/pip install --require-hashes "$@"
 
 COPY pyproject.toml README.md LICENSE ./
+COPY spec/SPEC.md spec/
 COPY src src
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && /opt/mail/bin/pip install --no-deps --no-index dist/*.whl \
