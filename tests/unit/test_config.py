@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
+from mail.config import ClientConfig, ConnectionsConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
 from mail.http.rates import rates_of
@@ -60,6 +60,14 @@ class TestDefaults:
                     "request_burst": 200,
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
+                },
+                "connections": {
+                    "total": 8192,
+                    "per_address": 4096,
+                    "head_seconds": 10.0,
+                    "body_seconds": 30.0,
+                    "idle_seconds": 5,
+                    "stall_seconds": 120.0,
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
@@ -267,6 +275,25 @@ class TestEnvironment:
         assert server.limits.request_burst == 0
         assert rates_of(server.limits) is None
 
+    def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, text in {
+            "CONNECTIONS": "100",
+            "CONNECTIONS_PER_ADDRESS": "none",
+            "HEAD_SECONDS": "1.5",
+            "BODY_SECONDS": "0",
+            "IDLE_SECONDS": "7",
+            "STALL_SECONDS": "none",
+        }.items():
+            monkeypatch.setenv(f"MAIL_{name}", text)
+        assert ServerConfig().connections == ConnectionsConfig(
+            total=100,
+            per_address=0,
+            head_seconds=1.5,
+            body_seconds=0.0,
+            idle_seconds=7,
+            stall_seconds=0.0,
+        )
+
     def test_telemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_METRICS", "public")
         monkeypatch.setenv("MAIL_TRACES", "true")
@@ -284,6 +311,8 @@ class TestEnvironment:
             ("MAIL_REQUESTS_PER_SECOND", "nan"),
             ("MAIL_REQUEST_BURST", "-1"),
             ("MAIL_MAX_BODY_BYTES", "none"),
+            ("MAIL_CONNECTIONS", "-1"),
+            ("MAIL_IDLE_SECONDS", "0.5"),
             ("MAIL_METRICS", "everybody"),
             ("MAIL_TRACES", "perhaps"),
             ("MAIL_LOG_FORMAT", "xml"),
