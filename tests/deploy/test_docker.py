@@ -166,7 +166,7 @@ class TestDockerfile:
         tested = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
         for pin in pins:
             assert re.fullmatch(r"[\w.-]+==\S+( *;[^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+ *", pin)
-            assert name.startswith("tools-") or f"\n{pin.split()[0]} " in f"\n{tested}"
+            assert name.startswith(("tools-", "build")) or f"\n{pin.split()[0]} " in f"\n{tested}"
 
     @pytest.mark.parametrize("name", ["ENTRYPOINT", "CMD"])
     def test_what_it_runs_gets_signals(self, name: str) -> None:
@@ -197,7 +197,9 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / source).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / source, target, symlinks=True, ignore=ignored)  # Docker copies links as well
+            shutil.copytree(
+                ROOT / source, target, symlinks=True, ignore=ignored
+            )  # Docker copies links as well
         else:
             shutil.copy(ROOT / source, target)
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", "out", "./context"]  # fmt: skip
