@@ -318,7 +318,8 @@ def lock(arguments: Sequence[str]) -> int:
         compiled.append([*everywhere, *tested, *files])
     groups = (
         ([*everywhere, *tested], [BUILD_REQUIREMENTS]),
-        (everywhere, TOOL_REQUIREMENTS.values()),
+        # pip finds the pin of `boto3-stubs[s3]` only where it is written so
+        ([*everywhere, "--no-strip-extras"], TOOL_REQUIREMENTS.values()),
         (on_lambda, LAMBDA_REQUIREMENTS),
     )
     for options, paths in groups:

@@ -165,7 +165,9 @@ class TestDockerfile:
         pins = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
         tested = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
         for pin in pins:
-            assert re.fullmatch(r"[\w.-]+==\S+( *;[^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+ *", pin)
+            assert re.fullmatch(
+                r"[\w.-]+(\[[\w, -]+\])?==\S+( *;[^\\]+?)?( +--hash=sha256:[0-9a-f]{64})+ *", pin
+            )
             assert name.startswith(("tools-", "build")) or f"\n{pin.split()[0]} " in f"\n{tested}"
 
     @pytest.mark.parametrize("name", ["ENTRYPOINT", "CMD"])
