@@ -23,6 +23,7 @@ or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Pyt
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -318,7 +319,6 @@ def lock(arguments: Sequence[str]) -> int:
         compiled.append([*everywhere, *tested, *files])
     groups = (
         ([*everywhere, *tested], [BUILD_REQUIREMENTS]),
-        # pip finds the pin of `boto3-stubs[s3]` only where it is written so
         ([*everywhere, "--no-strip-extras"], TOOL_REQUIREMENTS.values()),
         (on_lambda, LAMBDA_REQUIREMENTS),
     )
@@ -331,6 +331,8 @@ def lock(arguments: Sequence[str]) -> int:
         code = subprocess.call(shared + files, cwd=str(ROOT))
         if code:
             return code
+    for path in TOOL_REQUIREMENTS.values():
+        path.write_text(with_plain_pins(path.read_text()))
     profiles, extras, tools = REQUIREMENTS.values(), EXTRA_REQUIREMENTS.values(), TOOL_REQUIREMENTS.values()
     for path in (*profiles, BUILD_REQUIREMENTS, *extras, *tools, *LAMBDA_REQUIREMENTS):
         for line in path.read_text().splitlines():
@@ -338,6 +340,15 @@ def lock(arguments: Sequence[str]) -> int:
                 raise SetupError(f"{path.name} has an address, not only packages: {line}")
     say("requirements/ is up to date; it is installed with the next command")
     return 0
+
+
+def with_plain_pins(pins: str) -> str:
+    """Return pins with `boto3==1` before each `boto3[crt]==1`: with hashes, pip doesn't take one for the other."""
+    found = []
+    for pin in re.split(r"^(?=[^\s#])", pins, flags=re.MULTILINE):
+        plain = re.sub(r"^([\w.-]+)\[[^\]]*\]", r"\1", pin)
+        found += [pin] if plain == pin else [plain, pin]
+    return "".join(found)
 
 
 def test(arguments: Sequence[str]) -> int:

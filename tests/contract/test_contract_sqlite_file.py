@@ -147,7 +147,7 @@ class TestTrouble:
     async def test_somebody_elses_lock(
         self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(mail.adapters.sqlite.database, "PATIENCE", 0.1)
+        monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
             begun = make.begin(KEY)

@@ -28,7 +28,7 @@ async def test_another_process_holds_the_lock(
     server: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Callers who write are refused after a while; nobody else waits; later the same requests succeed."""
-    monkeypatch.setattr(mail.adapters.sqlite.database, "PATIENCE", 0.3)
+    monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.3)
     with closing(sqlite3.connect(tmp_path / "mail.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         posts = [

@@ -127,10 +127,10 @@ BUSY_MILLISECONDS = 10
 
 RETRY_SECONDS = 0.05
 
-PATIENCE = 5.0
+LOCK_TIMEOUT = 5.0
 """Seconds that a write waits for another process to unlock the file."""
 
-TURN_PATIENCE = 30.0
+TURN_LOCK_TIMEOUT = 30.0
 """The same for a turn, which would have to call its model again."""
 
 Synchronous = Literal["normal", "full"]
@@ -194,21 +194,20 @@ class SQLiteDatabase:
         except sqlite3.Error as error:
             raise unavailable(error) from error
 
-    async def write[T](self, attempt: Callable[[], T], *, patience: float | None = None) -> T:
+    async def write[T](self, attempt: Callable[[], T], *, lock_timeout: float | None = None) -> T:
         """Call a function that writes, and again while another process has locked the file.
 
         The first call is made at once, on this thread. Later ones leave the event loop to others in between, and only one
-        of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `patience` seconds, by
-        default PATIENCE.
+        of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `lock_timeout` seconds, by
+        default LOCK_TIMEOUT.
         """
         if not self._queue.locked():
             try:
                 return attempt()
             except FileLocked:
-                self._queue = (
-                    asyncio.Lock()
-                )  # nobody waits; a program may have used the last one in another loop
-        seconds = PATIENCE if patience is None else patience
+                # nobody waits, and a program may have used the last lock in another event loop
+                self._queue = asyncio.Lock()
+        seconds = LOCK_TIMEOUT if lock_timeout is None else lock_timeout
         try:
             async with asyncio.timeout(seconds), self._queue:
                 while True:

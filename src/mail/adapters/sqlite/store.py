@@ -29,7 +29,7 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import TURN_PATIENCE, SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
@@ -105,7 +105,7 @@ class SQLiteStore:
             )
             cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
 
-        await self._database.write(save, patience=TURN_PATIENCE)
+        await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)
@@ -118,8 +118,8 @@ class SQLiteStore:
             del cached.leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
-        patience = None if change.turn is None else TURN_PATIENCE
-        await self._database.write(partial(self._commit, change), patience=patience)
+        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
+        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:
         cached = self._find(change.key) if change.turn is None else self._leased_task(change.turn)
