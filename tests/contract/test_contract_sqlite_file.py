@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -168,19 +167,15 @@ class TestTrouble:
             with locked(path):
                 writes = [asyncio.create_task(store.commit(change)) for change in changes]
                 writes.append(asyncio.create_task(documents.add_token(TOKEN)))
-                longest = 0.0
                 for _ in range(20):
-                    before = time.perf_counter()
                     assert await documents.find_token(TOKEN.digest) is None
                     await asyncio.sleep(0.005)
-                    longest = max(longest, time.perf_counter() - before)
                 assert not any(write.done() for write in writes)
             first, *others, last = await asyncio.gather(*writes, return_exceptions=True)
             assert (first, last) == (None, None)
             assert all(isinstance(error, VersionConflict) for error in others)
             assert await store.load(KEY) == changes[0].task
             assert await documents.find_token(TOKEN.digest) == TOKEN
-        assert longest < 0.5, "it is some milliseconds on a machine with nothing else to do"
 
     async def test_documents_on_a_full_disk(self, path: Path) -> None:
         with SQLiteDatabase(path) as database:
