@@ -248,8 +248,12 @@ class LimitedProtocol(H11Protocol):
         if self.flow.read_paused and self.phase is Phase.BODY:
             self._enter(Phase.BODY)  # it is the app that doesn't read
         elif now > self._deadline:
-            has_begun = self.phase is Phase.BODY or bool(self.conn.trailing_data[0])
-            if has_begun and self.phase is not Phase.LINGER and not unsent:
+            is_half_sent = (
+                not self.cycle.response_started
+                if self.phase is Phase.BODY
+                else bool(self.conn.trailing_data[0])
+            )
+            if is_half_sent and self.phase is not Phase.LINGER and not unsent:
                 self.transport.write(TIMED_OUT)
             self._deadline = math.inf
             self.transport.close()

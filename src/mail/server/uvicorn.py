@@ -64,6 +64,7 @@ class GracefulServer(uvicorn.Server):
     """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
 
     Args:
+        limits: the limits of its connections.
         catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
         on_ready: called when it begins to answer requests.
     """
