@@ -1,27 +1,35 @@
 # A MAIL server as an image: docs/docker.md.
 
+# docs/docker.md says how to find the digest and give it here: python:3.12-slim-bookworm@sha256:…
+ARG PYTHON_IMAGE=python:3.12-slim-bookworm
+
 # ------------------------------------------------------------------------------------------------------- build
-FROM python:3.12-slim-bookworm AS build
+FROM ${PYTHON_IMAGE} AS build
 
 # What the server has besides itself; "llm" and "mcp" are for agents with a language model, and large.
 ARG EXTRAS=metrics,otel,postgres
 
 WORKDIR /build
-RUN python -m venv /opt/mail
+RUN python -m venv /opt/mail && python -m venv /opt/build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 
-# First what seldom changes, so that a change of the source doesn't fetch it anew.
-COPY requirements/run.txt requirements/dev.txt requirements/
-RUN /opt/mail/bin/pip install --requirement requirements/run.txt
+# First what seldom changes, so that a change of the source doesn't download it again. The versions are those that are
+# tested, and each file has the hash that its pin names.
+COPY requirements requirements
+RUN /opt/build/bin/pip install --require-hashes --requirement requirements/build.txt
+RUN set -- --requirement requirements/run.txt \
+    && for extra in $(echo "${EXTRAS}" | tr , ' '); do set -- "$@" --requirement "requirements/extra-${extra}.txt"; done \
+    && /opt/mail/bin/pip install --require-hashes "$@"
 
 COPY pyproject.toml README.md LICENSE ./
+COPY spec/SPEC.md spec/
 COPY src src
-# The versions are those that are tested.
-RUN /opt/mail/bin/pip install --constraint requirements/run.txt --constraint requirements/dev.txt ".[${EXTRAS}]" \
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+    && /opt/mail/bin/pip install --no-deps --no-index dist/*.whl \
     && /opt/mail/bin/pip uninstall --yes pip
 
 # --------------------------------------------------------------------------------------------------------- run
-FROM python:3.12-slim-bookworm
+FROM ${PYTHON_IMAGE}
 
 # The database, the registry of other swarms, and a swarm of one's own with its mail.toml are in /data.
 RUN groupadd --gid 10001 mail \

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,12 +27,12 @@ RUNTIME = (3, 12)
 """The Python of the functions: `Runtime` in template.yaml."""
 
 SWARM_PACKAGES = "swarm.txt"
-PACKAGES: dict[str, Sequence[str]] = {
-    "ApiLayer": ("lambda-api.txt", SWARM_PACKAGES),
-    "TurnLayer": ("lambda-turn.txt", SWARM_PACKAGES),
-    "CodeLayer": (),
+PACKAGES: dict[str, str | None] = {
+    "ApiLayer": "lambda-api.txt",
+    "TurnLayer": "lambda-turn.txt",
+    "CodeLayer": None,
 }
-"""From each layer to its files in requirements/."""
+"""From each layer to its pins in requirements/, to which come those of the agents."""
 
 MACHINES = {"x86_64": "x86_64", "arm64": "aarch64"}
 GLIBC = range(34, 16, -1)
@@ -71,16 +72,32 @@ def has_pip(python: str) -> bool:
     return subprocess.call(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
 
 
-def install(python: str, requirements: Sequence[Path], machine: str, target: Path) -> None:
-    """Unpack the wheels that are pinned. Raises SetupError when pip fails."""
+def install(python: str, pins: Path, machine: str, target: Path) -> None:
+    """Unpack the wheels that are pinned, and those of the agents. Raises SetupError when pip fails.
+
+    The agents' packages need no hashes; they must fit the pins, which pip compares with hashes first.
+    """
+    run_pip(python, ["--require-hashes", "--requirement", str(pins)], machine, target)
+    swarm = ROOT / "requirements" / SWARM_PACKAGES
+    if not any(re.match(r"[^#\s]", line) for line in swarm.read_text(encoding="utf-8").splitlines()):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        versions = Path(folder) / "versions.txt"
+        found = re.findall(r"^[^#\s]\S*==\S+(?: *;[^\\\n]*)?", pins.read_text(encoding="utf-8"), re.MULTILINE)
+        versions.write_text("\n".join(found), encoding="utf-8")
+        added = Path(folder) / "python"
+        run_pip(python, ["--constraint", str(versions), "--requirement", str(swarm)], machine, added)
+        shutil.copytree(added, target, dirs_exist_ok=True)
+
+
+def run_pip(python: str, what: Sequence[str], machine: str, target: Path) -> None:
+    """Install wheels for Lambda's Linux into a folder. Raises SetupError when pip fails."""
     command = [python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-compile"]
     command += ["--only-binary", ":all:", "--implementation", "cp"]
     command += ["--python-version", ".".join(map(str, RUNTIME)), "--target", str(target)]
     for minor in GLIBC:
         command += ["--platform", f"manylinux_2_{minor}_{machine}"]
-    command += ["--platform", f"manylinux2014_{machine}"]
-    for path in requirements:
-        command += ["--requirement", str(path)]
+    command += ["--platform", f"manylinux2014_{machine}", *what]
     if subprocess.call(command, cwd=str(ROOT), stdin=subprocess.DEVNULL) != 0:
         raise dev.SetupError(
             "pip failed, see above. Lambda can only take packages that have a wheel for Linux"
@@ -137,9 +154,9 @@ def build(layer: str, architecture: str, folder: Path) -> None:
     python, target = find_python(), folder / "python"
     if target.exists():
         shutil.rmtree(target)
-    if PACKAGES[layer]:
-        requirements = [ROOT / "requirements" / name for name in PACKAGES[layer]]
-        install(python, requirements, MACHINES[architecture], target)
+    pins = PACKAGES[layer]
+    if pins is not None:
+        install(python, ROOT / "requirements" / pins, MACHINES[architecture], target)
         prune(target)
     else:
         copy_code(folder)

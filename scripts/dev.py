@@ -23,6 +23,7 @@ or later, pip and a package index, and nothing else; MAIL_DEV_PYTHON names a Pyt
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,11 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 TOOLS = ROOT / ".tools"
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
+BUILD_REQUIREMENTS = ROOT / "requirements" / "build.txt"
+EXTRAS = ("aws", "llm", "mcp", "metrics", "otel", "postgres")
+EXTRA_REQUIREMENTS = {name: ROOT / "requirements" / f"extra-{name}.txt" for name in EXTRAS}
+"""What the image installs for each of the package's extras."""
+
 MINIMUM = (3, 12)
 NAMES = ["python3.14", "python3.13", "python3.12", "python3", "python"]
 
@@ -137,7 +143,7 @@ def say(text: str) -> None:
 
 def fingerprint(profile: str) -> str:
     """Return a digest of what a set-up depends on: the pins, the project's metadata and the path of the checkout."""
-    return digest_of(REQUIREMENTS[profile], ROOT / "pyproject.toml")
+    return digest_of(REQUIREMENTS[profile], BUILD_REQUIREMENTS, ROOT / "pyproject.toml")
 
 
 def digest_of(*files: Path) -> str:
@@ -202,6 +208,12 @@ def pip(*arguments: str, venv: Path = VENV) -> None:
         raise SetupError(f"pip {' '.join(arguments)} failed, see above. The same command tries again.")
 
 
+def install(*requirements: Path, venv: Path = VENV, options: Sequence[str] = ()) -> None:
+    """Install pinned packages; refuse any file that doesn't have a hash of its pin."""
+    files = [word for path in requirements for word in ("--requirement", path.relative_to(ROOT).as_posix())]
+    pip("install", "-qq", "--require-hashes", *options, *files, venv=venv)
+
+
 def set_up(profile: str) -> None:
     """Bring `.venv` up to date."""
     if is_current(profile):
@@ -210,8 +222,8 @@ def set_up(profile: str) -> None:
         create_venv(VENV)
     requirements, mark = REQUIREMENTS[profile].relative_to(ROOT).as_posix(), fingerprint(profile)
     say(f"installing {requirements} and the project into .venv (only when they change)")
-    pip("install", "-qq", "--requirement", requirements)
-    pip("install", "-qq", "--no-deps", "--editable", ".")
+    install(REQUIREMENTS[profile], BUILD_REQUIREMENTS)
+    pip("install", "-qq", "--no-deps", "--no-build-isolation", "--editable", ".")
     mark_of(profile).write_text(mark)
 
 
@@ -233,7 +245,7 @@ def set_up_tool(name: str) -> None:
     if not has_python(venv):
         create_venv(venv)
     say(f"installing {requirements.relative_to(ROOT).as_posix()} into .tools/{name} (only when it changes)")
-    pip("install", "-qq", "--no-compile", "--requirement", str(requirements), venv=venv)
+    install(requirements, venv=venv, options=["--no-compile"])
     mark.write_text(current)
 
 
@@ -291,9 +303,9 @@ def build(arguments: Sequence[str]) -> int:
 
 
 def lock(arguments: Sequence[str]) -> int:
-    """Pin the requirements for every platform and Python we support; refuse pins with an address."""
+    """Pin the requirements for every platform and Python we support, with hashes; refuse pins with an address."""
     pip("install", "-qq", "uv")
-    shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--no-header"]
+    shared = [str(BIN / "uv"), "pip", "compile", "--quiet", "--no-header", "--generate-hashes"]
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
     run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
     everywhere, on_lambda = ["--universal"], ["--python-platform", "linux", "--constraint", dev_txt]
@@ -301,7 +313,16 @@ def lock(arguments: Sequence[str]) -> int:
         [*everywhere, "pyproject.toml", "--output-file", run_txt],
         [*everywhere, "pyproject.toml", "--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
     ]
-    for options, paths in ((everywhere, TOOL_REQUIREMENTS.values()), (on_lambda, LAMBDA_REQUIREMENTS)):
+    tested = ["--constraint", dev_txt]
+    for name, path in EXTRA_REQUIREMENTS.items():
+        files = ["pyproject.toml", "--extra", name, "--output-file", path.relative_to(ROOT).as_posix()]
+        compiled.append([*everywhere, *tested, *files])
+    groups = (
+        ([*everywhere, *tested], [BUILD_REQUIREMENTS]),
+        ([*everywhere, "--no-strip-extras"], TOOL_REQUIREMENTS.values()),
+        (on_lambda, LAMBDA_REQUIREMENTS),
+    )
+    for options, paths in groups:
         for path in paths:
             locked = path.relative_to(ROOT)
             files = [locked.with_suffix(".in").as_posix(), "--output-file", locked.as_posix()]
@@ -310,12 +331,24 @@ def lock(arguments: Sequence[str]) -> int:
         code = subprocess.call(shared + files, cwd=str(ROOT))
         if code:
             return code
-    for path in (*REQUIREMENTS.values(), *TOOL_REQUIREMENTS.values(), *LAMBDA_REQUIREMENTS):
+    for path in TOOL_REQUIREMENTS.values():
+        path.write_text(with_plain_pins(path.read_text()))
+    profiles, extras, tools = REQUIREMENTS.values(), EXTRA_REQUIREMENTS.values(), TOOL_REQUIREMENTS.values()
+    for path in (*profiles, BUILD_REQUIREMENTS, *extras, *tools, *LAMBDA_REQUIREMENTS):
         for line in path.read_text().splitlines():
             if "://" in line or line.startswith(("-", "/")) or " @ " in line:
                 raise SetupError(f"{path.name} has an address, not only packages: {line}")
     say("requirements/ is up to date; it is installed with the next command")
     return 0
+
+
+def with_plain_pins(pins: str) -> str:
+    """Return pins with `boto3==1` before each `boto3[crt]==1`: with hashes, pip doesn't take one for the other."""
+    found = []
+    for pin in re.split(r"^(?=[^\s#])", pins, flags=re.MULTILINE):
+        plain = re.sub(r"^([\w.-]+)\[[^\]]*\]", r"\1", pin)
+        found += [pin] if plain == pin else [plain, pin]
+    return "".join(found)
 
 
 def test(arguments: Sequence[str]) -> int:

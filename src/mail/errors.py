@@ -77,10 +77,15 @@ class Subject(StrEnum):
 
 
 class MAILError(Exception):
-    """Something went wrong in MAIL."""
+    """Something went wrong in MAIL.
+
+    Attributes:
+        retry_after: seconds until a retry makes sense, if it may help; the header `Retry-After`.
+    """
 
     http_status: ClassVar[int] = 500
     subject: ClassVar[Subject] = Subject.RUNTIME_ERROR
+    retry_after: float | None = None
 
     def __init__(self, detail: str | None = None) -> None:
         self.detail = detail or (type(self).__doc__ or "").split("\n")[0]
@@ -200,13 +205,10 @@ class PayloadTooLarge(MAILError):
 
 
 class RateLimited(MAILError):
-    """This caller has reached a limit; try again later.
-
-    Attributes:
-        retry_after: seconds until a retry makes sense; the header `Retry-After`.
-    """
+    """This caller has reached a limit; try again later."""
 
     http_status = 429
+    retry_after: int
 
     def __init__(self, detail: str | None = None, *, retry_after: int = 5) -> None:
         super().__init__(detail)
@@ -225,6 +227,7 @@ class AuthServiceUnavailable(MAILError):
     """The authentication service did not answer; try again later."""
 
     http_status = 503
+    retry_after = 5
 
 
 class ConfigurationError(MAILError):
@@ -333,3 +336,4 @@ class StoreUnavailable(StoreError):
     """The store can't be reached now; try again later."""
 
     http_status = 503
+    retry_after = 5

@@ -1,10 +1,14 @@
 """What the embedded store promises beyond the contract: its file, who owns it, and what happens when it is in trouble."""
 
+import asyncio
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+import mail.adapters.sqlite.database
 import mail.adapters.sqlite.store
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
@@ -13,7 +17,7 @@ from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import StoredToken
 from mail.core.task.ports import Leased
 from mail.core.task.task import TaskKey, Transition
-from mail.errors import ConfigurationError, StoreUnavailable
+from mail.errors import ConfigurationError, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import everything, open_turn
 
@@ -24,6 +28,15 @@ TOKEN = StoredToken(digest="a" * 64, role="user", id="alice", created="2026-01-3
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "mail.db"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the write lock, as another process would."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 class TestOwnership:
@@ -42,6 +55,16 @@ class TestOwnership:
             for _ in range(2):
                 with pytest.raises(ConfigurationError):
                     SQLiteDatabase(path)
+
+    def test_no_other_user_can_take_the_claim(self, path: Path) -> None:
+        """A shared lock needs a descriptor for reading only, so that the file must not be readable."""
+        lock = path.with_name("mail.db.lock")
+        lock.touch(mode=0o644)
+        with SQLiteDatabase(path):
+            assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.glob("mail.db.lock*")} == {
+                "mail.db.lock": 0o600,
+                "mail.db.lock-journal": 0o600,
+            }
 
     async def test_others_may_add_tokens_meanwhile(self, path: Path) -> None:
         with SQLiteDatabase(path) as owner, SQLiteDatabase(path, own=False) as visitor:
@@ -120,20 +143,48 @@ class TestTrouble:
         with SQLiteDatabase(path) as database:
             assert await SQLiteStore(database).load(KEY) == change.task
 
-    async def test_somebody_elses_lock(self, path: Path, make: Maker) -> None:
+    async def test_somebody_elses_lock(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
         with SQLiteDatabase(path) as database:
-            database.connection.execute("PRAGMA busy_timeout = 0")
             store = SQLiteStore(database)
             begun = make.begin(KEY)
             await store.commit(begun)
-            other = sqlite3.connect(path, isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreUnavailable):
-                await store.commit(make.change(begun.task, Mail("beta")))
-            assert await store.load(KEY) == begun.task
-            other.execute("ROLLBACK")
-            other.close()
+            with locked(path):
+                with pytest.raises(StoreUnavailable, match="Another process has locked the database"):
+                    await store.commit(make.change(begun.task, Mail("beta")))
+                assert await store.load(KEY) == begun.task
             await store.commit(make.change(begun.task, Mail("beta")))
+
+    async def test_writes_wait_for_the_lock_without_the_event_loop(self, path: Path, make: Maker) -> None:
+        """They are made as they came, and decided again if another one comes first."""
+        with SQLiteDatabase(path) as database:
+            store, documents = SQLiteStore(database), ServerDocuments(SQLiteDocuments(database))
+            begun = make.begin(KEY)
+            await store.commit(begun)
+            changes = [make.change(begun.task, Mail("beta", body=str(n))) for n in range(20)]
+            with locked(path):
+                writes = [asyncio.create_task(store.commit(change)) for change in changes]
+                writes.append(asyncio.create_task(documents.add_token(TOKEN)))
+                for _ in range(20):
+                    assert await documents.find_token(TOKEN.digest) is None
+                    await asyncio.sleep(0.005)
+                assert not any(write.done() for write in writes)
+            first, *others, last = await asyncio.gather(*writes, return_exceptions=True)
+            assert (first, last) == (None, None)
+            assert all(isinstance(error, VersionConflict) for error in others)
+            assert await store.load(KEY) == changes[0].task
+            assert await documents.find_token(TOKEN.digest) == TOKEN
+
+    async def test_documents_on_a_full_disk(self, path: Path) -> None:
+        with SQLiteDatabase(path) as database:
+            documents = ServerDocuments(SQLiteDocuments(database))
+            (pages,) = database.connection.execute("PRAGMA page_count").fetchone()
+            database.connection.execute(f"PRAGMA max_page_count = {pages}")
+            with pytest.raises(StoreUnavailable):
+                await documents.set_health("x" * 100_000)
+            assert await documents.health() is None
 
 
 async def test_a_turn_that_is_over_leaves_no_checkpoint_behind(path: Path, make: Maker) -> None:

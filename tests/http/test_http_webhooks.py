@@ -1,6 +1,7 @@
 """Webhooks over HTTP: with a message, registered, delivered to a receiver on this machine."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from support.webhook_receiver import DROP, Got, WebhookReceiver
 
 from mail.bootstrap.peers import make_webhooks
 from mail.config import ServerConfig
-from mail.core.task.webhooks import DEFAULT_EVENTS
+from mail.core.task.webhooks import DEFAULT_EVENTS, TaskWebhook
 from mail.errors import InvalidSignature
 from mail.net.secrets import EnvironmentTokens
 from mail.net.webhooks import HTTPWebhooks
@@ -378,9 +379,25 @@ async def test_names_of_private_addresses_are_never_connected_to(
     connect(server, allow_private=False)
     await server.ask(task_id="t")
     (dead,) = await log(server, "t", "dead_letter")
-    assert "its address is not public" in dead["reason"]
+    assert "its host has no public address" in dead["reason"]
     assert "127.0.0.1" not in dead["reason"]
     assert len(receiver.got) == before
+
+
+async def test_callers_can_not_ask_which_internal_names_exist(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(host: str, port: int, *_: object, **__: object) -> Any:
+        if host.startswith("wiki"):
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.7", port))]
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    webhooks = connect(server, allow_private=False)
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    hooks = [TaskWebhook(url=f"https://{name}.internal/") for name in ("wiki", "none")]
+    replies = [await webhooks.send(hook, "e", b"{}", seconds=5) for hook in hooks]
+    assert replies[0] == replies[1]
+    assert "no public address" in replies[0].reason
 
 
 async def test_redirects_are_not_followed(server: HTTPServer, receiver: WebhookReceiver) -> None:

@@ -18,7 +18,10 @@ Trouble = Callable[[MAILInterswarmMessage], Awaitable[None]]
 
 
 class Swallow:
-    """`mail.core.task.ports.Peers` that takes everything and does nothing with it. It knows all but two swarms."""
+    """`mail.core.task.ports.Peers` that takes everything and does nothing with it.
+
+    It knows all swarms but two, and one of them by a token with another id.
+    """
 
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         return None
@@ -27,7 +30,8 @@ class Swallow:
         return ()
 
     async def caller_id(self, swarm: str) -> str | None:
-        return None if swarm in ("stranger", "outsider") else swarm
+        known: dict[str, str | None] = {"stranger": None, "outsider": None, "renamed": "other-key"}
+        return known.get(swarm, swarm)
 
     async def discover(self, urls: Sequence[str]) -> str:
         return "nothing"

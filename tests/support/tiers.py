@@ -66,6 +66,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/factories/test_llm_stub.py": "fast",
     "tests/handlers": "full",
     "tests/http/test_fuzz.py::test_schemathesis": "full",
+    "tests/http/test_http_connections.py::TestTime": "full",
     "tests/http/test_http_responses_document.py": "full",
     "tests/http/test_http_responses_models.py": "full",
     "tests/postgres": "full",

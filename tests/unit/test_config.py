@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mail.config import ClientConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
+from mail.config import ClientConfig, ConnectionsConfig, ServerConfig, StorageConfig, SwarmConfig, load_config
 from mail.core.task.webhooks import RETRY_SECONDS
 from mail.errors import ConfigurationError
+from mail.http.rates import rates_of
 
 WriteFile = Callable[..., Path]
 
@@ -59,6 +60,14 @@ class TestDefaults:
                     "request_burst": 200,
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
+                },
+                "connections": {
+                    "total": 8192,
+                    "per_address": 4096,
+                    "head_seconds": 10.0,
+                    "body_seconds": 30.0,
+                    "idle_seconds": 5,
+                    "stall_seconds": 120.0,
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
@@ -258,10 +267,32 @@ class TestEnvironment:
         write("[server.limits]\nrunning_tasks = 7\nmailbox_depth = 8\n[server.settings]\nmax_body_bytes = 9")
         monkeypatch.setenv("MAIL_REQUESTS_PER_SECOND", "2.5")
         monkeypatch.setenv("MAIL_RUNNING_TASKS", "none")
+        monkeypatch.setenv("MAIL_REQUEST_BURST", "0")
         monkeypatch.setenv("MAIL_MAX_BODY_BYTES", "1000")
         server = ServerConfig()
         assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
         assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
+        assert server.limits.request_burst == 0
+        assert rates_of(server.limits) is None
+
+    def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, text in {
+            "CONNECTIONS": "100",
+            "CONNECTIONS_PER_ADDRESS": "none",
+            "HEAD_SECONDS": "1.5",
+            "BODY_SECONDS": "0",
+            "IDLE_SECONDS": "7",
+            "STALL_SECONDS": "none",
+        }.items():
+            monkeypatch.setenv(f"MAIL_{name}", text)
+        assert ServerConfig().connections == ConnectionsConfig(
+            total=100,
+            per_address=0,
+            head_seconds=1.5,
+            body_seconds=0.0,
+            idle_seconds=7,
+            stall_seconds=0.0,
+        )
 
     def test_telemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_METRICS", "public")
@@ -278,8 +309,10 @@ class TestEnvironment:
             ("MAIL_MAILBOX_DEPTH", "-1"),
             ("MAIL_REQUESTS_PER_SECOND", "inf"),
             ("MAIL_REQUESTS_PER_SECOND", "nan"),
-            ("MAIL_REQUEST_BURST", "0"),
+            ("MAIL_REQUEST_BURST", "-1"),
             ("MAIL_MAX_BODY_BYTES", "none"),
+            ("MAIL_CONNECTIONS", "-1"),
+            ("MAIL_IDLE_SECONDS", "0.5"),
             ("MAIL_METRICS", "everybody"),
             ("MAIL_TRACES", "perhaps"),
             ("MAIL_LOG_FORMAT", "xml"),

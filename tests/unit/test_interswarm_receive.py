@@ -147,20 +147,37 @@ class TestWhose:
         assert await peer.letters() == ["please"]
 
     async def test_the_instance_is_of_the_key_and_not_of_what_the_message_says(self, peer: Peer) -> None:
-        received = await peer.forward("other-key", source="stranger")
+        received = await peer.forward("other-key", source="renamed")
         assert received.key.instance == "swarm:other-key@example"
 
     async def test_a_key_speaks_only_for_its_own_swarm(self, peer: Peer) -> None:
         with pytest.raises(Forbidden, match="does not belong to swarm 'home'"):
             await peer.forward("other-key", source="home")
         await peer.forward("stranger", source="stranger", task_id="t-2")
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
             await peer.back(
                 "stranger",
                 source="outsider",
                 task_id="t-2",
                 contributors=(OWNER, "swarm:stranger@example"),
             )
+
+    async def test_a_key_speaks_for_no_swarm_that_is_not_registered(self, peer: Peer) -> None:
+        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
+            await peer.forward("stranger", source="outsider", sender="ceo", sender_type="admin")
+        assert (await peer.rig.store.list_tasks("swarm:stranger@example")).tasks == []
+
+    @pytest.mark.parametrize("owner", ["user:bob@example", "admin:ceo@example", "swarm:home@example"])
+    async def test_no_task_begins_for_a_caller_of_this_swarm(self, peer: Peer, owner: str) -> None:
+        """Neither without a task of theirs, nor with one that has stayed here."""
+        with pytest.raises(Forbidden, match=f"no task of {owner} has left this swarm"):
+            await peer.forward(owner=owner, contributors=(owner,))
+        outcome = await peer.rig.ask("mine", task_id=TASK)
+        own = outcome.task.owner
+        with pytest.raises(Forbidden, match=f"no task of {own} has left this swarm"):
+            await peer.forward(owner=own, contributors=(own,))
+        assert await peer.rig.store.load(outcome.key) == outcome.task
+        assert (await peer.rig.store.list_tasks("swarm:home@example")).tasks == []
 
     @pytest.mark.parametrize(
         ("fields", "says"),
@@ -214,7 +231,7 @@ class TestWhose:
 
     async def test_another_swarm_by_the_same_key(self, peer: Peer) -> None:
         await peer.forward("stranger", source="stranger")
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(Forbidden):
             await peer.forward("stranger", source="outsider")
 
     async def test_another_owner(self, peer: Peer) -> None:
@@ -402,6 +419,19 @@ class TestAnswers:
         assert await self.answer(asked, subject="::task_complete::", request_id=asked[2]) == "the answer"
         events = await asked[0].rig.store.read_events(asked[1])
         assert EventKind.TASK_COMPLETE_CALL in [event.kind for event in events]
+
+    async def test_a_third_swarm_may_bring_the_task_back(self, asked: Any) -> None:
+        """The swarm that was asked may ask a third one, which asks this one: the owner is the same at every hop."""
+        peer, key, _ = asked
+        received = await peer.forward(
+            "third",
+            source="third",
+            task_id=key.task_id,
+            recipient="boss@example",
+            owner=key.instance,
+            contributors=(key.instance, "swarm:example@home", "swarm:home@third"),
+        )
+        assert received.key == TaskKey("swarm:third@example", key.task_id)
 
     async def test_a_key_that_is_not_the_peers(self, asked: Any, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(Forbidden):

@@ -38,6 +38,9 @@ def picky_factory(*, name: str) -> Any:
     return name
 
 
+GLOBALS = {"password": "hunter2"}
+
+
 def no_factory(**_given: Any) -> Any:
     return None
 
@@ -143,6 +146,7 @@ class TestAgents:
         [
             ("picky_factory", "rejected its parameters: .*unexpected keyword"),
             ("no_factory", "returned no function"),
+            ("GLOBALS", "its factory 'dict' rejected its parameters: 'dict' object is not callable$"),
             ("PROMPT", "rejected its parameters: .*not callable"),
             ("Factry", "Did you mean 'Factory'"),
         ],
@@ -278,6 +282,21 @@ class TestReferences:
         assert callable(read_python_string(reference, allowed_prefixes=["mail.examples"]))
         assert read_python_string(f"{HERE}:PROMPT", allowed_prefixes=[HERE]) == PROMPT
         assert read_python_string(f"{HERE}:decorated", allowed_prefixes=[HERE]) is decorated
+
+    @pytest.mark.parametrize(
+        "string",
+        [
+            "mail.examples.weather_dummy.actions:get_weather_forecast.__globals__",
+            "mail.examples.weather_dummy.actions:__builtins__",
+            "mail.examples.weather_dummy.actions:__spec__.loader",
+            "mail.examples.weather_dummy.actions:__doc__",
+            "mail.examples.mafia.__main__:x",
+        ],
+    )
+    def test_allow_list_keeps_out_special_names(self, string: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"__\w+__ is a special name of Python"):
+            read_python_string(string, allowed_prefixes=["mail.examples"])
+        assert "mail.examples.mafia.__main__" not in sys.modules
 
     def test_forbidden_modules_are_not_imported(self) -> None:
         with pytest.raises(ConfigurationError):

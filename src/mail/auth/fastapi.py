@@ -4,6 +4,7 @@ Inside a MAIL server they use its authenticator; elsewhere the external service 
 (`AUTH_ENDPOINT`, `TOKEN_INFO_ENDPOINT`).
 """
 
+import math
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -92,8 +93,14 @@ async def _admit(request: Request, *roles: CallerRole) -> Caller:
     try:
         return await identify(request, *roles)
     except MAILError as error:
-        challenge = CHALLENGE if error.http_status == 401 else None
-        raise HTTPException(error.http_status, error.detail, challenge) from error
+        raise HTTPException(error.http_status, error.detail, headers_of(error)) from error
+
+
+def headers_of(error: MAILError) -> Mapping[str, str] | None:
+    """Return the headers for an error response."""
+    if error.retry_after is not None:
+        return {"Retry-After": str(math.ceil(error.retry_after))}
+    return CHALLENGE if error.http_status == 401 else None
 
 
 @asynccontextmanager

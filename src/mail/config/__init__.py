@@ -9,6 +9,7 @@ from mail.config.models import (
     load_config,
 )
 from mail.config.tables import (
+    ConnectionsConfig,
     InterswarmConfig,
     LimitsConfig,
     SettingsConfig,
@@ -22,6 +23,7 @@ __all__ = [
     "CONFIG_PATH_VARIABLE",
     "DEFAULT_FILE",
     "ClientConfig",
+    "ConnectionsConfig",
     "InterswarmConfig",
     "LimitsConfig",
     "MailConfig",

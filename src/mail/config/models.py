@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_va
 
 from mail.config.database import read_database
 from mail.config.tables import (
+    ConnectionsConfig,
     InterswarmConfig,
     LimitsConfig,
     SettingsConfig,
@@ -53,7 +54,7 @@ def _whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def _rate(text: str) -> float:
+def _number(text: str) -> float:
     value = 0.0 if text == OFF else float(text)
     if not 0 <= value < float("inf"):
         raise ValueError
@@ -77,10 +78,23 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 _VARIABLES: Mapping[str, _Variable] = {
     "MAIL_MAX_BODY_BYTES": _Variable("settings", "max_body_bytes", _whole(1), "a whole number from 1 on"),
-    "MAIL_REQUESTS_PER_SECOND": _Variable("limits", "requests_per_second", _rate, "a number; 0 for no limit"),
-    "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(1), "a whole number from 1 on"),
+    "MAIL_REQUESTS_PER_SECOND": _Variable(
+        "limits", "requests_per_second", _number, "a number; 0 for no limit"
+    ),
+    "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_RUNNING_TASKS": _Variable("limits", "running_tasks", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_MAILBOX_DEPTH": _Variable("limits", "mailbox_depth", _whole(0), "a whole number; 0 for no limit"),
+    "MAIL_CONNECTIONS": _Variable("connections", "total", _whole(0), "a whole number; 0 for no limit"),
+    "MAIL_CONNECTIONS_PER_ADDRESS": _Variable(
+        "connections", "per_address", _whole(0), "a whole number; 0 for no limit"
+    ),
+    **{
+        f"MAIL_{key.upper()}": _Variable("connections", key, _number, "a number of seconds; 0 for no limit")
+        for key in ("head_seconds", "body_seconds", "stall_seconds")
+    },
+    "MAIL_IDLE_SECONDS": _Variable(
+        "connections", "idle_seconds", _whole(0), "a whole number of seconds; 0 for no limit"
+    ),
     "MAIL_METRICS": _Variable(
         "telemetry", "metrics", _one_of("off", "admin", "public"), "off, admin or public"
     ),
@@ -148,6 +162,7 @@ class ServerConfig(_TopTable):
     swarm: SwarmConfig = SwarmConfig()
     settings: SettingsConfig = SettingsConfig()
     limits: LimitsConfig = LimitsConfig()
+    connections: ConnectionsConfig = ConnectionsConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     storage: StorageConfig = StorageConfig()
     interswarm: InterswarmConfig = InterswarmConfig()

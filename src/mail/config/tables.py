@@ -60,15 +60,35 @@ class LimitsConfig(Table):
 
     Attributes:
         requests_per_second: the average rate of requests.
-        request_burst: the number of requests in a burst.
+        request_burst: the number of requests in a burst; without a limit, the rate is not limited either.
         running_tasks: the number of running tasks.
         mailbox_depth: the number of messages that may wait for an agent in a task when a caller adds one.
     """
 
     requests_per_second: float = Field(default=50.0, ge=0)
-    request_burst: int = Field(default=200, ge=1)
+    request_burst: int = Field(default=200, ge=0)
     running_tasks: int = Field(default=100, ge=0)
     mailbox_depth: int = Field(default=1000, ge=0)
+
+
+class ConnectionsConfig(Table):
+    """`[server.connections]`: limits of the connections to a server process; 0 for none.
+
+    Attributes:
+        total: the number of open connections; fewer if the process may not open as many files.
+        per_address: the number of open connections from one address.
+        head_seconds: the time for the head of a request.
+        body_seconds: the time for its body, besides a second for each 8 KiB that has arrived.
+        idle_seconds: the time between two requests.
+        stall_seconds: the time that a client may stop reading a response.
+    """
+
+    total: int = Field(default=8192, ge=0)
+    per_address: int = Field(default=4096, ge=0)
+    head_seconds: float = Field(default=10.0, ge=0)
+    body_seconds: float = Field(default=30.0, ge=0)
+    idle_seconds: int = Field(default=5, ge=0)
+    stall_seconds: float = Field(default=120.0, ge=0)
 
 
 class TelemetryConfig(Table):

@@ -7,8 +7,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from mail.auth.fastapi import CHALLENGE
-from mail.errors import MAILError, RateLimited
+from mail.auth.fastapi import headers_of
+from mail.errors import MAILError
 from mail.http.bodies import JSON
 
 logger = logging.getLogger(__name__)
@@ -32,13 +32,6 @@ async def _mail_error(request: Request, error: Exception) -> JSON:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return await _unexpected(request, error)
     return _problem(error.http_status, error.detail, headers_of(error))
-
-
-def headers_of(error: MAILError) -> Mapping[str, str] | None:
-    """Return the headers for an error response."""
-    if isinstance(error, RateLimited):
-        return {"Retry-After": str(error.retry_after)}
-    return CHALLENGE if error.http_status == 401 else None
 
 
 async def _invalid_parameters(_request: Request, error: Exception) -> JSON:

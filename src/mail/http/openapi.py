@@ -37,16 +37,15 @@ _MEANINGS = {
     503: "The store or the authentication service is not available; try again later.",
 }
 
-_HEADERS: dict[int, dict[str, Any]] = {
-    429: {
-        "headers": {
-            "Retry-After": {
-                "description": "Seconds to wait before the next request.",
-                "schema": {"type": "integer", "minimum": 1},
-            }
+_RETRY_AFTER: dict[str, Any] = {
+    "headers": {
+        "Retry-After": {
+            "description": "Seconds to wait before the next request.",
+            "schema": {"type": "integer", "minimum": 1},
         }
     }
 }
+_HEADERS = {429: _RETRY_AFTER, 503: _RETRY_AFTER}
 
 PUBLIC = (500, 503)
 PROTECTED = (401, 403, 429, *PUBLIC)

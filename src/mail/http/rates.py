@@ -46,6 +46,6 @@ class RateLimiter:
 
 def rates_of(limits: "LimitsConfig") -> RateLimiter | None:
     """Return the limiter for a configuration; None if that sets no limit."""
-    if not limits.requests_per_second:
+    if not (limits.requests_per_second and limits.request_burst):
         return None
     return RateLimiter(limits.requests_per_second, limits.request_burst)

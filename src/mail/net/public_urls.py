@@ -25,6 +25,10 @@ class NotPublic(httpx.ConnectError):
     """The host has a private address; no request was sent."""
 
 
+class NoAddress(httpx.ConnectError):
+    """The host has no address; no request was sent."""
+
+
 class PublicTransport(httpx.BaseTransport):
     """Sends a request only if all addresses of its host are public, and to an address that was checked.
 
@@ -76,7 +80,7 @@ class AsyncPublicTransport(httpx.AsyncBaseTransport):
 def public_address(host: str, port: int) -> str:
     """Return an address of the host.
 
-    Raises NotPublic if any of its addresses is private, httpx.ConnectError if it has none.
+    Raises NotPublic if any of its addresses is private, NoAddress if it has none.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -132,8 +136,8 @@ def _readdress(request: httpx.Request, host: str, address: str) -> httpx.Request
     )
 
 
-def _no_address(host: str, error: Exception) -> httpx.ConnectError:
-    return httpx.ConnectError(f"{host} has no address: {error}")
+def _no_address(host: str, error: Exception) -> NoAddress:
+    return NoAddress(f"{host} has no address: {error}")
 
 
 def _first_of_public(host: str, found: Sequence[tuple[Any, ...]]) -> str:

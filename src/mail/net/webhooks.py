@@ -29,6 +29,10 @@ PREFIX = "WEBHOOK_SECRET_"
 MAX_VARIABLE = 128
 
 NOT_PUBLIC = "its address is not public; to allow it, set allow_private_addresses in [server.webhooks]"
+NO_PUBLIC_ADDRESS = (
+    "its host has no public address; for others, set allow_private_addresses in [server.webhooks]"
+)
+"""Also the error for a name without any address: callers must not learn which internal names exist."""
 ONLY_PRIVATE = "http is only for private addresses; use https"
 HTTP_IS_OFF = (
     "http is only for private addresses, where allow_private_addresses in [server.webhooks] allows them"
@@ -81,7 +85,7 @@ class HTTPWebhooks:
         """Send an event to a webhook, within so many seconds."""
         import httpx
 
-        from mail.net.public_urls import NotPublic
+        from mail.net.public_urls import NoAddress, NotPublic
 
         try:
             async with asyncio.timeout(seconds):
@@ -97,8 +101,8 @@ class HTTPWebhooks:
             return Reply(None, error.detail)
         except StoreUnavailable:
             return Reply(None, "its secret can't be read now")
-        except NotPublic:
-            return Reply(None, NOT_PUBLIC)
+        except (NotPublic, NoAddress):
+            return Reply(None, NO_PUBLIC_ADDRESS)
         except TimeoutError:
             return Reply(None, f"no answer within {seconds:.3g} seconds")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:

@@ -2,10 +2,22 @@
 
 import logging
 import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
 
 from mail import bootstrap
 from mail.config import ServerConfig
 from mail.errors import ConfigurationError
+
+THROTTLED = ("asyncio", "uvicorn.error", "mail.server", "mail.adapters.sqlite")
+"""Loggers to which strangers, or a database in trouble, can write any number of lines."""
+
+THROTTLE_SECONDS = 1.0
+
+MAX_KNOWN = 1000
+"""Warnings that are remembered."""
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVEL_VARIABLE = "MAIL_LOG_LEVEL"
@@ -26,6 +38,41 @@ def set_up_logging(config: ServerConfig) -> None:
     if formatter is not None:
         for handler in logging.root.handlers:
             handler.setFormatter(formatter)
+    for handler in logging.root.handlers:
+        handler.addFilter(Throttle())
     logging.getLogger("mail").setLevel(level.upper())
     if config.debug:
         logging.getLogger("uvicorn").setLevel(logging.INFO)
+
+
+class Throttle(logging.Filter):
+    """Passes the same warning of `THROTTLED` at most once a second, with the number of those that it has dropped.
+
+    Warnings are the same if their text is, save for its arguments, and the error that comes with them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next: dict[tuple[str, str, str], float] = {}
+        self._dropped: Counter[tuple[str, str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+        """Return whether a record is logged, or the record to log in its place."""
+        if record.levelno < logging.WARNING or not record.name.startswith(THROTTLED):
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        key = (record.name, str(record.msg).partition("\n")[0], repr(error))
+        now = self._clock()
+        if now < self._next.get(key, 0.0):
+            self._dropped[key] += 1
+            return False
+        if len(self._next) > MAX_KNOWN:
+            self._next.clear()
+        self._next[key] = now + THROTTLE_SECONDS
+        dropped = self._dropped.pop(key, 0)
+        if not dropped:
+            return True
+        counted = copy(record)
+        counted.msg, counted.args = f"{record.getMessage()} ({dropped} more since the last such line)", None
+        return counted

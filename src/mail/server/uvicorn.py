@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -22,12 +23,20 @@ from fastapi import FastAPI
 from mail import bootstrap
 from mail.bootstrap.backends import open_documents
 from mail.bootstrap.system import LocalSystem
-from mail.config import CONFIG_PATH_VARIABLE, ServerConfig, load_config
+from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
 from mail.config.database import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.service import StopSignal
 from mail.server.app import build_app
+from mail.server.connections import (
+    HEAD_BYTES,
+    SWEEP_SECONDS,
+    Connections,
+    LimitedProtocol,
+    descriptor_limit,
+    raise_descriptor_limit,
+)
 from mail.server.logs import set_up_logging
 
 LOOPBACK = "127.0.0.1"
@@ -42,6 +51,12 @@ CONNECTION_GRACE_SECONDS = 5
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
+ACCEPTED_AT_ONCE = 8
+"""Connections that are accepted before others are served; how often asyncio tries, and logs, without descriptors."""
+
+NEVER = 10**9
+"""Seconds that nobody waits for."""
+
 RELOADED_APP = "mail.server.uvicorn:reloaded_app"
 
 
@@ -49,6 +64,7 @@ class GracefulServer(uvicorn.Server):
     """uvicorn on an open socket; on shutdown it doesn't wait for clients that wait for an agent.
 
     Args:
+        limits: the limits of its connections.
         catches_signals: whether SIGTERM and SIGINT stop it; otherwise only `should_exit` does.
         on_ready: called when it begins to answer requests.
     """
@@ -57,16 +73,24 @@ class GracefulServer(uvicorn.Server):
         self,
         app: FastAPI,
         *,
+        limits: ConnectionsConfig,
         access_log: bool = False,
         catches_signals: bool = True,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        self._connections = Connections(limits, descriptor_limit())
+        protocol: Any = partial(LimitedProtocol, self._connections)
         super().__init__(
             uvicorn.Config(
                 app,
+                http=protocol,
+                ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=access_log,
+                backlog=ACCEPTED_AT_ONCE,
+                h11_max_incomplete_event_size=HEAD_BYTES,
+                timeout_keep_alive=limits.idle_seconds or NEVER,
                 timeout_graceful_shutdown=CONNECTION_GRACE_SECONDS,
             )
         )
@@ -77,13 +101,29 @@ class GracefulServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application and answer requests."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # uvicorn has one setting for this and for ACCEPTED_AT_ONCE
         if self.started:
             self._on_ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Close overdue connections; uvicorn calls this ten times a second."""
+        if counter % round(SWEEP_SECONDS * 10) == 0:
+            self._connections.close_overdue(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut waiting requests short, then close the connections and the application."""
+        """Cut waiting requests short, then close the connections and the application.
+
+        Clients that neither send their request nor read their response are cut off before uvicorn counts that as an error.
+        """
         self._stopping.set()
-        await super().shutdown(sockets)
+        loop = asyncio.get_running_loop()
+        cut_off = loop.call_later(CONNECTION_GRACE_SECONDS - 1, self._connections.abort_unanswered)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Install uvicorn's signal handlers if `catches_signals` is set."""
@@ -102,7 +142,9 @@ async def serving(system: LocalSystem) -> AsyncIterator[str]:
     ready = asyncio.Event()
     with listen(LOOPBACK, 0) as listener:
         system.listens(LOOPBACK, base_url(LOOPBACK, listener))
-        server = GracefulServer(build_app(system), catches_signals=False, on_ready=ready.set)
+        server = GracefulServer(
+            build_app(system), limits=system.config.connections, catches_signals=False, on_ready=ready.set
+        )
         running = asyncio.create_task(server.serve([listener]))
         starting = asyncio.create_task(ready.wait())
         try:
@@ -199,7 +241,9 @@ async def _serve(
                 _say(ready)
                 on_ready()
 
-            server = GracefulServer(build_app(system), access_log=config.debug, on_ready=announce)
+            server = GracefulServer(
+                build_app(system), limits=config.connections, access_log=config.debug, on_ready=announce
+            )
             await server.serve([listener])
             if server.force_exit:
                 await system.stop(grace=0)
@@ -253,8 +297,9 @@ async def _is_first_run(config: ServerConfig) -> bool:
 
 
 def _set_up(config: ServerConfig) -> None:
-    """Set up the log, the exported variables and the import path of a server process."""
+    """Set up the log, the limit of open files, the exported variables and the import path of a server process."""
     set_up_logging(config)
+    raise_descriptor_limit()
     os.environ["SWARM_NAME"] = config.swarm.name
     os.environ["SWARM_SOURCE"] = config.swarm.source
     os.environ["SWARM_REGISTRY_FILE"] = config.swarm.registry

@@ -274,7 +274,9 @@ def _takes(factory: Any, parameter: str) -> bool:
 
 
 def _name(factory: Any) -> str:
-    return getattr(factory, "__qualname__", None) or repr(factory)
+    """Return the name of a factory or of its type; its text could hold anything, such as the globals of a module."""
+    name = getattr(factory, "__qualname__", None)
+    return name if isinstance(name, str) else type(factory).__name__
 
 
 # ------------------------------------------------------------------------------------------------ actions

@@ -30,13 +30,17 @@ def read_python_string(string: str, *, allowed_prefixes: Collection[str] | None 
     """Import the object that `package.module:attribute` names; the prefix `python::` is optional.
 
     With `allowed_prefixes`, the object must be defined in these modules or their submodules: an object that they only
-    import, such as `os.system`, is refused. Nothing outside of them is imported by this call.
+    import, such as `os.system`, is refused, and so is any name like `__globals__`, which leads out of them. Nothing
+    outside of them is imported by this call.
 
     Raises ConfigurationError if the reference is malformed, forbidden, or can't be resolved.
     """
     module_name, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
     if not (colon and _is_dotted_name(module_name) and _is_dotted_name(path)):
         raise ConfigurationError(f"{string!r} is not of the form 'package.module:attribute'")
+    special = next(filter(_is_special, (*module_name.split("."), *path.split("."))), None)
+    if special is not None and allowed_prefixes is not None:
+        raise ConfigurationError(f"{string!r} may not be imported: {special} is a special name of Python")
     if not _is_allowed(module_name, allowed_prefixes):
         raise _forbidden(string, allowed_prefixes)
     try:
@@ -103,6 +107,10 @@ def target_address_is_interswarm(address: str) -> bool:
 
 def _is_dotted_name(text: str) -> bool:
     return all(name.isidentifier() for name in text.split("."))
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _is_allowed(module_name: str | None, prefixes: Collection[str] | None) -> bool:

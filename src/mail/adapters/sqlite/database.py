@@ -1,12 +1,18 @@
 """The SQLite file: its schema, its connection, and the claim of the process that runs turns on it."""
 
+import asyncio
+import logging
 import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from mail.errors import ConfigurationError
+from mail.errors import ConfigurationError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 IN_MEMORY = ":memory:"
 
@@ -113,8 +119,26 @@ def commit_id(task_row: int, seq: int) -> int:
     return task_row << 32 | seq
 
 
+OPEN_SECONDS = 10.0
+"""Seconds to wait for another process that has locked the file while it is opened."""
+
+BUSY_MILLISECONDS = 10
+"""The same for a statement, which holds up the event loop; a write that fails is repeated off it."""
+
+RETRY_SECONDS = 0.05
+
+LOCK_TIMEOUT = 5.0
+"""Seconds that a write waits for another process to unlock the file."""
+
+TURN_LOCK_TIMEOUT = 30.0
+"""The same for a turn, which would have to call its model again."""
+
 Synchronous = Literal["normal", "full"]
 """`normal` survives a crash of the process at any time; `full` also survives a power loss, at a price."""
+
+
+class FileLocked(StoreUnavailable):
+    """Another process has locked the database for writing; try again later."""
 
 
 class SQLiteDatabase:
@@ -127,6 +151,7 @@ class SQLiteDatabase:
     def __init__(self, path: str | Path, *, own: bool = True, synchronous: Synchronous = "normal") -> None:
         self.path = str(path)
         self._claim: sqlite3.Connection | None = None
+        self._queue = asyncio.Lock()
         if self.path != IN_MEMORY:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             Path(self.path).touch(mode=0o600)
@@ -135,11 +160,12 @@ class SQLiteDatabase:
         try:
             # one thread uses it at a time, but not always the one that opened it
             self.connection = sqlite3.connect(
-                self.path, isolation_level=None, timeout=10.0, check_same_thread=False
+                self.path, isolation_level=None, timeout=OPEN_SECONDS, check_same_thread=False
             )
             self.connection.execute("PRAGMA journal_mode = WAL")
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._migrate()
+            self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         except sqlite3.DatabaseError as error:
             self.close()
             raise ConfigurationError(f"{self.path} can't be used as a database: {error}") from error
@@ -161,6 +187,37 @@ class SQLiteDatabase:
                 f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
 
+    def execute(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement and return its rows. Raises StoreUnavailable for an error of SQLite."""
+        try:
+            return self.connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    async def write[T](self, attempt: Callable[[], T], *, lock_timeout: float | None = None) -> T:
+        """Call a function that writes, and again while another process has locked the file.
+
+        The first call is made at once, on this thread. Later ones leave the event loop to others in between, and only one
+        of the waiting writes is tried at a time. Raises FileLocked if the file stays locked for `lock_timeout` seconds, by
+        default LOCK_TIMEOUT.
+        """
+        if not self._queue.locked():
+            try:
+                return attempt()
+            except FileLocked:
+                # nobody waits, and a program may have used the last lock in another event loop
+                self._queue = asyncio.Lock()
+        seconds = LOCK_TIMEOUT if lock_timeout is None else lock_timeout
+        try:
+            async with asyncio.timeout(seconds), self._queue:
+                while True:
+                    with suppress(FileLocked):
+                        return attempt()
+                    await asyncio.sleep(RETRY_SECONDS)
+        except TimeoutError:
+            logger.error("another process has locked %s for %g seconds", self.path, seconds)
+            raise FileLocked from None
+
     def close(self) -> None:
         """Close the connection and end the claim."""
         for connection in (getattr(self, "connection", None), self._claim):
@@ -176,9 +233,18 @@ class SQLiteDatabase:
         self.close()
 
 
+def unavailable(error: sqlite3.Error) -> StoreUnavailable:
+    """Return the error of MAIL for one of SQLite, and log it unless a retry may help."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+        return FileLocked()
+    logger.error("the database refused a statement: %s", error)
+    return StoreUnavailable()
+
+
 def _claim(path: str) -> sqlite3.Connection:
     """Take an exclusive lock beside the database; it ends with the process."""
     file = os.path.realpath(path)  # the claim is on the file, by whatever name it is opened
+    _make_private(Path(f"{file}.lock"))
     try:
         lock = sqlite3.connect(f"{file}.lock", isolation_level=None, timeout=0.0, check_same_thread=False)
         lock.execute("BEGIN EXCLUSIVE")
@@ -189,3 +255,11 @@ def _claim(path: str) -> sqlite3.Connection:
             ) from error
         raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from error
     return lock
+
+
+def _make_private(lock: Path) -> None:
+    """Let only the owner open the lock file, which SQLite's journal imitates: who can read a lock can take it."""
+    lock.touch(mode=0o600)
+    for file in (lock, lock.with_name(f"{lock.name}-journal")):
+        with suppress(FileNotFoundError, PermissionError):  # another user's file may still be usable
+            file.chmod(0o600)

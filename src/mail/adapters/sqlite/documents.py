@@ -10,8 +10,10 @@ class SQLiteDocuments(SQLDocuments):
     """`mail.core.task.ports.Documents` on a `SQLiteDatabase`."""
 
     def __init__(self, database: SQLiteDatabase) -> None:
-        self._connection = database.connection
+        self._database = database
         super().__init__(self._run, schema="", parameter=":{}")
 
     async def _run(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement, values).fetchall()
+        if statement.startswith("SELECT"):  # another process's lock is for writing only
+            return self._database.execute(statement, values)
+        return await self._database.write(lambda: self._database.execute(statement, values))

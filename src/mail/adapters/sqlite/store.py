@@ -1,13 +1,13 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
-Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. As no other
-process writes tasks, recently used tasks are cached with their inboxes; every write goes through to the file. Leases exist
+Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. Only while another
+process has locked the file, writes wait off the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently used tasks are cached with their inboxes; every write goes through to the file. Leases exist
 in memory only: they end with the process, so that a restart after a crash waits for nothing.
 """
 
-import logging
 import sqlite3
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -29,7 +29,7 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import SQLiteDatabase, commit_id
+from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
@@ -38,7 +38,7 @@ from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConflict
+from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
@@ -47,13 +47,12 @@ LAST_SEQ = 2**32 - 1
 
 NO_LIMIT = -1
 
-logger = logging.getLogger(__name__)
-
 
 class SQLiteStore:
     """`mail.core.task.ports.Store` on a `SQLiteDatabase`."""
 
     def __init__(self, database: SQLiteDatabase) -> None:
+        self._database = database
         self._sql = database.connection
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
         self._changes = Waiters()
@@ -98,15 +97,15 @@ class SQLiteStore:
         return WebhookClaim(cached.task, mailbox, lease)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
-        cached = self._leased_task(turn)
-        try:
-            self._sql.execute(
+        def save() -> None:
+            cached = self._leased_task(turn)
+            self._database.execute(
                 "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
                 (cached.row, turn.mailbox, turn.entry.seq, write_checkpoint(checkpoint)),
             )
-        except sqlite3.Error as error:
-            self._roll_back(error)
-        cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+            cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+
+        await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)
@@ -119,6 +118,10 @@ class SQLiteStore:
             del cached.leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
+        lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
+        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+
+    def _commit(self, change: TaskChange) -> None:
         cached = self._find(change.key) if change.turn is None else self._leased_task(change.turn)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
@@ -236,8 +239,7 @@ class SQLiteStore:
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
-            logger.error("the database refused a write: %s", error)
-            raise StoreUnavailable from error
+            raise unavailable(error) from error
 
     def _find(self, key: TaskKey) -> CachedTask | None:
         """Return a task from the cache or the file; None if there is none."""
@@ -287,12 +289,7 @@ class SQLiteStore:
         return read_task(state)
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query. Raises StoreUnavailable for an error of SQLite."""
-        try:
-            return self._sql.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            logger.error("the database refused a read: %s", error)
-            raise StoreUnavailable from error
+        return self._database.execute(query, values)
 
     def _message(self, row: int, seq: int) -> MAILMessage:
         """Return the message that was sent with the event `seq`."""

@@ -205,14 +205,14 @@ class Runtime:
         keys = possible_keys(message, self.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
-        expected = source if self.peers is None else await self.peers.caller_id(source)
-        if expected is not None and expected != caller_id:
+        registered = source if self.peers is None else await self.peers.caller_id(source)
+        if caller_id != (source if registered is None else registered):
             logger.warning(
                 "a message of swarm %s was refused: it came with the token of %r instead of %r. If that is its token, "
                 "register the swarm with this id as caller_id",
                 source,
                 caller_id,
-                expected,
+                registered or source,
             )
             raise Forbidden(
                 f"this token does not belong to swarm {source!r}, which the message names as its source"
@@ -223,11 +223,15 @@ class Runtime:
             for key in keys:
                 task = await self.store.load(key)
                 if task is not None and may_reach(
-                    task, self.swarm, message, caller_id=caller_id, is_known=expected is not None
+                    task, self.swarm, message, caller_id=caller_id, is_known=registered is not None
                 ):
                     return task
             if back or await self.store.load(keys[-1]) is not None:
                 raise TaskNotFound(f"swarm {source!r} has no task {message.payload.task_id!r} here")
+            if Principal.parse(message.task_owner).swarm == self.swarm.name:
+                begun = await self.store.load(TaskKey(message.task_owner, message.payload.task_id))
+                if begun is None or not begun.peers:  # else other swarms took part, and it has come back
+                    raise Forbidden(f"no task of {message.task_owner} has left this swarm under this id")
             return None
 
         traceparent = traceparent_in(message.payload.routing_info)

@@ -7,6 +7,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
+from mail.auth.fastapi import headers_of
 from mail.errors import (
     BadBreakpointResult,
     BadClientTools,
@@ -16,7 +17,6 @@ from mail.errors import (
     UnknownEntrypoint,
 )
 from mail.http.bodies import JSON
-from mail.http.errors import headers_of
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 503: "server_error"}
 """OpenAI's error types by HTTP status; the rest are invalid requests."""

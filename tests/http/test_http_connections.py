@@ -1,0 +1,277 @@
+"""Strangers: connections that send half a request or nothing, that don't read, or that are too many."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.auth.keys import Caller
+from mail.auth.tokens import issue_token
+from mail.bootstrap import local
+from mail.config import ConnectionsConfig, ServerConfig
+from mail.server import serving
+from mail.server.connections import Connections
+from mail.testing.agents import View, build_swarm, complete
+
+PROMPT = ConnectionsConfig(head_seconds=0.3, body_seconds=0.3, idle_seconds=1, stall_seconds=0.3)
+"""Limits that a test can wait for."""
+
+HALF_A_HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "
+WHOLE_HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+TIMEOUT = 10.0
+
+
+class Stranger:
+    """A connection, and what it gets."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def rest(self) -> str:
+        """All that comes until the server closes the connection."""
+        try:
+            return (await asyncio.wait_for(self.reader.read(), TIMEOUT)).decode()
+        except ConnectionResetError:
+            return ""
+
+    async def answer(self) -> str:
+        """The head and the body of one answer."""
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), TIMEOUT)
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        return (head + await self.reader.readexactly(int(length.split(b":")[1]))).decode()
+
+
+class Server:
+    def __init__(self, url: str, key: str, strangers: AsyncExitStack) -> None:
+        self.url = httpx.URL(url)
+        self.key = key
+        self._strangers = strangers
+
+    async def connect(self, data: bytes = b"") -> Stranger:
+        stranger = Stranger(*await asyncio.open_connection(self.url.host, self.url.port))
+        self._strangers.callback(stranger.writer.close)
+        if data:
+            await stranger.send(data)
+        return stranger
+
+    def post(self, body: bytes, *, key: str = "", length: int | None = None) -> bytes:
+        """The head of a message, and its body as far as it is given."""
+        size = len(body) if length is None else length
+        lines = (
+            "POST /message HTTP/1.1",
+            "Host: x",
+            f"Authorization: Bearer {key or self.key}",
+            f"Content-Length: {size}",
+        )
+        return "\r\n".join((*lines, "", "")).encode() + body
+
+
+@asynccontextmanager
+async def server_with(
+    limits: ConnectionsConfig, policy: Callable[[View], Any] = lambda _: [complete("hi")]
+) -> AsyncIterator[Server]:
+    config = ServerConfig().with_overrides(database=":memory:")
+    system = local(
+        config.model_copy(update={"connections": limits}),
+        swarm=build_swarm({"supervisor": policy}),
+        environ={},
+    )
+    async with serving(system) as url, AsyncExitStack() as strangers:
+        yield Server(url, await issue_token(system.documents, Caller("user", "ann")), strangers)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with server_with(PROMPT) as server:
+        yield server
+
+
+class TestTime:
+    @pytest.mark.parametrize("sent", [b"", HALF_A_HEAD], ids=["nothing", "half a head"])
+    async def test_a_head_that_does_not_come(self, server: Server, sent: bytes) -> None:
+        strangers = [await server.connect(sent) for _ in range(20)]
+        answers = {await stranger.rest() for stranger in strangers}
+        (answer,) = answers
+        assert answer.startswith("HTTP/1.1 408 ") if sent else not answer
+
+    async def test_a_head_byte_by_byte(self, server: Server) -> None:
+        stranger = await server.connect(HALF_A_HEAD)
+
+        async def trickle() -> None:
+            while True:
+                await stranger.send(b"x")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        assert (await stranger.rest()).startswith("HTTP/1.1 408 ")
+        trickling.cancel()
+
+    async def test_a_second_head_on_the_same_connection(self, server: Server) -> None:
+        stranger = await server.connect(WHOLE_HEAD)
+        assert "healthy" in await stranger.answer()
+        await stranger.send(HALF_A_HEAD)
+        assert (await stranger.rest()).startswith("HTTP/1.1 408 ")
+
+    async def test_a_body_that_does_not_come(self, server: Server) -> None:
+        stranger = await server.connect(server.post(b'{"body": ', length=100))
+        assert (await stranger.rest()).startswith("HTTP/1.1 408 ")
+
+    async def test_a_body_that_nobody_reads(self, server: Server) -> None:
+        """The answer is there before the body, which may not keep the connection open."""
+        stranger = await server.connect(server.post(b"x", key="unknown", length=10**9))
+        assert (await stranger.answer()).startswith("HTTP/1.1 401 ")
+
+        async def trickle() -> None:
+            while True:
+                await stranger.send(b"x")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        assert await stranger.rest() == ""
+        trickling.cancel()
+
+    async def test_a_large_body_may_take_longer(self, server: Server) -> None:
+        body = json.dumps({"body": "x" * 32 * 1024}).encode()
+        stranger = await server.connect(server.post(body[:-1], length=len(body)))
+        await asyncio.sleep(1.0)
+        await stranger.send(body[-1:])
+        assert (await stranger.answer()).startswith("HTTP/1.1 200 ")
+
+    async def test_an_answer_that_nobody_reads(self, server: Server) -> None:
+        stranger = await server.connect()
+        stranger.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+        async def keep_asking() -> None:
+            while True:
+                await stranger.send(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(keep_asking(), TIMEOUT)
+
+    async def test_answers_that_take_long(self) -> None:
+        """Neither a stream without events nor a long wait is cut."""
+        release = asyncio.Event()
+
+        async def policy(_: View) -> Any:
+            await release.wait()
+            return [complete("done")]
+
+        async with server_with(PROMPT, policy) as server:
+            headers = {"Authorization": f"Bearer {server.key}"}
+            async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=TIMEOUT) as client:
+                requests = [
+                    asyncio.create_task(client.post("/message", json={"body": "x", "stream": stream}))
+                    for stream in (True, False)
+                ]
+                await asyncio.sleep(1.0)
+                assert not any(request.done() for request in requests)
+                release.set()
+                answers = await asyncio.gather(*requests)
+        assert "task_complete" in answers[0].text
+        assert answers[1].json()["response"] == "done"
+
+
+class TestNumber:
+    LIMITS = (
+        PROMPT.model_copy(update={"total": 4, "head_seconds": 60.0, "idle_seconds": 60}),
+        PROMPT.model_copy(update={"per_address": 4, "head_seconds": 60.0, "idle_seconds": 60}),
+    )
+
+    @pytest.mark.parametrize("limits", LIMITS, ids=["total", "per_address"])
+    async def test_a_new_one_takes_the_place_of_the_one_that_waits_longest(
+        self, limits: ConnectionsConfig
+    ) -> None:
+        async with server_with(limits) as server:
+            first, *others = [await server.connect(HALF_A_HEAD) for _ in range(4)]
+            for _ in range(3):
+                newest = await server.connect(WHOLE_HEAD)
+                assert "healthy" in await newest.answer()
+            for stranger in (first, *others[:2]):
+                assert await stranger.rest() == ""
+            await others[2].send(b"\r\n\r\n")
+            assert "healthy" in await others[2].answer()
+
+    @pytest.mark.parametrize("limits", LIMITS, ids=["total", "per_address"])
+    async def test_answers_are_never_cut_for_a_new_one(self, limits: ConnectionsConfig) -> None:
+        release = asyncio.Event()
+
+        async def policy(_: View) -> Any:
+            await release.wait()
+            return [complete("done")]
+
+        async with server_with(limits, policy) as server:
+            busy = [await server.connect(server.post(b'{"body": "x"}')) for _ in range(4)]
+            while True:  # until all four are under way
+                refusal = await (await server.connect(WHOLE_HEAD)).rest()
+                if " 503 " in refusal:
+                    break
+            assert "\r\nRetry-After: 5\r\n" in refusal
+            assert refusal.endswith('{"detail":"the server has too many connections; try again later"}')
+            release.set()
+            for stranger in busy:
+                assert "done" in await stranger.answer()
+            assert "healthy" in await (await server.connect(WHOLE_HEAD)).answer()
+
+    @pytest.mark.parametrize(
+        ("total", "descriptors", "limit"),
+        [
+            (100, 1024, 100),
+            (8192, 1024, 768),
+            (0, 1024, 768),
+            (8192, 64, 16),
+            (0, 20, 1),
+            (8192, 10**6, 8192),
+        ],
+    )
+    def test_some_descriptors_are_left_for_other_things(
+        self, total: int, descriptors: int, limit: int
+    ) -> None:
+        assert Connections(ConnectionsConfig(total=total), descriptors).limit == limit
+
+
+class TestRequests:
+    async def test_a_length_that_is_stated_twice(self, server: Server) -> None:
+        """RFC 9112, section 6.1: the connection is closed, as another program may see another end of the request."""
+        head = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+        stranger = await server.connect(head + b"0\r\n\r\n" + WHOLE_HEAD)
+        answer = await stranger.rest()
+        assert answer.count("HTTP/1.1 ") == 1
+        assert "connection: close" in answer.lower()
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            [b"GET /health HTTP/1.1\nHost: x\n\n"],
+            [b"GET /health HTTP/1.1\r\nHost: x\nX: y\r\n\r\n"],
+            [b"GET /health HTTP/1.1\r\nHost: x", b"\n", b"X: y\r\n\r\n"],
+        ],
+    )
+    async def test_bare_line_feeds(self, server: Server, pieces: list[bytes]) -> None:
+        stranger = await server.connect()
+        for piece in pieces:
+            await stranger.send(piece)
+            await asyncio.sleep(0.01)
+        assert (await stranger.rest()).startswith("HTTP/1.1 400 ")
+
+    async def test_heads_in_any_pieces(self, server: Server) -> None:
+        body = b'{"body":\n"x"}\n\n'
+        stranger = await server.connect()
+        for data in (server.post(body), WHOLE_HEAD):
+            for start in range(0, len(data), 3):
+                await stranger.send(data[start : start + 3])
+                await asyncio.sleep(0)
+            assert (await stranger.answer()).startswith("HTTP/1.1 200 ")
+
+    async def test_a_thousand_headers_and_ten_thousand(self, server: Server) -> None:
+        for count, status in ((1000, 200), (10_000, 400)):
+            lines = b"".join(b"X-%d: y\r\n" % n for n in range(count))
+            stranger = await server.connect(b"GET /health HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\n")
+            assert (await asyncio.wait_for(stranger.reader.readline(), TIMEOUT)).split()[1] == b"%d" % status
