@@ -174,7 +174,7 @@ async def test_a_task_that_has_ended_waits_for_nothing() -> None:
         for bead, verb in (("a-1", "accept"), ("a-2", "help"), ("a-3", "offer")):
             await server.ask(body=f"{bead} {verb}", task_id="t")
         open_mail = await threads(server)
-        assert len(open_mail["pending"]) == 4
+        assert len(open_mail["pending"]) == 3
         await server.ask(body="over", task_id="t")
         found = await threads(server, "ack_within=0")
         states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}

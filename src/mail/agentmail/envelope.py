@@ -134,7 +134,7 @@ class Envelope(BaseModel):
 class AgentMailMessage(Envelope):
     """A parsed message: `parsed` holds the fields of its body.
 
-    A `closed` message expects no answer any more, because its task has ended.
+    A `closed` message expects no answer any more, because its task or the work on its bead has ended.
     """
 
     ack_required: bool

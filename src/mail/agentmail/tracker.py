@@ -1,7 +1,7 @@
 """Tracking the messages of a task as they arrive: the work of each agent, open requests, the state of each bead.
 
 A message is acknowledged by an answer (`mail.agentmail.threads`; a MAIL response answers the request with its
-`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't.
+`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't. Either accepts an offer.
 """
 
 from collections.abc import Iterable
@@ -53,12 +53,14 @@ class Tracker:
             read.thread or (replied.thread_id if replied else "") or (payload.task_id if payload else "")
         )
         read = read.place(thread_id, closed=closed or read.closed)
-        answered = self._matcher.read(read, thread_id, target)
+        answered, settled = self._matcher.read(read, thread_id, target)
         if answered and not read.reply_to:
             read = read.answer(self._messages[answered[0]].id)
         number = self._keep(read)
         for each in answered:
             self._acknowledge(each, read.sender)
+        for each in settled:
+            self._close(each)
         self._beads.read(read, [self._messages[each] for each in answered])
         if read.is_pending:
             self._pending[number] = None
@@ -82,6 +84,7 @@ class Tracker:
             raise UnknownMessage(f"no message with the id {message_id!r} has been read")
         number = self._numbers[message_id]
         self._acknowledge(number, by)
+        self._beads.acknowledge(self._messages[number])
         return self._messages[number]
 
     def pending(self) -> list[AgentMailMessage]:
@@ -125,6 +128,11 @@ class Tracker:
         self._matcher.close(number)
         self._acknowledge(number, answer.sender)
         self._beads.read_answer(self._messages[number], answer)
+
+    def _close(self, number: int) -> None:
+        message = self._messages[number]
+        self._messages[number] = message.place(message.thread_id, closed=True)
+        self._pending.pop(number, None)
 
     def _acknowledge(self, number: int, by: str) -> None:
         self._messages[number] = self._messages[number].acknowledge(by)
