@@ -88,7 +88,7 @@ def test_thread(mail: Any) -> None:
 
 def test_messages_in_full(mail: Any) -> None:
     lines = mail("thread", "p-1", "--full").splitlines()
-    start = lines.index("worker-1 → orchestrator  (pending) [p-1] HELP_REQUEST")
+    start = lines.index("worker-1 → orchestrator (pending) [p-1] HELP_REQUEST")
     assert lines[start + 1] == "  Bead: p-1"
     assert lines[lines.index("  ## Question", start) + 1] == "  Which currency are the prices in?"
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from support.server_process import TIMEOUT, environment
 
 from mail.examples.group_chat.chat import CHANNEL, DISHES, HOST, PERSON, QUESTION, GroupChat
@@ -58,3 +59,18 @@ def test_the_command() -> None:
     assert "Hanna → all [dinner]: Who brings what?" in lines
     assert "Gina → Paula [in private]: I bring a bowl of cherries." in lines
     assert lines[-1] == "Hanna → Paula [dinner]: Thank you, Paula!"
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--loud", 2)])
+def test_the_command_takes_no_arguments(argument: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mail.examples.group_chat", argument],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "usage: python -m mail.examples.group_chat" in done.stdout + done.stderr
+    assert "Paula" not in done.stdout

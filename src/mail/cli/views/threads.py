@@ -130,7 +130,7 @@ def show_thread(answer: Mapping[str, Any], output: Output, *, in_full: bool = Fa
     for turn in view.conversation:
         message, indent = turn.message, "  " * turn.level
         heading = one_line(
-            f"{message.sender} → {message.recipient}  {_marked(view, message)}{message.subject}"
+            f"{message.sender} → {message.recipient} {_marked(view, message)}{message.subject}"
         )
         output.text(f"{indent}{heading}", style="bold")
         for line in message.body.splitlines():
