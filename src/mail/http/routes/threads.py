@@ -134,16 +134,18 @@ async def get_threads(
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
     """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
-    place = _read_cursor(cursor)
+    place = read_place(cursor)
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
     else:
-        tasks, following = await _page(request, caller, place, limit)
+        runtime = service_of(request).runtime
+        instance = str(caller.principal(runtime.swarm.name))
+        tasks, following = await tasks_from(runtime.store, instance, place, limit)
     reader = await _read(request, tasks, ack_within)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
     found, rest = reader.page(chosen, after=place, limit=limit)
     if rest is not None:
-        following = _write_cursor(Place(place.cursor, *rest))
+        following = write_place(Place(place.cursor, *rest))
     query = {**request.query_params, "limit": str(limit)}
     answer = Threads(
         threads=found,
@@ -175,7 +177,8 @@ _PREFIX = "t."
 """The begin of cursors inside a page of tasks; the others are the store's."""
 
 
-def _read_cursor(cursor: str | None) -> Place:
+def read_place(cursor: str | None) -> Place:
+    """Return the place of a cursor. Raises BadRequest for a foreign one."""
     if cursor is None or not cursor.startswith(_PREFIX):
         return Place(cursor)
     try:
@@ -184,23 +187,20 @@ def _read_cursor(cursor: str | None) -> Place:
         raise BadRequest(f"cursor {cursor!r:.200} is not one of this list") from error
 
 
-def _write_cursor(place: Place) -> str:
+def write_place(place: Place) -> str:
+    """Return the cursor of a place."""
     return _PREFIX + urlsafe_b64encode(_PLACES.dump_json(place)).decode()
 
 
-async def _page(request: Request, caller: Caller, place: Place, limit: int) -> tuple[list[Task], str | None]:
+async def tasks_from(store: Store, instance: str, place: Place, limit: int) -> tuple[list[Task], str | None]:
     """Return the tasks to read for a page of threads, newest first, and the cursor after them."""
-    runtime = service_of(request).runtime
-    instance = str(caller.principal(runtime.swarm.name))
     # tasks that have begun since the last page come before its task
-    page = await runtime.store.list_tasks(
-        instance, limit=MAX_TASKS if place.task_id else limit, cursor=place.cursor
-    )
+    page = await store.list_tasks(instance, limit=MAX_TASKS if place.task_id else limit, cursor=place.cursor)
     ids = [task.task_id for task in page.tasks]
     first = ids.index(place.task_id) if place.task_id in ids else 0
     tasks = page.tasks[first : first + limit]
     if first + limit < len(page.tasks):
-        return tasks, _write_cursor(Place(place.cursor, ids[first + limit]))
+        return tasks, write_place(Place(place.cursor, ids[first + limit]))
     return tasks, page.cursor
 
 
