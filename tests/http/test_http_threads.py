@@ -95,6 +95,12 @@ async def test_a_task_without_beads_is_one_thread(server: HTTPServer) -> None:
     assert {turn["task_id"] for turn in record["conversation"]} == {"t"}
 
 
+async def test_prose_about_a_bead_stays_in_the_thread_of_its_task(server: HTTPServer) -> None:
+    await server.ask(body="Fix this, please.\nBead: not a bead at all\nIssue: x-1", task_id="t")
+    assert [each["thread_id"] for each in (await threads(server))["threads"]] == ["t"]
+    assert (await thread(server, "t"))["summary"]["messages"] == 2
+
+
 async def test_what_is_pending_and_who_works() -> None:
     async with HTTPServer(crew()) as server:
         await server.ask(body="a-1 accept", task_id="t1")
