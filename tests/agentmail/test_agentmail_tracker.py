@@ -559,6 +559,13 @@ def test_a_successor_has_neither_the_session_nor_the_failure_of_its_predecessor(
     assert (done.worker, done.session, done.state) == ("bob", "d-2", BeadState.DONE)
 
 
+def test_an_answer_of_no_type_is_in_the_thread_of_its_request() -> None:
+    tracker = Tracker()
+    add(tracker, on_mail("[b-1] OFFERING_READY", request_id="r-a", routing_info={"thread_id": "wave"}))
+    add(tracker, on_mail("Re: [b-1] OFFERING_READY", "crank", answers="r-a", body="Accepted."))
+    assert [len(thread.messages) for thread in tracker.threads().values()] == [2]
+
+
 def test_thanks_for_a_message_of_a_bead_stay_in_its_thread() -> None:
     tracker = Tracker()
     add(tracker, on_mail("[b-1] OFFERING_READY"))

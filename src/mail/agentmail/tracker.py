@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from mail.agentmail.beads import Beads, BeadStatus
 from mail.agentmail.envelope import ACK_WITHIN, AgentMailMessage, Envelope, envelope_of, filter_overdue
-from mail.agentmail.messages import Checkpoint
+from mail.agentmail.messages import Checkpoint, MessageType
 from mail.agentmail.parser import Parser, UnknownMessage
 from mail.agentmail.threads import AnswerMatcher, Thread
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
@@ -38,7 +38,8 @@ class Tracker:
         """Read the next message; return None for a repeated id.
 
         A `closed` message expects no answer, because its task has ended. The thread of a MAIL message is
-        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's.
+        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's. For a message of
+        no type, the request that it answers comes before the bead that its subject replies to.
         """
         payload = message.message if isinstance(message, MAILMessage) else None
         envelope = message if isinstance(message, Envelope) else envelope_of(message)
@@ -49,8 +50,12 @@ class Tracker:
         if isinstance(payload, MAILResponse):
             target = self._requests.get(payload.request_id)
         replied = None if target is None else self._messages[target]
+        is_typed = read.type is not MessageType.UNKNOWN
         thread_id = (
-            read.thread or (replied.thread_id if replied else "") or (payload.task_id if payload else "")
+            (read.thread if is_typed else read.thread_id)
+            or (replied.thread_id if replied else "")
+            or read.bead_id
+            or (payload.task_id if payload else "")
         )
         read = read.place(thread_id, closed=closed or read.closed)
         answered, settled = self._matcher.read(read, thread_id, target)
