@@ -78,18 +78,18 @@ class AnswerMatcher:
     def _note(self, message: AgentMailMessage, thread_id: str) -> None:
         number = len(self._types)
         self._types.append(message.type)
-        places: tuple[dict[int, str], ...] = ()
+        groups: tuple[dict[int, str], ...] = ()
         if message.type is MessageType.HELP_REQUEST:
-            places = (
+            groups = (
                 self._help_in_thread.setdefault(thread_id, {}),
                 self._help.setdefault(message.bead_id, {}),
             )
         elif message.type is MessageType.SPAWN_REQUEST:
-            places = (self._spawn.setdefault(message.bead_id, {}),)
-        for open_ones in places:
+            groups = (self._spawn.setdefault(message.bead_id, {}),)
+        for open_ones in groups:
             open_ones[number] = message.bead_id
-        if places:
-            self._open[number] = places
+        if groups:
+            self._open[number] = groups
 
 
 class Summary(BeadStatus):

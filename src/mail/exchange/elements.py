@@ -98,7 +98,7 @@ class Element(BaseModel):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields alone: the rest is derived from them, and classes such as `Pile[Mail]` have no name to find them by."""
         return _restore, (
-            _class_parts(type(self)),
+            _class_spec(type(self)),
             {name: getattr(self, name) for name in type(self).model_fields},
         )
 
@@ -109,21 +109,21 @@ class Element(BaseModel):
         return hash(self.id)
 
 
-def _class_parts(kind: Any) -> Any:
-    """Return a class, or the generic class and the parts of its arguments."""
+def _class_spec(kind: Any) -> Any:
+    """Return a class, or the generic class and the spec of its arguments."""
     generic = getattr(kind, "__pydantic_generic_metadata__", {})
     origin, args = generic.get("origin"), generic.get("args", ())
     if origin is None or any(isinstance(arg, TypeVar) for arg in args):
         return origin or kind
-    return origin, tuple(map(_class_parts, args))
+    return origin, tuple(map(_class_spec, args))
 
 
-def _class_of(parts: Any) -> Any:
-    return parts[0][tuple(map(_class_of, parts[1]))] if isinstance(parts, tuple) else parts
+def _class_of(spec: Any) -> Any:
+    return spec[0][tuple(map(_class_of, spec[1]))] if isinstance(spec, tuple) else spec
 
 
-def _restore(parts: Any, fields: dict[str, Any]) -> Any:
-    return _class_of(parts)(**fields)
+def _restore(spec: Any, fields: dict[str, Any]) -> Any:
+    return _class_of(spec)(**fields)
 
 
 def _unwritable(element: Element, error: Exception) -> BadRequest:

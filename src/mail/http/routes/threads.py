@@ -134,18 +134,18 @@ async def get_threads(
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
     """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
-    place = read_place(cursor)
+    start = read_cursor(cursor)
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
     else:
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
-        tasks, following = await tasks_from(runtime.store, instance, place, limit)
+        tasks, following = await tasks_from(runtime.store, instance, start, limit)
     reader = await _read(request, tasks, ack_within)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
-    found, rest = reader.page(chosen, after=place, limit=limit)
+    found, rest = reader.page(chosen, after=start, limit=limit)
     if rest is not None:
-        following = write_place(Place(place.cursor, *rest))
+        following = write_cursor(PageStart(start.cursor, *rest))
     query = {**request.query_params, "limit": str(limit)}
     answer = Threads(
         threads=found,
@@ -157,7 +157,7 @@ async def get_threads(
     return JSON(answer, headers=page_headers(request, "/threads", query, following))
 
 
-class Place(NamedTuple):
+class PageStart(NamedTuple):
     """The beginning of a page of threads.
 
     Attributes:
@@ -171,36 +171,38 @@ class Place(NamedTuple):
     skip: int = 0
 
 
-_PLACES = TypeAdapter(Place)
+_START = TypeAdapter(PageStart)
 
 _PREFIX = "t."
-"""The begin of cursors inside a page of tasks; the others are the store's."""
+"""The prefix of cursors that lead into a page of tasks; the others are the store's."""
 
 
-def read_place(cursor: str | None) -> Place:
-    """Return the place of a cursor. Raises BadRequest for a foreign one."""
+def read_cursor(cursor: str | None) -> PageStart:
+    """Return the start of the page that a cursor leads to. Raises BadRequest for a foreign one."""
     if cursor is None or not cursor.startswith(_PREFIX):
-        return Place(cursor)
+        return PageStart(cursor)
     try:
-        return _PLACES.validate_json(urlsafe_b64decode(cursor.removeprefix(_PREFIX)))
+        return _START.validate_json(urlsafe_b64decode(cursor.removeprefix(_PREFIX)))
     except ValueError as error:
         raise BadRequest(f"cursor {cursor!r:.200} is not one of this list") from error
 
 
-def write_place(place: Place) -> str:
-    """Return the cursor of a place."""
-    return _PREFIX + urlsafe_b64encode(_PLACES.dump_json(place)).decode()
+def write_cursor(start: PageStart) -> str:
+    """Return the cursor that leads to a page."""
+    return _PREFIX + urlsafe_b64encode(_START.dump_json(start)).decode()
 
 
-async def tasks_from(store: Store, instance: str, place: Place, limit: int) -> tuple[list[Task], str | None]:
+async def tasks_from(
+    store: Store, instance: str, start: PageStart, limit: int
+) -> tuple[list[Task], str | None]:
     """Return the tasks to read for a page of threads, newest first, and the cursor after them."""
     # tasks that have begun since the last page come before its task
-    page = await store.list_tasks(instance, limit=MAX_TASKS if place.task_id else limit, cursor=place.cursor)
+    page = await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=start.cursor)
     ids = [task.task_id for task in page.tasks]
-    first = ids.index(place.task_id) if place.task_id in ids else 0
+    first = ids.index(start.task_id) if start.task_id in ids else 0
     tasks = page.tasks[first : first + limit]
     if first + limit < len(page.tasks):
-        return tasks, write_place(Place(place.cursor, ids[first + limit]))
+        return tasks, write_cursor(PageStart(start.cursor, ids[first + limit]))
     return tasks, page.cursor
 
 
@@ -281,22 +283,26 @@ class Filters:
     overdue: bool = False
     unfinished: bool = False
 
-    def match(self, summary: ThreadSummary, parts: "Sequence[Part]") -> bool:
+    def match(self, summary: ThreadSummary, portions: "Sequence[Portion]") -> bool:
         """Return whether a thread matches."""
         return (
             (bool(summary.pending) or not self.pending)
             and (bool(summary.overdue) or not self.overdue)
-            and (any(part.is_unfinished for part in parts) or not self.unfinished)
+            and (any(portion.is_unfinished for portion in portions) or not self.unfinished)
             and (
                 self.bead is None
-                or any(message.bead_id == self.bead for part in parts for message in part.thread.messages)
+                or any(
+                    message.bead_id == self.bead
+                    for portion in portions
+                    for message in portion.thread.messages
+                )
             )
         )
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a thread that is in one task, as its thread number `number`."""
+class Portion:
+    """The portion of a thread that is in one task, as its thread number `number`."""
 
     task: Task
     thread: Thread
@@ -337,7 +343,7 @@ class Reader:
         now: datetime,
         ack_within: timedelta,
     ) -> None:
-        self._threads: dict[str, list[Part]] = {}
+        self._threads: dict[str, list[Portion]] = {}
         self._trackers: list[Tracker] = []
         for task, messages in zip(tasks, mail, strict=True):
             tracker = Tracker(ack_within=ack_within)
@@ -345,7 +351,7 @@ class Reader:
             for message in messages:
                 tracker.add(message, closed=message.id in closed)
             for number, (thread_id, thread) in enumerate(tracker.threads().items()):
-                self._threads.setdefault(thread_id, []).append(Part(task, thread, number))
+                self._threads.setdefault(thread_id, []).append(Portion(task, thread, number))
             self._trackers.append(tracker)
         oldest_first = self._trackers[::-1]
         self.pending = [message.id for tracker in oldest_first for message in tracker.pending()]
@@ -361,20 +367,20 @@ class Reader:
         return {worker: tuple(beads) for worker, beads in found.items()}
 
     def page(
-        self, filters: Filters, *, after: Place, limit: int
+        self, filters: Filters, *, after: PageStart, limit: int
     ) -> tuple[list[ThreadSummary], tuple[str, int] | None]:
-        """Return the first `limit` threads from a place on, those of the newest task first.
+        """Return the next `limit` threads, those of the newest task first.
 
         Also return where the rest begins, if there is one: a task, and how many of its threads come before. A thread
         counts in its newest task.
         """
         found: list[ThreadSummary] = []
-        for thread_id, parts in self._threads.items():
-            newest = parts[0]
+        for thread_id, portions in self._threads.items():
+            newest = portions[0]
             if newest.task.task_id == after.task_id and newest.number < after.skip:
                 continue
-            summary = self._sum_up(thread_id, parts)
-            if filters.match(summary, parts):
+            summary = self._sum_up(thread_id, portions)
+            if filters.match(summary, portions):
                 if len(found) == limit:
                     return found, (newest.task.task_id, newest.number)
                 found.append(summary)
@@ -382,13 +388,13 @@ class Reader:
 
     def thread(self, thread_id: str) -> ThreadRecord | None:
         """Return one thread; None if it has no messages."""
-        parts = self._threads.get(thread_id)
-        if parts is None:
+        portions = self._threads.get(thread_id)
+        if portions is None:
             return None
-        turns = merge(*(_exchanges(part) for part in reversed(parts)), key=_begun_at)
+        turns = merge(*(_exchanges(portion) for portion in reversed(portions)), key=_begun_at)
         return ThreadRecord(
             thread_id=thread_id,
-            summary=self._sum_up(thread_id, parts),
+            summary=self._sum_up(thread_id, portions),
             conversation=[
                 ThreadTurn(message=turn.message, level=turn.level, answers=turn.answers, task_id=task_id)
                 for task_id, exchange in turns
@@ -396,12 +402,12 @@ class Reader:
             ],
         )
 
-    def _sum_up(self, thread_id: str, parts: Sequence[Part]) -> ThreadSummary:
+    def _sum_up(self, thread_id: str, portions: Sequence[Portion]) -> ThreadSummary:
         shown = next(
-            (part.summary for part in parts if part.summary.help_request is not None),
-            next((part.summary for part in parts if part.summary.bead_id), parts[0].summary),
+            (portion.summary for portion in portions if portion.summary.help_request is not None),
+            next((portion.summary for portion in portions if portion.summary.bead_id), portions[0].summary),
         )
-        summaries = [part.summary for part in reversed(parts)]
+        summaries = [portion.summary for portion in reversed(portions)]
         times = [time for each in summaries for time in (each.started_at, each.updated_at) if time]
         pending = tuple(chain.from_iterable(each.pending for each in summaries))
         return ThreadSummary(
@@ -413,10 +419,12 @@ class Reader:
             participants=tuple(dict.fromkeys(chain.from_iterable(each.participants for each in summaries))),
             started_at=min(times, key=datetime.fromisoformat, default=""),
             updated_at=max(times, key=datetime.fromisoformat, default=""),
-            task_ids=tuple(part.task.task_id for part in parts),
+            task_ids=tuple(portion.task.task_id for portion in portions),
             tasks=tuple(
-                ThreadTask(task_id=part.task.task_id, status=part.task.status, state=part.summary.state)
-                for part in parts
+                ThreadTask(
+                    task_id=portion.task.task_id, status=portion.task.status, state=portion.summary.state
+                )
+                for portion in portions
             ),
             overdue=tuple(message_id for message_id in pending if message_id in self._late),
         )
@@ -426,14 +434,14 @@ type _Exchange = tuple[str, list[Turn]]
 """A message that answers none with all answers below it, and its task."""
 
 
-def _exchanges(part: Part) -> Iterator[_Exchange]:
+def _exchanges(portion: Portion) -> Iterator[_Exchange]:
     found: list[Turn] = []
-    for turn in part.thread.conversation:
+    for turn in portion.thread.conversation:
         if turn.level == 0 and found:
-            yield part.task.task_id, found
+            yield portion.task.task_id, found
             found = []
         found.append(turn)
-    yield part.task.task_id, found
+    yield portion.task.task_id, found
 
 
 def _begun_at(exchange: _Exchange) -> datetime:
