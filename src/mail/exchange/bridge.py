@@ -16,7 +16,6 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import markcoroutinefunction
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 from weakref import WeakValueDictionary
@@ -39,7 +38,7 @@ from mail.errors import BadRequest, PayloadTooLarge
 from mail.exchange.durable import DurableExchange
 from mail.exchange.exchange import Exchange
 from mail.exchange.mailboxes import AlreadyRegistered, Mail
-from mail.exchange.repeating import Repeater, Run
+from mail.exchange.repeating import Repeater, Run, coroutine_function
 
 AnyExchange = Exchange | DurableExchange
 
@@ -208,7 +207,7 @@ class ExchangeBridge:
             answered += result
         return answered
 
-    @markcoroutinefunction
+    @coroutine_function
     def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds, and let agents answer their mail, until `stop`.
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from inspect import markcoroutinefunction
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from mail.exchange.mailboxes import (
     deliver,
     new_mailbox,
 )
-from mail.exchange.repeating import Repeater
+from mail.exchange.repeating import Repeater, coroutine_function
 
 
 class DurableExchange:
@@ -115,7 +114,7 @@ class DurableExchange:
         """Deliver all sent mail; return the number of mails delivered."""
         return await self._store.collect(None) or 0
 
-    @markcoroutinefunction
+    @coroutine_function
     def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds until `stop`; database outages are logged and retried."""
         return self._repeater.begin(interval).repeat(self.sync)

@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Coroutine, Mapping
 from copy import deepcopy
-from inspect import markcoroutinefunction
 from typing import Any, Self
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from mail.exchange.mailboxes import (
     new_mailbox,
     take,
 )
-from mail.exchange.repeating import Repeater
+from mail.exchange.repeating import Repeater, coroutine_function
 
 BATCH = 64
 """Deliveries before the event loop gets control; a broadcast is always delivered as a whole."""
@@ -187,7 +186,7 @@ class Exchange(Element):
                 continue
         return routed
 
-    @markcoroutinefunction
+    @coroutine_function
     def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds, until `stop`."""
         return self._repeater.begin(interval).repeat(self.sync)

@@ -4,11 +4,19 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from inspect import markcoroutinefunction
+from typing import Any
 from weakref import WeakSet
 
 from mail.errors import BadRequest, StoreUnavailable
 
 logger = logging.getLogger(__name__)
+
+
+def coroutine_function[F: Callable[..., Any]](function: F) -> F:
+    """Let a function that returns a coroutine look like an `async def` without a result, as it is documented."""
+    function.__annotations__["return"] = None
+    return markcoroutinefunction(function)
 
 
 class Repeater:
