@@ -31,7 +31,7 @@ from mail.agentmail import (
     ValidationResult,
     build,
 )
-from mail.agentmail.body import grammar_of
+from mail.agentmail.body import grammar_of, mark_code
 from mail.agentmail.envelope import type_of
 
 HOSTILE = st.sampled_from(
@@ -50,6 +50,12 @@ HOSTILE = st.sampled_from(
             "## Failure",
             "##",
             "###",
+            "```",
+            "\\```",
+            "~~~ md",
+            "~~~",
+            "**Bead:** evil-1",
+            "`Bead`",
             "\\## Summary",
             "\\\\- Commit: x",
             "\\",
@@ -172,6 +178,11 @@ MESSAGES = st.one_of(
         files_touched=("Step: x, y", "- z", "\\- Step: w, v"),
     )
 )
+@example(HelpResponse(guidance="```\nBead: x\n```\n~~~\n\\~~~\n```"))
+@example(
+    HelpRequest(**SAMPLES[2][2].model_dump(exclude={"problem"}), problem="See\n```\n## Question\n```\n```")
+)
+@example(Progress(bead_id="`a`", step="`` `s` ``", status="`t`", context_usage=1, files_touched=("`x`", "`")))
 def test_what_is_built_is_read_back_strictly(message: TypedMessage) -> None:
     envelope = build(message)
     assert Parser(strict=True).parse(envelope).parsed == message
@@ -185,8 +196,9 @@ def test_free_text_is_escaped_without_loss(kind: MessageType, text: str) -> None
     escaped = grammar.escape(text)
     assert grammar.unescape(escaped) == text
     assert not any(
-        (line.startswith("##") and grammar.has_sections) or grammar.field.match(line)
-        for line in escaped.split("\n")
+        (line.startswith("##") and grammar.has_sections) or grammar.find_field(line)
+        for line, is_code in zip(escaped.split("\n"), mark_code(escaped.split("\n")), strict=True)
+        if not is_code
     )
 
 

@@ -28,6 +28,7 @@ from mail.agentmail import (
     Unknown,
     ValidationResult,
 )
+from mail.errors import BadRequest
 
 PASS, FAIL = ValidationResult.PASS, ValidationResult.FAIL
 
@@ -467,3 +468,87 @@ def test_messages_survive_json() -> None:
         message = read(subject, body)
         assert AgentMailMessage.model_validate_json(message.model_dump_json()) == message
         assert json.loads(message.model_dump_json())["type"] == message.type
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "bead_id"),
+    [
+        ("task42: DONE", "DONE", "task42"),
+        ("gh/12: DONE", "DONE", "gh/12"),
+        ("#12: failed", "FAILED", "#12"),
+        ("Re: [ol-1] DONE", "DONE", "ol-1"),
+        ("FWD: Re: ol-1: DONE", "DONE", "ol-1"),
+        ("fwd: DONE", "DONE", ""),
+        ("Note: not DONE", "DONE", ""),
+        ("two words: DONE", "DONE", ""),
+        ("[failed-1] DONE", "DONE", "failed-1"),
+        ("[progress-bar] DONE", "DONE", "progress-bar"),
+        ("failed-1: DONE", "DONE", "failed-1"),
+        ("[DONE] at last", "DONE", "DONE"),
+    ],
+)
+def test_bead_and_type_of_subjects(subject: str, kind: str, bead_id: str) -> None:
+    message = read(subject)
+    assert (message.type, message.bead_id) == (kind, bead_id)
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "bead_id"),
+    [
+        ("task42: DONE", "DONE", "task42"),
+        ("Re: DONE", "UNKNOWN", ""),
+        ("Re: [ol-1] DONE", "UNKNOWN", "ol-1"),
+        ("Re: Re: [ol-1] OFFERING_READY", "UNKNOWN", "ol-1"),
+        ("Re: [ol-1] lunch", "UNKNOWN", ""),
+        ("[ol-1] lunch", "UNKNOWN", ""),
+        ("Re: [a b] DONE", "UNKNOWN", ""),
+    ],
+)
+def test_among_other_mail_only_typed_subjects_and_replies_to_them_name_a_bead(
+    subject: str, kind: str, bead_id: str
+) -> None:
+    message = Parser(exact_subjects=True).parse({"subject": subject, "body": "Thanks.\nIssue: x"})
+    assert (message.type, message.bead_id) == (kind, bead_id)
+
+
+@pytest.mark.parametrize("bead", ["not a bead at all", "x" * 257, "a\0b", "[x]"])
+def test_a_bead_that_cannot_be_one_is_none(bead: str) -> None:
+    assert read("PROGRESS", f"Bead: {bead}").bead_id == ""
+    assert read("[ol-1] PROGRESS", f"Bead: {bead}").bead_id == "ol-1"
+
+
+def test_prose_names_no_bead_among_other_mail() -> None:
+    body = "Fix this, please.\nBead: ol-1"
+    assert Parser(exact_subjects=True).parse({"subject": "New Message", "body": body}).bead_id == ""
+    assert read("New Message", body).bead_id == "ol-1"
+
+
+def test_a_code_block_is_text() -> None:
+    code = "See\n```md\n## Question\nBead: zz\nIssue Type: STUCK\n```\nand ~~~."
+    message = read("HELP_REQUEST", f"## Problem\n{code}\n## Question\nWhy?")
+    assert message.parsed == HelpRequest(problem=code, question="Why?")
+    open_fence = read("HELP_REQUEST", "## Problem\nSee\n```\n## Question\nWhy?\nBead: zz")
+    assert (open_fence.bead_id, lookup(open_fence, "question")) == ("zz", "Why?\nBead: zz")
+
+
+def test_markdown_as_models_write_it() -> None:
+    body = "**Bead:** b-1\n- **Commit**: `abc`\n__Tests__: PASS\n**Files:**\n- `a.py`\n- b.py\n### Summary\nIt `works`."
+    assert read("DONE", body).parsed == Done(
+        status="", bead_id="b-1", commit_sha="abc", tests=PASS, files=("a.py", "b.py"), summary="It `works`."
+    )
+    assert lookup(read("PROGRESS", "Files touched: `a`, `b`"), "files_touched") == ("a", "b")
+    assert lookup(read("PROGRESS", "Step: `a` and `b`"), "step") == "`a` and `b`"
+
+
+def test_text_may_have_other_headers_before_the_subject() -> None:
+    message = Parser().parse("From: ann\nTo: bob\nDate: Monday\nSubject: [b-1] PROGRESS\n\nFrom: x\nStep: 1")
+    assert (message.sender, message.recipient, message.body) == ("ann", "bob", "\nFrom: x\nStep: 1")
+    assert message.parsed == Progress(bead_id="b-1", step="1")
+    assert Parser().parse("From: ann\nStep: 1").body == "From: ann\nStep: 1"
+
+
+@pytest.mark.parametrize("raw", [None, 5, [], True, object()])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_message_of_no_readable_type_is_refused(raw: Any, strict: bool) -> None:
+    with pytest.raises(BadRequest, match="a message is an Envelope, a mapping, or text, not "):
+        Parser(strict=strict).parse(raw)

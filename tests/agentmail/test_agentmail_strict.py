@@ -108,7 +108,7 @@ def test_a_subject_that_is_not_just_a_type(subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", ["DONE", "done", "[ol-1] DONE", "ol-1.2: DONE", "  [ol-1]  DONE ", "[a b] DONE"]
+    "subject", ["DONE", "done", "[ol-527.1] DONE", "ol-527.1: DONE", "  [ol-527.1]  DONE "]
 )
 def test_a_subject_that_is_a_type_with_or_without_bead(subject: str) -> None:
     assert STRICT.parse({"subject": subject, "body": SAMPLES[5][1]}).type is MessageType.DONE
@@ -167,3 +167,23 @@ def test_a_parser_can_be_made_strict_later() -> None:
 
 def test_all_types_are_covered() -> None:
     assert {*NEEDED, "UNKNOWN"} == {kind.value for kind in CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("subject", "body"),
+    [
+        ("[ol-1] HELP_RESPONSE", "Bead: ol-2\nGo on."),
+        ("ol-1: SPAWN_ACK", "Issue: ol-2\nStatus: failed"),
+        ("SPAWN_ACK", "Issue: ol-1\nBead: ol-2\nStatus: failed"),
+        (
+            "BEAD_ACCEPTED",
+            "Accepted bead: ol-1\nBead: ol-2\nTitle: x\nStarting implementation at: 2026-01-31T08:00:00Z",
+        ),
+        ("[a b] SPAWN_ACK", "Issue: ol-2\nStatus: failed"),
+    ],
+)
+def test_a_message_that_names_two_beads_is_refused(subject: str, body: str) -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        STRICT.parse({"subject": subject, "body": body})
+    assert tuple(caught.value.invalid) == ("bead_id",)
+    assert Parser().parse({"subject": subject, "body": body}).bead_id in ("ol-1", "ol-2")

@@ -172,7 +172,15 @@ def test_summary_of_a_thread() -> None:
     assert summary.last_progress is not None
     assert (summary.last_progress.step, summary.last_progress_at, summary.context_usage) == ("1", at(3), 40)
     assert (summary.files, summary.commit_sha) == (("a.py", "b.py", "c.py"), "abc")
-    assert summary.pending == ("s", "h", "o")
+    assert summary.pending == ("o",)
+    assert [
+        found.pending
+        for found in (Thread(thread_id="ol-1", messages=tuple(STORY[:n])).summary for n in (1, 5, 6))
+    ] == [
+        ("s",),
+        ("h",),
+        (),
+    ]
     assert summary.counts == {found.type: 1 for found in STORY}
     assert summary.messages == 7
     assert summary.participants == ("crank", "spawner", "ann", "chiron")

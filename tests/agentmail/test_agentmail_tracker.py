@@ -237,7 +237,7 @@ def test_acknowledge_by_hand() -> None:
 
 def test_overdue() -> None:
     tracker = Tracker(ack_within=timedelta(minutes=5))
-    tracker.extend([on_mail("HELP_REQUEST", minute=0), on_mail("OFFERING_READY", minute=3)])
+    tracker.extend([on_mail("HELP_REQUEST", minute=0), on_mail("OFFERING_READY", minute=3, body="Bead: b-2")])
     assert tracker.overdue(START + timedelta(minutes=5)) == []
     assert [message.type for message in tracker.overdue(START + timedelta(minutes=6))] == ["HELP_REQUEST"]
     assert len(tracker.overdue(START + timedelta(hours=1))) == 2
@@ -491,3 +491,85 @@ def test_a_message_costs_the_same_however_many_were_read() -> None:
         tracker.extend(on_mail(kind, routing_info={"thread_id": "b-1"}) for kind in kinds)
     assert run(1) == early
     assert min(early) > 50
+
+
+@pytest.mark.parametrize("end", ["OFFERING_READY", "DONE", "FAILED", "CHECKPOINT"])
+def test_the_end_of_the_work_on_a_bead_closes_its_requests(end: str) -> None:
+    tracker = tracked("SPAWN_REQUEST", "HELP_REQUEST", end)
+    tracker.add(plain("HELP_REQUEST", body="Bead: b-2"))
+    tracker.add(plain(end, thread_id="elsewhere"))
+    pending = {message.type: message.bead_id for message in tracker.pending()}
+    assert pending.pop(MessageType.HELP_REQUEST) == "b-2"
+    assert set(pending) == {end} & {"OFFERING_READY"}
+    assert [message.closed for message in tracker.thread("b-1").messages[:2]] == [True, True]
+    assert set(tracker.thread("b-1").summary.pending) <= {message.id for message in tracker.pending()}
+    assert tracker.thread("b-1").summary.state is not BeadState.CLOSED
+
+
+def test_a_worker_that_accepts_a_bead_answers_the_request_for_one() -> None:
+    tracker = tracked("SPAWN_REQUEST", "BEAD_ACCEPTED")
+    assert tracker.pending() == []
+    assert [turn.level for turn in tracker.thread("b-1").conversation] == [0, 1]
+    assert tracker.thread("b-1").messages[0].acknowledged_by == "ann"
+
+
+@pytest.mark.parametrize("settle", ["response", "acknowledge", "flag"])
+def test_an_offer_that_is_acknowledged_is_done(settle: str) -> None:
+    tracker = Tracker()
+    if settle == "flag":
+        tracker.add(plain("OFFERING_READY", acknowledged=True))
+    else:
+        offer = add(tracker, on_mail("OFFERING_READY", request_id="r-o"))
+        assert tracker.beads()["b-1"].state is BeadState.OFFERED
+        if settle == "response":
+            add(tracker, on_mail("Re: OFFERING_READY", "crank", answers="r-o"))
+        else:
+            tracker.acknowledge(offer.id, "crank")
+    assert tracker.beads()["b-1"].state is tracker.thread("b-1").summary.state is BeadState.DONE
+    tracker.add(plain("PROGRESS"))
+    assert tracker.beads()["b-1"].state is tracker.thread("b-1").summary.state is BeadState.WORKING
+    tracker.add(plain("OFFERING_READY"))
+    assert tracker.beads()["b-1"].state is tracker.thread("b-1").summary.state is BeadState.OFFERED
+
+
+def test_only_the_last_offer_of_a_bead_is_accepted() -> None:
+    tracker = Tracker()
+    add(tracker, on_mail("OFFERING_READY", request_id="r-1"))
+    add(tracker, on_mail("OFFERING_READY", request_id="r-2"))
+    add(tracker, on_mail("No.", "crank", answers="r-1"))
+    assert tracker.beads()["b-1"].state is BeadState.OFFERED
+
+
+def test_a_successor_has_neither_the_session_nor_the_failure_of_its_predecessor() -> None:
+    tracker = tracked("SPAWN_REQUEST", "SPAWN_ACK", "BEAD_ACCEPTED", "FAILED")
+    failed = tracker.beads()["b-1"]
+    assert (failed.worker, failed.session, failed.failure is not None) == ("ann", "d-1", True)
+    tracker.add(plain("SPAWN_REQUEST", "crank"))
+    assert tracker.beads()["b-1"].failure is not None
+    tracker.add(plain("BEAD_ACCEPTED", "liz"))
+    taken_over = tracker.beads()["b-1"]
+    assert (taken_over.worker, taken_over.session, taken_over.failure) == ("liz", "", None)
+    tracker.add(plain("CHECKPOINT", "liz"))
+    tracker.add(plain("SPAWN_REQUEST", "crank"))
+    tracker.add(plain("SPAWN_ACK", "crank", body="Issue: b-1\nStatus: spawned\nSession: d-2"))
+    spawned = tracker.beads()["b-1"]
+    assert (spawned.worker, spawned.session) == ("liz", "")
+    tracker.add(plain("DONE", "bob"))
+    done = tracker.thread("b-1").summary
+    assert (done.worker, done.session, done.state) == ("bob", "d-2", BeadState.DONE)
+
+
+def test_an_answer_of_no_type_is_in_the_thread_of_its_request() -> None:
+    tracker = Tracker()
+    add(tracker, on_mail("[b-1] OFFERING_READY", request_id="r-a", routing_info={"thread_id": "wave"}))
+    add(tracker, on_mail("Re: [b-1] OFFERING_READY", "crank", answers="r-a", body="Accepted."))
+    assert [len(thread.messages) for thread in tracker.threads().values()] == [2]
+
+
+def test_thanks_for_a_message_of_a_bead_stay_in_its_thread() -> None:
+    tracker = Tracker()
+    add(tracker, on_mail("[b-1] OFFERING_READY"))
+    add(tracker, on_mail("Re: Re: [b-1] OFFERING_READY", "crank", body="Thank you.\nBead: mine"))
+    add(tracker, on_mail("Hello", "crank", body="Bead: mine, all mine"))
+    assert {name: len(thread.messages) for name, thread in tracker.threads().items()} == {"b-1": 2, "t-1": 1}
+    assert set(tracker.beads()) == {"b-1"}

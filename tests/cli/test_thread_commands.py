@@ -45,9 +45,9 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def test_inbox(mail: Any) -> None:
     listed = rows(mail("inbox", "--limit", "100"))
-    assert listed["a-1"][:3] == ["offered", "worker-1", "-"]
+    assert listed["a-1"][:3] == ["done", "worker-1", "-"]
     assert listed["a-1"][-1] == "done"
-    assert listed["done"][:3] == ["-", "-", "-"]
+    assert listed["done"][:3] == ["completed", "-", "-"]
     assert listed["p-1"][:3] == ["stuck", "worker-1", "2 pending"]
     answer = json.loads(mail("inbox", "--json", "--limit", "100"))
     assert [each["thread_id"] for each in answer["threads"]] == list(listed)
@@ -60,11 +60,11 @@ def test_choosing(mail: Any) -> None:
     assert late["p-1"][2] == "2 pending, 2 overdue"
     assert set(rows(mail("inbox", "--bead", "a-2"))) == {"a-2"}
     assert set(rows(mail("inbox", "--task", "done"))) == {"a-1", "a-2", "done"}
+    assert set(rows(mail("inbox", "--open"))) == {"p-1", "waiting"}
     page = json.loads(mail("inbox", "--limit", "1", "--json"))
-    assert {task for each in page["threads"] for task in each["task_ids"]} == {"waiting"}
+    assert [(each["thread_id"], each["task_ids"]) for each in page["threads"]] == [("waiting", ["waiting"])]
     rest = rows(mail("inbox", "--cursor", page["next_cursor"]))
-    assert "a-1" in rest
-    assert "p-1" not in rest
+    assert set(rest) == {"p-1", "done", "a-1", "a-2"}
 
 
 def test_thread(mail: Any) -> None:
@@ -74,7 +74,7 @@ def test_thread(mail: Any) -> None:
         "thread      a-2",
         "tasks       done",
         "bead        a-2 a limit",
-        "state       offered",
+        "state       done",
         "worker      worker-2",
         "progress    2 of 3: goes well",
     } < set(facts)
@@ -84,6 +84,13 @@ def test_thread(mail: Any) -> None:
     assert tree[help_request + 1] == "  orchestrator → worker-2  [a-2] HELP_RESPONSE | The shorter one."
     record = json.loads(mail("thread", "a-2", "--task", "done", "--json"))
     assert len(record["conversation"]) == len(tree)
+
+
+def test_messages_in_full(mail: Any) -> None:
+    lines = mail("thread", "p-1", "--full").splitlines()
+    start = lines.index("worker-1 → orchestrator (pending) [p-1] HELP_REQUEST")
+    assert lines[start + 1] == "  Bead: p-1"
+    assert lines[lines.index("  ## Question", start) + 1] == "  Which currency are the prices in?"
 
 
 def test_what_waits_is_marked(mail: Any) -> None:

@@ -9,6 +9,7 @@ from mail.core.protocol.message import Tier
 from mail.core.task.ports import Store, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
 from mail.errors import BadRequest, TaskNotFound, VersionConflict
+from mail.http.routes.threads import PageStart, read_cursor, tasks_from, write_cursor
 from mail.testing.changes import ANN, BOB, NOW, Mail, Maker
 from mail.testing.clock import FakeClock
 from mail.testing.contracts import open_turn
@@ -244,6 +245,22 @@ class TestListTasks:
     async def test_no_task(self, store: Store) -> None:
         page = await store.list_tasks(ANN)
         assert (page.tasks, page.cursor) == ([], None)
+
+    async def test_a_page_of_threads_may_begin_within_a_page_of_tasks(
+        self, store: Store, make: Maker
+    ) -> None:
+        await self.fill(store, make, 5)
+        start = PageStart(cursor=(await store.list_tasks(ANN, limit=1)).cursor, task_id="task-02", skip=1)
+        assert read_cursor(write_cursor(start)) == start
+        await store.commit(make.begin(TaskKey(ANN, "task-99")))  # since the page before
+        seen, cursor = [], write_cursor(start)
+        while cursor is not None:
+            tasks, cursor = await tasks_from(store, ANN, read_cursor(cursor), 2)
+            assert len(tasks) <= 2
+            seen += [task.task_id for task in tasks]
+        assert seen == ["task-02", "task-01", "task-00"]
+        tasks, _ = await tasks_from(store, ANN, PageStart(None, "gone"), 2)
+        assert [task.task_id for task in tasks] == ["task-99", "task-04"]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
     async def test_pages_join_to_the_whole(self, store: Store, make: Maker, limit: int) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from support import forkserver
 from support.server_process import environment
 
@@ -54,3 +55,12 @@ def test_the_command() -> None:
     assert "Hanna → all [dinner]: Who brings what?" in lines
     assert "Gina → Paula [in private]: I bring a bowl of cherries." in lines
     assert lines[-1] == "Hanna → Paula [dinner]: Thank you, Paula!"
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--loud", 2)])
+def test_the_command_takes_no_arguments(argument: str, code: int) -> None:
+    command = [sys.executable, "-m", "mail.examples.group_chat", argument]
+    done = forkserver.run(command, env=environment())
+    assert done.returncode == code
+    assert "usage: python -m mail.examples.group_chat" in done.stdout + done.stderr
+    assert "Paula" not in done.stdout

@@ -13,11 +13,13 @@ import pytest
 from exchange_worlds import Awaited, World, arrives
 from support.api import agent, template
 
-from mail import MAILSwarm
+from mail import MAILAction, MAILSwarm
+from mail.agentmail import HelpRequest, Parser
 from mail.core.task.task import TaskKey
 from mail.errors import BadRequest, PayloadTooLarge, StoreUnavailable
 from mail.exchange import Exchange, ExchangeBridge, Mail, exchange_actions
 from mail.exchange.bridge import agent_id, replies_to, settled
+from mail.stdlib.agentmail.actions import ask_for_help
 from mail.testing.agents import Policy, View, call, complete
 
 ANN, LIZ = uuid4(), uuid4()
@@ -486,6 +488,20 @@ class TestRunning:
         await asyncio.wait_for(running, 20)
         assert await exchange.receive(echo_id(bridge)) == []
 
+    async def test_a_stop_after_a_cancelled_run_leaves_the_next_one_alone(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        first = asyncio.create_task(bridge.run(0.01))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        await asyncio.wait([first])
+        bridge.stop()
+        running = asyncio.create_task(bridge.run(0.01))
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await arrives(exchange, ANN)
+        bridge.stop()
+        await asyncio.wait_for(running, 20)
+
     async def test_run_does_not_wait_for_the_slow(self, exchange: Any, stack: AsyncExitStack) -> None:
         gate = asyncio.Event()
 
@@ -528,6 +544,141 @@ class TestRunning:
         assert "could not answer" in caplog.text
         assert len(await exchange.receive(ANN)) == 1
         assert len(await messages(bridge, bridge.task_id("echo", ANN))) == 1
+
+
+HELP = {"issue_type": "STUCK", "problem": "Two specs.", "what_i_tried": "Both.", "question": "Which one?"}
+
+
+def stuck(view: View) -> Any:
+    """An agent that asks Ann about a bead, or lets her hold something."""
+    match view.mail.body:
+        case "Help yourself.":
+            return [call("ask_for_help", bead_id="b-1", **HELP)]
+        case "Help yourself twice.":
+            return [call("ask_for_help", bead_id="b-1", **HELP), call("ask_for_help", bead_id="b-2", **HELP)]
+        case "Hold it.":
+            return [call("hold", what="the door")]
+        case body:
+            return [complete(f"{view.mail.subject}: {body}")]
+
+
+class TestQuestions:
+    @pytest.fixture
+    async def bridge(self, exchange: Any, stack: AsyncExitStack) -> ExchangeBridge:
+        bridge = ExchangeBridge(plain(exchange), self.swarm(stack), people={"Ann": ANN}, max_replies=2)
+        await bridge.register()
+        await exchange.register(ANN)
+        return bridge
+
+    def swarm(self, stack: AsyncExitStack, **place: Any) -> MAILSwarm:
+        actions = [ask_for_help, MAILAction("hold", "Hold it.", {"what": "text"}, lambda what: what)]
+        agents = agent("echo", stuck, supervises=True, actions=actions)
+        swarm = template(agents, breakpoint_tools=["hold"]).instantiate(
+            {"user_token": "x"}, "bridge", **place
+        )
+        stack.push_async_callback(swarm.shutdown)
+        return swarm
+
+    async def heard(self, exchange: Any) -> Mail:
+        (mail,) = await exchange.receive(ANN)
+        await exchange.remove_mail(ANN, mail)
+        return mail
+
+    async def test_a_question_is_text_and_the_next_mail_is_its_answer(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        mail = await exchange.send(ANN, echo_id(bridge), "Help yourself.", "work")
+        assert await bridge.step() == 1
+        question = await self.heard(exchange)
+        assert (question.channel, question.metadata["in_reply_to"]) == ("work", str(mail.id))
+        (asks,) = question.metadata["asks"]
+        assert (asks["name"], asks["subject"]) == ("ask_for_help", "[b-1] HELP_REQUEST")
+        form = Parser(strict=True).parse({"subject": asks["subject"], "body": question.content}).parsed
+        assert isinstance(form, HelpRequest)
+        assert form.question == "Which one?"
+        await exchange.send(ANN, echo_id(bridge), "Hello!", "elsewhere")
+        await bridge.step()
+        assert (await self.heard(exchange)).content == "elsewhere: Hello!"
+        await exchange.send(ANN, echo_id(bridge), "The first.", "work")
+        await exchange.send(ANN, echo_id(bridge), "Thanks.", "work")
+        assert await bridge.step() == 2
+        answers = await exchange.receive(ANN)
+        assert [each.content for each in answers] == ["HELP_RESPONSE: The first.", "work: Thanks."]
+        assert all("asks" not in each.metadata for each in answers)
+
+    async def test_two_questions_get_the_same_answer(self, exchange: Any, bridge: ExchangeBridge) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Help yourself twice.")
+        await bridge.step()
+        question = await self.heard(exchange)
+        assert [asks["subject"][:5] for asks in question.metadata["asks"]] == ["[b-1]", "[b-2]"]
+        assert question.content.count("## Question") == 2
+        await exchange.send(ANN, echo_id(bridge), "The first.")
+        await bridge.step()
+        assert "The first." in (await self.heard(exchange)).content
+
+    async def test_another_breakpoint_tool_waits_for_its_result(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Hold it.")
+        await bridge.step()
+        question = await self.heard(exchange)
+        assert question.content == 'echo waits for the result of hold with {"what": "the door"}'
+        await exchange.send(ANN, echo_id(bridge), {"held": True})
+        await bridge.step()
+        assert '{"held": true}' in (await self.heard(exchange)).content
+
+    async def test_a_question_that_is_not_sent_is_not_answered(
+        self, exchange: Any, bridge: ExchangeBridge
+    ) -> None:
+        await exchange.send(ANN, echo_id(bridge), "Help yourself.", metadata={"replies": 2})
+        assert await bridge.step() == 1
+        assert await exchange.receive(ANN) == []
+        await exchange.send(ANN, echo_id(bridge), "Hello!")
+        await bridge.step()
+        assert (await self.heard(exchange)).content == "New Message: Hello!"
+
+    async def test_an_answer_is_not_given_twice_after_a_crash(
+        self, tmp_path: Path, stack: AsyncExitStack
+    ) -> None:
+        exchange: Any = await stack.enter_async_context(World("sqlite", tmp_path).open())
+        await exchange.register(ANN)
+        place = {"database": str(tmp_path / "mail.db")}
+        swarm = self.swarm(stack, **place)
+        bridge = ExchangeBridge(exchange, swarm)
+        await bridge.register()
+        await exchange.send(ANN, echo_id(bridge), "Help yourself.")
+        await bridge.step()
+        await self.heard(exchange)
+        await exchange.send(ANN, echo_id(bridge), "The first.")
+
+        async def die(*_: Any, **__: Any) -> Any:
+            raise asyncio.CancelledError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exchange, "send", die)
+            with pytest.raises(asyncio.CancelledError):
+                await bridge.step()
+        await swarm.shutdown()
+        again = ExchangeBridge(exchange, self.swarm(stack, **place))
+        assert await again.step() == 1
+        assert (await self.heard(exchange)).content == "HELP_RESPONSE: The first."
+        read = await again.swarm.runtime.read_messages(again.task_id("echo", ANN))
+        assert [each.message.body for each in read].count("The first.") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": "x"},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        *({"max_replies": n} for n in (None, -1, 1.5, "x")),
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(stack: AsyncExitStack, options: dict[str, Any]) -> None:
+    swarm = build(stack, agent("echo", Echo(), supervises=True))
+    with pytest.raises(BadRequest, match=f"{next(iter(options))} must be"):
+        ExchangeBridge(Exchange(), swarm, **options)
 
 
 class TestActions:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from exchange_worlds import World, arrives
+from exchange_worlds import Awaited, World, arrives
 
 from mail.errors import BadRequest, MAILError
 from mail.exchange import OUTBOX, AlreadyRegistered, Mail, NotRegistered
@@ -344,8 +344,31 @@ class TestRunning:
         three.stop()
         await running
 
-    @pytest.mark.parametrize("interval", [-1, float("nan")])
-    async def test_an_interval_below_zero_is_refused(self, three: Any, interval: float) -> None:
+    @pytest.mark.parametrize("end", ["cancel", "stop"])
+    async def test_a_stop_after_a_run_has_ended_leaves_the_next_one_alone(self, three: Any, end: str) -> None:
+        first = asyncio.create_task(three.run(0.01))
+        await asyncio.sleep(0.02)
+        if end == "cancel":
+            first.cancel()
+        three.stop()
+        await asyncio.wait([first])
+        three.stop()
+        running = asyncio.create_task(three.run(0.01))
+        await three.send(ALICE, BOB, "hello")
+        await arrives(three, BOB)
+        three.stop()
+        await asyncio.wait_for(running, 20)
+
+    async def test_a_stop_right_after_a_second_run_has_begun_ends_it(self, three: Any) -> None:
+        exchange = three.exchange if isinstance(three, Awaited) else three
+        exchange.stop()
+        await exchange.run(3600)
+        running = asyncio.create_task(exchange.run(3600))
+        exchange.stop()
+        await asyncio.wait_for(running, 20)
+
+    @pytest.mark.parametrize("interval", [-1, float("nan"), "x", None])
+    async def test_an_interval_below_zero_is_refused(self, three: Any, interval: Any) -> None:
         with pytest.raises(ValueError, match="or more seconds"):
             await three.run(interval)
 

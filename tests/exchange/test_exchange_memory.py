@@ -1,9 +1,12 @@
 """`Exchange` in memory: what only it has, how it behaves among threads, what it costs, and a model of it."""
 
 import asyncio
+import copy
+import pickle
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pydantic import BaseModel, model_serializer
 from support.tiers import sized
 
-from mail.exchange import OUTBOX, Exchange, Mail
+from mail.errors import BadRequest, ConfigurationError
+from mail.exchange import OUTBOX, Exchange, Mail, open_exchange
 
 ALICE, BOB, CAROL = uuid4(), uuid4(), uuid4()
 
@@ -201,7 +205,7 @@ async def test_stop_ends_runs_in_all_threads(exchange: Exchange) -> None:
     for thread in threads:
         thread.start()
     async with asyncio.timeout(20):
-        while len(exchange._repeater._running) < 3:  # noqa: ASYNC110 - nobody tells us
+        while len(exchange._repeater._runs) < 3:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.01)
     await asyncio.to_thread(exchange.stop)
     for thread in threads:
@@ -465,3 +469,54 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(
     max_examples=sized(fast=20, full=40, soak=2000), stateful_step_count=30, deadline=None
 )
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        copy.deepcopy,
+        lambda exchange: exchange.model_copy(deep=True),
+        lambda exchange: pickle.loads(pickle.dumps(exchange)),
+    ],
+    ids=["deepcopy", "model_copy", "pickle"],
+)
+async def test_an_exchange_can_be_copied(duplicate: Callable[[Exchange], Exchange]) -> None:
+    exchange = Exchange(metadata={"room": 1})
+    ann, bob = uuid4(), uuid4()
+    for owner in (ann, bob):
+        exchange.register(owner)
+    exchange.send(ann, bob, {"n": 1})
+    await exchange.sync()
+    exchange.send(bob, ann, {"n": 2})
+    other = duplicate(exchange)
+    assert (other.id, other.created_at, other.to_json()) == (
+        exchange.id,
+        exchange.created_at,
+        exchange.to_json(),
+    )
+    other.receive(bob)[0].content["n"] = 3
+    assert await other.sync() == 1
+    assert [mail.content for mail in other.receive(ann)] == [{"n": 2}]
+    assert exchange.receive(ann) == []
+    assert exchange.receive(bob)[0].content == {"n": 1}
+
+
+@pytest.mark.parametrize("metadata", [5, [1], "x"])
+def test_metadata_is_a_dictionary(metadata: Any) -> None:
+    exchange = Exchange()
+    ann = uuid4()
+    exchange.register(ann)
+    with pytest.raises(BadRequest, match="metadata must be a dictionary"):
+        exchange.send(ann, None, "x", metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [("", "''"), ("sqlite://", "'sqlite://'"), ("postgresql://a:secret@b/c", "postgresql://…")],
+)
+async def test_an_url_of_no_exchange_is_named(url: str, shown: str) -> None:
+    with pytest.raises(ConfigurationError, match="an exchange is opened by") as caught:
+        async with open_exchange(url):
+            pytest.fail("it was opened")
+    assert shown in caught.value.detail
+    assert "secret" not in caught.value.detail

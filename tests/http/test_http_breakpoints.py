@@ -44,6 +44,19 @@ async def test_the_pause_in_completions_style() -> None:
         assert pending == {"call_id": waiting["id"], "name": "ask_user", "arguments": {"n": 0}}
 
 
+async def test_the_answer_has_the_waiting_calls_as_json() -> None:
+    async with HTTPServer(asking_swarm(2)) as server:
+        paused = await server.ask(task_id="t")
+        assert paused.keys() == {"response", "events", "pending_tool_calls"}
+        assert paused["pending_tool_calls"] == (await server.task("t"))["pending_tool_calls"]
+        assert [call["arguments"] for call in paused["pending_tool_calls"]] == [{"n": 0}, {"n": 1}]
+        results = [{"call_id": call["call_id"], "content": "yes"} for call in paused["pending_tool_calls"]]
+        done = await server.ask(
+            body="", task_id="t", resume_from=RESUME, kwargs={"breakpoint_tool_call_result": results}
+        )
+        assert done.keys() == {"response", "events"}
+
+
 async def test_the_pause_in_responses_style() -> None:
     async with HTTPServer(asking_swarm(tool_format="responses")) as server:
         [waiting] = await pause(server)

@@ -95,6 +95,12 @@ async def test_a_task_without_beads_is_one_thread(server: HTTPServer) -> None:
     assert {turn["task_id"] for turn in record["conversation"]} == {"t"}
 
 
+async def test_prose_about_a_bead_stays_in_the_thread_of_its_task(server: HTTPServer) -> None:
+    await server.ask(body="Fix this, please.\nBead: not a bead at all\nIssue: x-1", task_id="t")
+    assert [each["thread_id"] for each in (await threads(server))["threads"]] == ["t"]
+    assert (await thread(server, "t"))["summary"]["messages"] == 2
+
+
 async def test_what_is_pending_and_who_works() -> None:
     async with HTTPServer(crew()) as server:
         await server.ask(body="a-1 accept", task_id="t1")
@@ -161,7 +167,9 @@ async def test_a_thread_of_several_tasks() -> None:
         assert [turn["task_id"] for turn in record["conversation"]] == ["t1", "t1", "t2", "t2"]
         times = [datetime.fromisoformat(turn["message"]["timestamp"]) for turn in record["conversation"]]
         assert times == sorted(times)
-        assert record["summary"]["state"] == "accepted"
+        assert record["summary"]["state"] == "stuck"
+        states = [(each["task_id"], each["status"], each["state"]) for each in record["summary"]["tasks"]]
+        assert states == [("t2", "paused", "accepted"), ("t1", "paused", "stuck")]
         only = await thread(server, "a-1", "task_id=t1")
         assert (only["summary"]["task_ids"], only["summary"]["state"]) == (["t1"], "stuck")
         found = await threads(server, "task_id=t1")
@@ -174,7 +182,7 @@ async def test_a_task_that_has_ended_waits_for_nothing() -> None:
         for bead, verb in (("a-1", "accept"), ("a-2", "help"), ("a-3", "offer")):
             await server.ask(body=f"{bead} {verb}", task_id="t")
         open_mail = await threads(server)
-        assert len(open_mail["pending"]) == 4
+        assert len(open_mail["pending"]) == 3
         await server.ask(body="over", task_id="t")
         found = await threads(server, "ack_within=0")
         states = {each["bead_id"]: each["state"] for each in found["threads"] if each["bead_id"]}
@@ -226,8 +234,9 @@ async def test_clocks_that_disagree_leave_a_task_in_its_order() -> None:
     newest_first = [outcomes[1].task, outcomes[0].task]
     told = [[mail(3, 10, "t2")], [mail(1, 20, "t1"), mail(2, 5, "t1")]]
     reader = Reader(newest_first, told, now=datetime(2026, 2, 1, tzinfo=UTC), ack_within=timedelta(0))
-    tracked = reader._tracker.thread("w")
-    assert [message.subject for message in tracked.messages] == ["s-3", "s-1", "s-2"]
+    found = reader.thread("w")
+    assert found is not None
+    assert [turn.message.subject for turn in found.conversation] == ["s-3", "s-1", "s-2"]
 
 
 async def test_threads_about_a_bead() -> None:
@@ -271,6 +280,58 @@ async def test_pages() -> None:
                 re.split("[?&]", url)
             )
     assert pages == [["b/3"], [], []]
+
+
+async def test_a_page_has_threads_and_the_next_one_the_rest() -> None:
+    async with HTTPServer(crew()) as server:
+        for task in ("t1", "t2", "t3"):
+            for bead in ("a", "b", "c"):
+                await server.ask(body=f"{bead}-{task} help", task_id=task)
+        await server.ask(body="c-t2 help", task_id="t3")
+        whole = [each["thread_id"] for each in (await threads(server, "limit=100"))["threads"]]
+        assert len(whole) == 12
+        for limit in (1, 2, 3, 4, 5, 11, 12):
+            pages, cursor, number = [], "", 0
+            while cursor is not None:
+                page = await threads(server, f"limit={limit}&cursor={cursor}" if cursor else f"limit={limit}")
+                pages.append([each["thread_id"] for each in page["threads"]])
+                cursor, number = page["next_cursor"], number + 1
+                await server.ask(body="x", task_id=f"later-{limit}-{number}")  # in the middle of the pages
+            assert all(len(page) <= limit for page in pages)
+            listed = [thread_id for page in pages for thread_id in page if not thread_id.startswith("later")]
+            assert list(dict.fromkeys(listed)) == whole
+            assert set(listed) - {"c-t2"} == set(whole) - {"c-t2"}
+            assert len(listed) <= len(whole) + 1  # the thread of two tasks may be on both their pages
+
+
+@pytest.mark.parametrize("cursor", ["t.x", "t.bnVsbA==", "t.e30="])
+async def test_a_cursor_that_is_none_is_refused(server: HTTPServer, cursor: str) -> None:
+    assert (await server.client.get(f"/threads?cursor={cursor}")).status_code == 400
+
+
+async def test_an_open_question_is_shown_whatever_another_task_says_of_its_bead() -> None:
+    async with HTTPServer(crew()) as server:
+        await server.ask(body="pp-1 ask me", task_id="asking")
+        await server.ask(body="pp-1 offer", task_id="offering")
+        await server.ask(body="over", task_id="offering")
+        for summary in (
+            (await thread(server, "pp-1"))["summary"],
+            (await threads(server, "open=true"))["threads"][0],
+        ):
+            assert (summary["state"], summary["help_request"]["question"]) == ("stuck", "Why?")
+            assert (summary["worker"], summary["commit_sha"], len(summary["pending"])) == ("chief", "", 1)
+            states = [(each["task_id"], each["status"], each["state"]) for each in summary["tasks"]]
+            assert states == [("offering", "completed", "offered"), ("asking", "paused", "stuck")]
+
+
+async def test_threads_that_are_open() -> None:
+    async with HTTPServer(crew()) as server:
+        await server.ask(body="a-1 help", task_id="t1")
+        await server.ask(body="a-2 offer", task_id="t2")
+        await server.ask(body="over", task_id="t2")
+        await server.ask(body="x", task_id="t3")
+        found = [each["thread_id"] for each in (await threads(server, "open=true"))["threads"]]
+        assert found == ["t1", "a-1"]
 
 
 async def test_ids_with_odd_characters() -> None:

@@ -282,7 +282,7 @@ async def test_an_offering_waits_for_its_answer() -> None:
     async with Rig(crew(chief, worker)) as rig:
         outcome = await rig.ask()
     tracker = follow(outcome)
-    assert tracker.beads()["a-1"].state is BeadState.OFFERED
+    assert tracker.beads()["a-1"].state is BeadState.DONE
     offering = next(m for m in tracker.thread("a-1").messages if isinstance(m.parsed, OfferingReady))
     assert (offering.acknowledged, offering.acknowledged_by) == (True, "chief")
 

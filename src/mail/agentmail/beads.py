@@ -76,15 +76,16 @@ TRANSITIONS: dict[MessageType, dict[BeadState, BeadState]] = {
 """The next state, by message type and present state; a message without an entry is ignored.
 
 A SPAWN_ACK of a failed spawn returns to the state before the request. No message leads to `CLOSED`: a bead appears closed
-while its last message is closed.
+while its last message is closed. An offered bead appears done once its offer is acknowledged, until its worker works on.
 """
 
 
 class BeadStatus(BaseModel):
     """The status of a bead.
 
-    `worker` is the present or last worker. `context_usage` is in percent; `files` are all files ever named;
-    `help_request` is the one that waits for an answer.
+    `worker` is the present or last worker, `session` its session if a SPAWN_ACK named one. `context_usage` is in percent;
+    `files` are all files ever named; `help_request` is the one that waits for an answer; `failure` is the last one, until
+    somebody works on the bead again.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -113,12 +114,17 @@ class _Log:
         self._before_request = BeadState.NEW
         self._state = BeadState.NEW
         self._is_closed = False
+        self._offer: AgentMailMessage | None = None
+        self._is_accepted = False
+        self._next_session = ""
         self.worker = ""
 
     @property
     def state(self) -> BeadState:
         """The present state."""
-        return BeadState.CLOSED if self._is_closed and self._state in _UNFINISHED else self._state
+        if self._is_closed and self._state in _UNFINISHED:
+            return BeadState.CLOSED
+        return BeadState.DONE if self._is_accepted and self._state is BeadState.OFFERED else self._state
 
     def read(self, message: AgentMailMessage) -> None:
         """Read a message; ignore it if it is late."""
@@ -127,6 +133,8 @@ class _Log:
             return
         before = self._move(after, message)
         known = self._known
+        if after not in _WAITING:
+            known["failure"] = None
         match message.parsed:
             case BeadAccepted(title=title):
                 known |= {"title": title or known.get("title", ""), "context_usage": 0}
@@ -138,7 +146,10 @@ class _Log:
                 self._note(files)
                 if before in ACTIVE:
                     return  # forwarding a question doesn't make its sender the worker
-            case OfferingReady(files=files, commit_sha=commit) | Done(files=files, commit_sha=commit):
+            case OfferingReady(files=files, commit_sha=commit):
+                self._offer, self._is_accepted = message, message.acknowledged
+                self._note(files, commit_sha=commit)
+            case Done(files=files, commit_sha=commit):
                 self._note(files, commit_sha=commit)
             case Failed(files=files, commit_sha=commit) as failure:
                 known["failure"] = failure
@@ -151,18 +162,31 @@ class _Log:
                     self._before_request = before
                 return
             case SpawnAck(status=status, session=session):
-                known["session"] = session
                 if status is SpawnStatus.FAILED:
                     self._state = self._before_request
+                else:
+                    self._next_session = session
                 return
             case _:
                 return
+        if self._next_session or message.sender != self.worker:
+            known["session"], self._next_session = self._next_session, ""
         self.worker = message.sender
 
     def read_answer(self, answer: AgentMailMessage) -> None:
         """Note that its request for help was answered."""
         if self._state is BeadState.STUCK:
             self._move(BeadState.WORKING, answer)
+
+    def accept(self, offer: AgentMailMessage) -> None:
+        """Note that an offer was acknowledged; an earlier one than the last has no effect."""
+        last = self._offer
+        if last is not None and (offer.id, offer.timestamp, offer.parsed) == (
+            last.id,
+            last.timestamp,
+            last.parsed,
+        ):
+            self._is_accepted = True
 
     def _move(self, after: BeadState, message: AgentMailMessage) -> BeadState:
         """Change the state, and return the previous one. A closed message closes the bead only if it changed the state."""
@@ -178,6 +202,8 @@ class _Log:
     def status(self) -> BeadStatus:
         """Return the present status."""
         known = self._known | {"files": tuple(self._files), "state": self.state, "worker": self.worker}
+        if not self.worker:
+            known["session"] = self._next_session
         if self.state is not BeadState.STUCK:
             known["help_request"] = None
         return BeadStatus.model_validate(known)
@@ -210,9 +236,18 @@ class Beads:
         log.read(message)
 
     def read_answer(self, request: AgentMailMessage, answer: AgentMailMessage) -> None:
-        """Note that a request for help was answered, by a message of any type."""
+        """Note that a request for help or an offer was answered, by a message of any type."""
         if request.type is MessageType.HELP_REQUEST and (log := self._logs.get(request.bead_id)) is not None:
             log.read_answer(answer)
+        self.acknowledge(request)
+
+    def acknowledge(self, request: AgentMailMessage) -> None:
+        """Note that a message was acknowledged; an offer is thereby accepted."""
+        if (
+            request.type is MessageType.OFFERING_READY
+            and (log := self._logs.get(request.bead_id)) is not None
+        ):
+            log.accept(request)
 
     def status(self, bead_id: str) -> BeadStatus:
         """Return the status of a bead; of an unknown one, only its id."""

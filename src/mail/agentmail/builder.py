@@ -9,7 +9,7 @@ from typing import Any
 from mail.agentmail.body import Grammar, grammar_of
 from mail.agentmail.envelope import Envelope, write_subject
 from mail.agentmail.messages import ACK_REQUIRED, MessageType, TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole
+from mail.agentmail.notation import BEAD, FILES, TIMESTAMP, Line, Section, Whole, quoted
 from mail.agentmail.parser import MalformedMessage, Parser
 
 
@@ -67,7 +67,7 @@ def write_body(message: TypedMessage) -> str:
     grammar = grammar_of(message.type)
     sections: dict[str, list[str]] = {"": []}
     if message.names_bead and message.bead_id:
-        sections[""].append(f"{message.bead_labels[0]}: {message.bead_id}")
+        sections[""].append(f"{message.bead_labels[0]}: {quoted(message.bead_id)}")
     for name, place in layout(type(message)).items():
         value = getattr(message, name)
         match place:
@@ -86,6 +86,8 @@ def _write_line(place: Line, value: Any, grammar: Grammar) -> str:
     text = place.notation.write(value)
     if not text:
         return ""
+    if place.notation is not FILES:
+        text = quoted(text)
     bullet = "- " if place.bullet else ""
     if text.startswith("\n"):  # a list in the lines below
         items = "\n".join(grammar.escape(("  " if bullet else "") + line) for line in text[1:].split("\n"))

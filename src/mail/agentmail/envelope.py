@@ -1,7 +1,8 @@
 """The envelope of a message, before and after parsing; its subject; filters of messages, and deadlines.
 
 A subject is `TYPE`, `[bead] TYPE` or `bead: TYPE`. Lenient parsing returns the first type in order of precedence that
-occurs anywhere in it, so that "ABANDONED" is `DONE`. Exact parsing requires that only the type follows the bead.
+occurs anywhere behind the bead, so that "ABANDONED" is `DONE`. Exact parsing requires that only the type follows the bead.
+Either ignores the `Re:` of a reply when it looks for the bead, but an exact type has no `Re:` before it.
 """
 
 import re
@@ -20,43 +21,76 @@ from mail.agentmail.messages import (
     Parsed,
     TypedMessage,
 )
-from mail.agentmail.notation import TIMESTAMP
+from mail.agentmail.notation import BEAD, TIMESTAMP
 from mail.core.protocol.message import MAILMessage, Text
 from mail.errors import BadRequest
 
 _WORDS = [(kind, re.compile(kind.value, re.IGNORECASE | re.ASCII)) for kind in TYPED]
+_REPLY = re.compile(r"(?:\s*+(?:re|fwd?):)*+\s*+", re.IGNORECASE)
 _BEAD = re.compile(r"\s*+(?:\[([^\[\]\n]++)\]|([A-Za-z0-9_.]++-[A-Za-z0-9_.-]++):)\s*+")
 _BY_NAME = {kind.value: kind for kind in TYPED}
 
 
-def bead_of(subject: str) -> str:
-    """Return the bead at the start of a subject, or the empty string.
+def split_subject(subject: str) -> tuple[str, str]:
+    """Return the bead at the start of a subject, perhaps empty, and the rest of the subject.
 
-    Before a colon, only an id with a hyphen counts, so that "Re: DONE" names no bead.
+    Before a colon, a word without a hyphen is a bead only if nothing but a type follows: "Note: I am done" names none.
     """
-    found = _BEAD.match(subject)
-    return (found[1] or found[2]).strip() if found else ""
+    if (found := _BEAD.match(subject)) is not None:
+        return (found[1] or found[2]).strip(), subject[found.end() :]
+    bead, colon, rest = subject.rpartition(":")
+    if colon and _type_named(rest) is not MessageType.UNKNOWN and _is_bead(bead):
+        return bead.strip(), rest
+    return "", subject
+
+
+def bead_of(subject: str) -> str:
+    """Return the bead at the start of a subject or of the subject that it replies to, or the empty string."""
+    return split_subject(_without_reply(subject))[0]
+
+
+def bead_replied_to(subject: str) -> str:
+    """Return the bead of a subject that is a reply to a subject of an exact type, or the empty string."""
+    original = _without_reply(subject)
+    return split_subject(original)[0] if exact_type_of(original) is not MessageType.UNKNOWN else ""
 
 
 def type_of(subject: str) -> MessageType:
-    """Return the type that occurs in the subject, in any case, even inside a word."""
-    for kind, word in _WORDS:
-        if word.search(subject):
-            return kind
-    return MessageType.UNKNOWN
+    """Return the type that occurs in the subject, in any case, even inside a word; in the bead only if nowhere else."""
+    _, rest = split_subject(_without_reply(subject))
+    kind = _type_in(rest)
+    return _type_in(subject) if kind is MessageType.UNKNOWN else kind
 
 
 def exact_type_of(subject: str) -> MessageType:
     """Return the type if the subject contains nothing else but a bead before it; in any case."""
-    found = _BEAD.match(subject)
-    word = subject[found.end() :] if found else subject
+    return _type_named(split_subject(subject)[1])
+
+
+def _type_in(text: str) -> MessageType:
+    return next((kind for kind, word in _WORDS if word.search(text)), MessageType.UNKNOWN)
+
+
+def _type_named(word: str) -> MessageType:
     return _BY_NAME.get(word.strip().upper(), MessageType.UNKNOWN) if word.isascii() else MessageType.UNKNOWN
 
 
+def _without_reply(subject: str) -> str:
+    found = _REPLY.match(subject)
+    return subject[found.end() :] if found else subject
+
+
+def _is_bead(text: str) -> bool:
+    return BEAD.accepts(text.strip()) and text.strip().lower() not in ("re", "fw", "fwd")
+
+
 def write_subject(kind: MessageType, bead_id: str) -> str:
-    """Return the subject of a message of this type, without the bead if its id would be read as another type."""
+    """Return the subject of a message of this type.
+
+    It leaves out a bead whose id contains the name of another type, as some parsers would read that.
+    """
     subject = f"[{bead_id}] {kind}" if bead_id else kind.value
-    return subject if type_of(subject) is kind else kind.value
+    return subject if _type_in(subject) is kind else kind.value
 
 
 def possible_subjects(kind: MessageType, bead_id: str) -> tuple[str, ...]:
@@ -100,7 +134,7 @@ class Envelope(BaseModel):
 class AgentMailMessage(Envelope):
     """A parsed message: `parsed` holds the fields of its body.
 
-    A `closed` message expects no answer any more, because its task has ended.
+    A `closed` message expects no answer any more, because its task or the work on its bead has ended.
     """
 
     ack_required: bool

@@ -183,7 +183,7 @@ class FilesNotation(Notation[tuple[str, ...]]):
         for line in text.split("\n"):
             bullet = BULLET.match(line)
             found += [line[bullet.end() :]] if bullet else line.split(",")
-        return without_blanks(found)
+        return without_blanks([unquoted(path.strip()) for path in found])
 
     def accepts(self, text: str) -> bool:
         return True
@@ -191,14 +191,34 @@ class FilesNotation(Notation[tuple[str, ...]]):
     def write(self, value: tuple[str, ...]) -> str:
         if any("," in path or BULLET.match(path) for path in value):
             return "\n" + self.write_list(value)
-        return ", ".join(value)
+        return ", ".join(map(quoted, value))
 
     def write_list(self, value: tuple[str, ...]) -> str:
         """Return one path in each line."""
-        return "\n".join(f"- {path}" for path in value)
+        return "\n".join(f"- {quoted(path)}" for path in value)
 
     def fits(self, value: tuple[str, ...]) -> bool:
         return all("\n" not in path and "\r" not in path for path in value)
+
+
+_SPAN = re.compile(r"(`++)(.*[^`])\1", re.DOTALL)
+_TICKS = re.compile("`+")
+
+
+def unquoted(text: str) -> str:
+    """Return the text inside a Markdown code span that is the whole text, such as `9f8e7d6` between backticks."""
+    found = _SPAN.fullmatch(text)
+    if found is None or any(len(run) == len(found[1]) for run in _TICKS.findall(found[2])):
+        return text
+    return found[2].strip()
+
+
+def quoted(text: str) -> str:
+    """Return the inverse of `unquoted`: a text that would be taken for a code span becomes the content of another one."""
+    if unquoted(text) == text:
+        return text
+    ticks = "`" * (max(map(len, _TICKS.findall(text))) + 1)
+    return f"{ticks} {text} {ticks}"
 
 
 def without_blanks(paths: tuple[str, ...] | list[str]) -> tuple[str, ...]:

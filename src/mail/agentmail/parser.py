@@ -1,5 +1,6 @@
 """Parsing messages: leniently, so that no text raises, or strictly, with all errors reported together."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +9,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from mail.agentmail.body import Body
-from mail.agentmail.envelope import AgentMailMessage, Envelope, bead_of, exact_type_of, read_envelope, type_of
-from mail.agentmail.messages import ACK_REQUIRED, CLASSES, MessageType, TypedMessage, layout
-from mail.agentmail.notation import BEAD, FILES, Line, Place, Section
+from mail.agentmail.envelope import (
+    AgentMailMessage,
+    Envelope,
+    bead_of,
+    bead_replied_to,
+    exact_type_of,
+    read_envelope,
+    type_of,
+)
+from mail.agentmail.messages import ACK_REQUIRED, CLASSES, MessageType, TypedMessage, Unknown, layout
+from mail.agentmail.notation import BEAD, FILES, Line, Place, Section, unquoted
 from mail.errors import BadRequest
 
 
@@ -40,10 +49,13 @@ class UnknownMessage(BadRequest):
 
 
 type Raw = Envelope | Mapping[str, Any] | str | bytes
-"""An envelope, its JSON, or plain text: `Subject: …`, an optional `Body:`, then the body."""
+"""An envelope, its JSON, or plain text: `Subject: …`, perhaps after other headers, an optional `Body:`, then the body."""
 
 _OTHER_NAMES = {"from": "sender", "to": "recipient", "body_md": "body", "created_ts": "timestamp"}
 """Other names of the envelope's fields, used by mail servers for agents."""
+
+_HEADERS = {"from", "to", "cc", "date", "subject"}
+"""The headers of plain text; the subject is the last one."""
 
 _TEXTS = {name for name, field in Envelope.model_fields.items() if field.annotation is str} - {"timestamp"}
 
@@ -67,7 +79,8 @@ class Parser:
 
     A lenient parser leaves missing and invalid fields empty. A `strict` one raises MalformedMessage, which names them all.
     With `exact_subjects` a lenient parser, too, recognizes a type only if the subject contains nothing but the type and a
-    bead: for mailboxes with much other mail.
+    bead: for mailboxes with much other mail. Then a message of no type names a bead only by its subject, if that is a reply
+    (`Re: [ol-1] DONE`).
     """
 
     def __init__(self, *, strict: bool = False, exact_subjects: bool = False) -> None:
@@ -75,7 +88,7 @@ class Parser:
         self.exact_subjects = exact_subjects
 
     def parse(self, raw: Raw) -> AgentMailMessage:
-        """Parse one message."""
+        """Parse one message. Raises BadRequest for a value of another type."""
         faults = _Faults()
         envelope = _open(raw, faults)
         exact = self.strict or self.exact_subjects
@@ -89,8 +102,14 @@ class Parser:
                 faults.missing["subject"] = "'Subject:'"
         if kind in ACK_REQUIRED and envelope.ack_required is False:
             faults.invalid["ack_required"] = "messages of this type have to be acknowledged"
-        names_bead = not (exact and kind is MessageType.UNKNOWN)  # "[URGENT] lunch" names no bead
-        parsed = _read(kind, envelope, bead_of(envelope.subject) if names_bead else "", faults)
+        parsed: TypedMessage
+        if (
+            exact and kind is MessageType.UNKNOWN
+        ):  # neither "[URGENT] lunch" nor "Bead:" in prose names a bead
+            bead_id = bead_replied_to(envelope.subject)
+            parsed = Unknown(bead_id=bead_id if BEAD.accepts(bead_id) else "")
+        else:
+            parsed = _read(kind, envelope, faults)
         if self.strict and faults:
             raise MalformedMessage(kind, faults.missing, faults.invalid)
         return read_envelope(envelope, parsed)
@@ -105,7 +124,9 @@ def _open(raw: Raw, faults: _Faults) -> Envelope:
         return raw
     if isinstance(raw, Mapping):
         return _from_fields(raw, faults)
-    return _from_fields(_fields_of(_decode(raw, faults) if isinstance(raw, bytes) else raw), faults)
+    if isinstance(raw, str | bytes):
+        return _from_fields(_fields_of(_decode(raw, faults) if isinstance(raw, bytes) else raw), faults)
+    raise BadRequest(f"a message is an Envelope, a mapping, or text, not {type(raw).__name__}")
 
 
 def _decode(raw: bytes, faults: _Faults) -> str:
@@ -125,12 +146,24 @@ def _fields_of(text: str) -> Mapping[str, Any]:
             pass  # a body that begins with a brace
         else:
             return found if isinstance(found, dict) else {}
-    head, _, rest = text.lstrip().partition("\n")
-    label, colon, subject = head.partition(":")
-    if (label.lower(), colon) != ("subject", ":"):
+    headers, body = _split_headers(text.lstrip())
+    if "subject" not in headers:
         return {"body": text}
-    first, _, after = rest.lstrip().partition("\n")
-    return {"subject": subject.strip(), "body": after if first.strip().lower() == "body:" else rest}
+    first, _, after = body.lstrip().partition("\n")
+    return {**headers, "body": after if first.strip().lower() == "body:" else body}
+
+
+def _split_headers(text: str) -> tuple[dict[str, str], str]:
+    """Return the header lines up to the subject, by name, and the text after them."""
+    headers: dict[str, str] = {}
+    rest = text
+    while "subject" not in headers:
+        line, _, rest = rest.partition("\n")
+        label, colon, value = line.partition(":")
+        if not colon or label.strip().lower() not in _HEADERS:
+            break
+        headers[label.strip().lower()] = value.strip()
+    return headers, rest
 
 
 def _from_fields(fields: Mapping[str, Any], faults: _Faults) -> Envelope:
@@ -153,16 +186,20 @@ def _mend(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _read(kind: MessageType, envelope: Envelope, subject_bead: str, faults: _Faults) -> TypedMessage:
+def _read(kind: MessageType, envelope: Envelope, faults: _Faults) -> TypedMessage:
     shape = CLASSES[kind]
     body = Body(envelope.body, kind)
     layouts = layout(shape)
     texts = {name: _text_at(place, body) for name, place in layouts.items()}
-    bead_id = next(filter(None, map(body.value, shape.bead_labels)), "") or subject_bead
+    named = [unquoted(body.value(label)) for label in shape.bead_labels] + [bead_of(envelope.subject)]
+    beads = [bead for bead in dict.fromkeys(named) if bead]
+    bead_id = next(filter(BEAD.accepts, beads), "")
     values: dict[str, Any] = {name: place.notation.read(texts[name]) for name, place in layouts.items()}
     message = shape.model_validate({"bead_id": bead_id, **values})
-    if bead_id and not BEAD.accepts(bead_id):
-        faults.invalid["bead_id"] = f"{_quote(bead_id)} must be {BEAD.expected}"
+    if (invalid := next(itertools.filterfalse(BEAD.accepts, beads), None)) is not None:
+        faults.invalid["bead_id"] = f"{_quote(invalid)} must be {BEAD.expected}"
+    elif len(beads) > 1:
+        faults.invalid["bead_id"] = f"the message names several beads: {', '.join(map(_quote, beads))}"
     elif shape.names_bead and not bead_id:
         faults.missing["bead_id"] = f"'{shape.bead_labels[0]}:'"
     for name, place in layouts.items():
@@ -180,7 +217,7 @@ def _text_at(place: Place, body: Body) -> str:
         case Line(label=label, notation=notation) if notation is FILES:
             return body.value_or_list(label)
         case Line(label=label, under=header, bound=bound):
-            return body.value(label, header if bound else "")
+            return unquoted(body.value(label, header if bound else ""))
         case Section(header=header):
             return body.section(header)
         case _:

@@ -4,51 +4,73 @@
 | --- | --- |
 | with `reply_to` | that message |
 | HELP_RESPONSE | the oldest open HELP_REQUEST in its thread: of the bead that it names, if any |
-| SPAWN_ACK | all open SPAWN_REQUESTs for its issue |
+| SPAWN_ACK, BEAD_ACCEPTED | all open SPAWN_REQUESTs for its issue |
 
-A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both.
+A HELP_RESPONSE with `reply_to` naming another type than HELP_REQUEST answers both. A message that ends the work on a bead
+closes the bead's open HELP_REQUESTs and SPAWN_REQUESTs: they need no answer any more.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import chain
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mail.agentmail.beads import Beads, BeadStatus
-from mail.agentmail.envelope import AgentMailMessage, filter_pending
-from mail.agentmail.messages import MessageType
+from mail.agentmail.envelope import AgentMailMessage
+from mail.agentmail.messages import COMPLETIONS, MessageType
+
+
+class Effect(NamedTuple):
+    """The effect of a message on earlier ones, by their numbers.
+
+    Attributes:
+        answered: the requests that it answers; its parent comes first.
+        closed: the requests that need no answer any more.
+    """
+
+    answered: tuple[int, ...]
+    closed: tuple[int, ...]
 
 
 class AnswerMatcher:
-    """Reads messages in order, numbers them from 0, and finds the requests that each answers."""
+    """Reads messages in order, numbers them from 0, and finds the requests that each answers or closes."""
 
     def __init__(self) -> None:
         self._types: list[MessageType] = []
+        self._help_in_thread: dict[str, dict[int, str]] = {}
         self._help: dict[str, dict[int, str]] = {}
-        self._spawn: dict[str, dict[int, None]] = {}
-        self._open: dict[int, dict[int, str] | dict[int, None]] = {}
+        self._spawn: dict[str, dict[int, str]] = {}
+        self._open: dict[int, tuple[dict[int, str], ...]] = {}
 
-    def read(self, message: AgentMailMessage, thread_id: str, target: int | None) -> tuple[int, ...]:
-        """Return the numbers of the requests that the next message answers, and close them; its parent comes first.
+    def read(self, message: AgentMailMessage, thread_id: str, target: int | None) -> Effect:
+        """Return the effect of the next message.
 
         `target` is the number of the message in `reply_to`, if it has been read.
         """
         found: list[int] = [] if target is None else [target]
         if message.type is MessageType.HELP_RESPONSE and not self._is_help_request(target):
-            waiting = self._help.get(thread_id, {})
+            waiting = self._help_in_thread.get(thread_id, {})
             of_bead = (number for number, bead_id in waiting.items() if message.bead_id in ("", bead_id))
             found += [number for number in [next(of_bead, None)] if number is not None]
-        elif message.type is MessageType.SPAWN_ACK:
+        elif message.type in (MessageType.SPAWN_ACK, MessageType.BEAD_ACCEPTED):
             found += reversed(self._spawn.get(message.bead_id, {}))
         for number in found:
             self.close(number)
+        closed: list[int] = []
+        if message.type in COMPLETIONS and message.bead_id:
+            closed = [*self._help.get(message.bead_id, ()), *self._spawn.get(message.bead_id, ())]
+        for number in closed:
+            self.close(number)
         self._note(message, thread_id)
-        return tuple(dict.fromkeys(found))
+        return Effect(tuple(dict.fromkeys(found)), tuple(closed))
 
     def close(self, number: int) -> None:
         """Mark the message with this number as answered."""
-        self._open.pop(number, {}).pop(number, None)
+        for open_ones in self._open.pop(number, ()):
+            open_ones.pop(number)
 
     def _is_help_request(self, number: int | None) -> bool:
         return number is not None and self._types[number] is MessageType.HELP_REQUEST
@@ -56,21 +78,26 @@ class AnswerMatcher:
     def _note(self, message: AgentMailMessage, thread_id: str) -> None:
         number = len(self._types)
         self._types.append(message.type)
+        groups: tuple[dict[int, str], ...] = ()
         if message.type is MessageType.HELP_REQUEST:
-            of_thread = self._help.setdefault(thread_id, {})
-            of_thread[number] = message.bead_id
-            self._open[number] = of_thread
+            groups = (
+                self._help_in_thread.setdefault(thread_id, {}),
+                self._help.setdefault(message.bead_id, {}),
+            )
         elif message.type is MessageType.SPAWN_REQUEST:
-            of_issue = self._spawn.setdefault(message.bead_id, {})
-            of_issue[number] = None
-            self._open[number] = of_issue
+            groups = (self._spawn.setdefault(message.bead_id, {}),)
+        for open_ones in groups:
+            open_ones[number] = message.bead_id
+        if groups:
+            self._open[number] = groups
 
 
 class Summary(BeadStatus):
     """The summary of a thread: the status of its bead, and the open messages.
 
-    The bead is the first one named in the thread. `pending` are the ids of messages that still have to be acknowledged,
-    `counts` the numbers of messages by type, `participants` the senders in order of their first messages.
+    The bead is the first one named in the thread. `pending` are the ids of messages that have to be acknowledged and are
+    neither acknowledged nor answered nor closed, `counts` the numbers of messages by type, `participants` the senders in
+    order of their first messages.
     """
 
     thread_id: str
@@ -102,16 +129,21 @@ class Thread(BaseModel):
 
     @property
     def summary(self) -> Summary:
-        beads = Beads()
-        for message, answered in zip(self.messages, self._answered(), strict=True):
-            beads.read(message, [self.messages[number] for number in answered])
+        beads, effects = Beads(), self._effects()
+        for message, effect in zip(self.messages, effects, strict=True):
+            beads.read(message, [self.messages[number] for number in effect.answered])
+        settled = set(chain.from_iterable(chain.from_iterable(effects)))
         bead_id = next((message.bead_id for message in self.messages if message.bead_id), "")
         times = [message.timestamp for message in self.messages if message.timestamp]
         status = beads.status(bead_id)
         return Summary(
             **{name: getattr(status, name) for name in BeadStatus.model_fields},
             thread_id=self.thread_id,
-            pending=tuple(message.id for message in filter_pending(self.messages)),
+            pending=tuple(
+                message.id
+                for number, message in enumerate(self.messages)
+                if message.is_pending and number not in settled
+            ),
             counts=dict(Counter(message.type for message in self.messages)),
             messages=len(self.messages),
             participants=tuple(dict.fromkeys(message.sender for message in self.messages if message.sender)),
@@ -122,7 +154,7 @@ class Thread(BaseModel):
     @property
     def conversation(self) -> tuple[Turn, ...]:
         """The messages in order, each answer below the message it answers."""
-        targets = [next(iter(answered), None) for answered in self._answered()]
+        targets = [next(iter(effect.answered), None) for effect in self._effects()]
         below: dict[int | None, list[int]] = {}
         for number, target in enumerate(targets):
             below.setdefault(target, []).append(number)
@@ -136,11 +168,10 @@ class Thread(BaseModel):
             waiting += [(answer, level + 1) for answer in reversed(below.get(number, []))]
         return tuple(turns)
 
-    def _answered(self) -> list[tuple[int, ...]]:
-        """Return the numbers of the messages that each one answers."""
+    def _effects(self) -> list[Effect]:
         matcher = AnswerMatcher()
         by_id: dict[str, int] = {}
-        found: list[tuple[int, ...]] = []
+        found: list[Effect] = []
         for number, message in enumerate(self.messages):
             target = by_id.get(message.reply_to) if message.reply_to else None
             found.append(matcher.read(message, self.thread_id, target))

@@ -1,7 +1,7 @@
 """Tracking the messages of a task as they arrive: the work of each agent, open requests, the state of each bead.
 
 A message is acknowledged by an answer (`mail.agentmail.threads`; a MAIL response answers the request with its
-`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't.
+`request_id`), or by `acknowledge`. An answer also unblocks a stuck bead; `acknowledge` doesn't. Either accepts an offer.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from mail.agentmail.beads import Beads, BeadStatus
 from mail.agentmail.envelope import ACK_WITHIN, AgentMailMessage, Envelope, envelope_of, filter_overdue
-from mail.agentmail.messages import Checkpoint
+from mail.agentmail.messages import Checkpoint, MessageType
 from mail.agentmail.parser import Parser, UnknownMessage
 from mail.agentmail.threads import AnswerMatcher, Thread
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse
@@ -38,7 +38,8 @@ class Tracker:
         """Read the next message; return None for a repeated id.
 
         A `closed` message expects no answer, because its task has ended. The thread of a MAIL message is
-        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's.
+        `routing_info["thread_id"]`, else its bead's, else that of the request it answers, else its task's. For a message of
+        no type, the request that it answers comes before the bead that its subject replies to.
         """
         payload = message.message if isinstance(message, MAILMessage) else None
         envelope = message if isinstance(message, Envelope) else envelope_of(message)
@@ -49,16 +50,22 @@ class Tracker:
         if isinstance(payload, MAILResponse):
             target = self._requests.get(payload.request_id)
         replied = None if target is None else self._messages[target]
+        is_typed = read.type is not MessageType.UNKNOWN
         thread_id = (
-            read.thread or (replied.thread_id if replied else "") or (payload.task_id if payload else "")
+            (read.thread if is_typed else read.thread_id)
+            or (replied.thread_id if replied else "")
+            or read.bead_id
+            or (payload.task_id if payload else "")
         )
         read = read.place(thread_id, closed=closed or read.closed)
-        answered = self._matcher.read(read, thread_id, target)
+        answered, settled = self._matcher.read(read, thread_id, target)
         if answered and not read.reply_to:
             read = read.answer(self._messages[answered[0]].id)
         number = self._keep(read)
         for each in answered:
             self._acknowledge(each, read.sender)
+        for each in settled:
+            self._close(each)
         self._beads.read(read, [self._messages[each] for each in answered])
         if read.is_pending:
             self._pending[number] = None
@@ -82,6 +89,7 @@ class Tracker:
             raise UnknownMessage(f"no message with the id {message_id!r} has been read")
         number = self._numbers[message_id]
         self._acknowledge(number, by)
+        self._beads.acknowledge(self._messages[number])
         return self._messages[number]
 
     def pending(self) -> list[AgentMailMessage]:
@@ -125,6 +133,11 @@ class Tracker:
         self._matcher.close(number)
         self._acknowledge(number, answer.sender)
         self._beads.read_answer(self._messages[number], answer)
+
+    def _close(self, number: int) -> None:
+        message = self._messages[number]
+        self._messages[number] = message.place(message.thread_id, closed=True)
+        self._pending.pop(number, None)
 
     def _acknowledge(self, number: int, by: str) -> None:
         self._messages[number] = self._messages[number].acknowledge(by)

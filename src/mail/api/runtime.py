@@ -22,7 +22,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import describe
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
-from mail.core.task.task import TaskKey
+from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
 from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
 
@@ -200,6 +200,16 @@ class MAILRuntime:
     async def find(self, task_id: str, message_id: str) -> Submitted | None:
         """Return the submission of a message to a task, by any process; None if there was none."""
         return await self._engine.engine.find(TaskKey(str(self.principal), task_id), message_id)
+
+    async def load_task(self, task_id: str) -> Task | None:
+        """Return the present state of a task, by any process; None for an unknown one."""
+        return await self._engine.engine.store.load(TaskKey(str(self.principal), task_id))
+
+    async def read_messages(self, task_id: str, *, after: int = 0) -> list[MAILMessage]:
+        """Return the messages of a task whose seq is higher than `after`, in order."""
+        key = TaskKey(str(self.principal), task_id)
+        events = await self._engine.engine.store.read_events(key, after=after)
+        return [event.message for event in events if event.message is not None]
 
     async def submit_and_wait(
         self,

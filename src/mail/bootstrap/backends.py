@@ -76,7 +76,10 @@ async def open_mailboxes(url: str) -> MailboxStore:
         if kind.mailbox_options is not None:
             options = _options(scheme, query, kind.mailbox_options)
             return await kind(unquote(rest) if scheme == SQLITE else place).open_mailboxes(options)
-    raise ConfigurationError("an exchange is opened by sqlite:///path.db or dynamodb://table")
+    shown = f"{url.partition(':')[0]}://…" if "@" in url else url  # an URL with @ may contain a password
+    raise ConfigurationError(
+        f"an exchange is opened by sqlite:///path.db or dynamodb://table, not by {shown!r:.200}"
+    )
 
 
 def _options(scheme: str, query: str, known: tuple[str, ...]) -> dict[str, str]:

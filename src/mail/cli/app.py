@@ -8,29 +8,16 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from itertools import chain
 from typing import Annotated, Any, TextIO
 
 import typer
 
 import mail
-from mail.cli import (
-    client,
-    database,
-    dead_letters,
-    demo,
-    local_aws,
-    register,
-    swarms,
-    tasks,
-    threads,
-    token,
-    usage,
-    webhooks,
-)
+from mail.cli import client, database, demo, local_aws, register, swarms, token
 from mail.cli.command import Argument, Command, Namespace
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output, printable
+from mail.cli.repl.commands import COMMANDS
 from mail.cli.session import Session, UsageError, exit_code
 from mail.errors import ConfigurationError, MAILError
 from mail.server.__main__ import server
@@ -137,9 +124,9 @@ app.add_typer(token.app, name="token")
 _groups = {
     name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None) for name, text in GROUPS.items()
 }
-for _command in chain(
-    threads.COMMANDS, usage.COMMANDS, tasks.COMMANDS, dead_letters.COMMANDS, webhooks.COMMANDS
-):
+for _command in COMMANDS:
+    if not _command.shell_name:
+        continue
     _group, _, _name = _command.shell_name.rpartition(" ")
     _help = f"{_command.summary}\n\n{_command.details}".strip()
     _groups.get(_group, app).command(_name, help=_help)(_typer_command(_command))

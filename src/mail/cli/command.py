@@ -104,9 +104,9 @@ def option(*names: str, help: str, key: str = "", **settings: Any) -> Argument: 
     return Argument(names=names, key=key or names[-1].lstrip("-").replace("-", "_"), help=help, **settings)
 
 
-def switch(*names: str, help: str, default: bool | None = False) -> Argument:  # noqa: A002
+def switch(*names: str, help: str, key: str = "", default: bool | None = False) -> Argument:  # noqa: A002
     """Build a flag without a value."""
-    return option(*names, help=help, is_switch=True, default=default)
+    return option(*names, help=help, key=key, is_switch=True, default=default)
 
 
 Handler = Callable[[Session, Namespace], Coroutine[Any, Any, int | None]]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -71,6 +72,12 @@ class Output:
             )
             line = Text("  ".join(padded).rstrip(), style="" if number else "dim")
             console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+    def time(self, timestamp: str) -> str:
+        """Return a timestamp as people read it: on a terminal short and in local time, else unchanged."""
+        if not self.is_terminal or not timestamp:
+            return timestamp
+        return f"{datetime.fromisoformat(timestamp).astimezone():%m-%d %H:%M}"
 
     def write(self, line: str) -> None:
         """Print a line unchanged, and flush it."""

@@ -42,7 +42,7 @@ async def thread(session: Session, given: Namespace) -> None:
         answer = await session.client.get_thread(
             given.thread_id, task_id=given.task_id, ack_within=given.ack_within
         )
-        session.output.result(answer, lambda: show_thread(answer, session.output))
+        session.output.result(answer, lambda: show_thread(answer, session.output, in_full=given.full))
         return
     done = await reply(session.client, given.thread_id, given.reply, task_id=given.task_id)
     session.add_task(done.task_id)
@@ -157,6 +157,11 @@ COMMANDS = (
         arguments=(
             switch("--pending", help="Only threads with messages that have to be acknowledged."),
             switch("--overdue", help="Only threads with messages that have waited for too long."),
+            switch(
+                "--open",
+                key="unfinished",
+                help="Only threads of tasks that run or are paused, without beads that are done or failed.",
+            ),
             option("--bead", help="Only threads about this bead."),
             TASK,
             ACK_WITHIN,
@@ -166,7 +171,7 @@ COMMANDS = (
                 minimum=1,
                 maximum=100,
                 default=20,
-                help="The number of newest tasks to read, at most.",
+                help="The number of threads, at most.",
             ),
             option("--cursor", help="Continue after the page that ended with this cursor."),
         ),
@@ -184,6 +189,7 @@ COMMANDS = (
                 metavar="ID",
                 completes=Completes.TASK,
             ),
+            switch("--full", help="Show whole messages, not a line of each."),
             option("--reply", metavar="TEXT", help="Answer the request for help that has paused a task."),
             TASK,
             ACK_WITHIN,

@@ -198,14 +198,16 @@ class MAILClient(Messaging):
         bead: str | None = None,
         pending: bool = False,
         overdue: bool = False,
+        unfinished: bool = False,
         ack_within: float | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JSONObject:
-        """Return a page of threads: of the caller's newest `limit` tasks before `cursor`, or of one task.
+        """Return a page of `limit` threads, those of the caller's newest tasks first, or the threads of one task.
 
         Filters: threads about a `bead`, with messages that are `pending` acknowledgement, or `overdue` because they
-        have waited longer than `ack_within` seconds. The answer's `next_cursor` leads to the next page.
+        have waited longer than `ack_within` seconds, or `unfinished` ones. The answer's `next_cursor` leads to the next
+        page.
         """
         return await self._ask(
             "get_threads",
@@ -213,6 +215,7 @@ class MAILClient(Messaging):
             bead=bead,
             pending=pending,
             overdue=overdue,
+            open=unfinished,
             ack_within=ack_within,
             limit=limit,
             cursor=cursor,

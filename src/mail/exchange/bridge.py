@@ -4,13 +4,16 @@ A mail to an agent becomes a message in a task of the swarm, one task per agent,
 the reason for its failure, is sent back as a mail. Only then is the mail removed from the inbox, so that nothing is lost if
 the process dies; a mail that was submitted before is found in its task by its id and not submitted twice. If the process
 dies between sending a reply and removing the mail, the reply is sent a second time.
+
+A task that pauses for a question to the user, or for another breakpoint tool, sends the question as a mail; the next mail of
+the conversation is the answer.
 """
 
 import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,18 +22,23 @@ from weakref import WeakValueDictionary
 
 from mail.api.runtime import ANSWER_SECONDS
 from mail.api.swarms import MAILSwarm
+from mail.core.decisions.submit import ResumeFrom
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import create_agent_address, create_user_address
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
-from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.context import CURRENT_TASK
+from mail.core.task.idempotency import IdempotencyKey
+from mail.core.task.idempotency import find as find_submission
+from mail.core.task.task import Task
+from mail.core.task.turn_state import PausedCall
 from mail.errors import BadRequest, PayloadTooLarge
 from mail.exchange.durable import DurableExchange
 from mail.exchange.exchange import Exchange
 from mail.exchange.mailboxes import AlreadyRegistered, Mail
-from mail.exchange.repeating import Repeater
+from mail.exchange.repeating import Repeater, Run, coroutine_function
 
 AnyExchange = Exchange | DurableExchange
 
@@ -99,6 +107,10 @@ MAX_REPLIES = 8
 
 IN_REPLY_TO = "in_reply_to"
 FAILED = "failed"
+ASKS = "asks"
+
+ANSWERS_KEPT_SECONDS = 10 * 366 * 86_400.0
+"""How long a task remembers which mails have answered its questions; it remembers the last 64 of them."""
 
 REASON = 500
 """Characters of a mail that explains a failure."""
@@ -127,10 +139,11 @@ class ExchangeBridge:
         max_replies: the limit of consecutive replies, so that agents don't thank each other forever; mail sent with
             `exchange_actions` counts.
 
-    The metadata of a reply holds `in_reply_to`, the id of the mail; `replies`, the number of consecutive replies; and
-    `failed` if it only explains a failure. An empty reply is not sent.
+    The metadata of a reply holds `in_reply_to`, the id of the mail; `replies`, the number of consecutive replies; `failed` if
+    it only explains a failure; and `asks` if the agent's task is paused until the next mail of the conversation answers:
+    `call_id`, `name` and, for a question to the user, `subject` of each waiting call. An empty reply is not sent.
 
-    Raises BadRequest for agents that are not entrypoints.
+    Raises BadRequest for agents that are not entrypoints, and for an invalid `timeout` or `max_replies`.
     """
 
     def __init__(
@@ -157,11 +170,16 @@ class ExchangeBridge:
                 hint = did_you_mean(name, entrypoints) or f"; known are: {', '.join(entrypoints)}"
                 raise BadRequest(f"{name!r} is not an agent that users may write to{hint}")
         self._names = {id_: name for name, id_ in {**self.agent_ids, **(people or {})}.items()}
+        if not isinstance(timeout, int | float | None) or (timeout is not None and not timeout >= 0):
+            raise BadRequest(f"timeout must be 0 or more seconds, not {timeout!r:.100}")
+        if type(max_replies) is not int or max_replies < 0:
+            raise BadRequest(f"max_replies must be a whole number from 0, not {max_replies!r:.100}")
         self._timeout = timeout
         self._max_replies = max_replies
         self._running: dict[Conversation, asyncio.Task[int]] = {}
         self._starting = asyncio.Lock()
         self._finished: set[Conversation] = set()
+        self._not_asked: set[Conversation] = set()
         self._chains: dict[Conversation, Chain] = {}
         self._repeater = Repeater()
 
@@ -189,19 +207,22 @@ class ExchangeBridge:
             answered += result
         return answered
 
-    async def run(self, interval: float = 1.0) -> None:
+    @coroutine_function
+    def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds, and let agents answer their mail, until `stop`.
 
         Slow agents delay only the end of `run`. Failures are logged and retried.
         """
+        return self._run(self._repeater.begin(interval))
 
+    async def _run(self, run: Run) -> None:
         async def sync() -> None:
             await self.exchange.sync()
             await self._start_work(logged=True)
 
         await self.register()
         try:
-            await self._repeater.run(sync, interval)
+            await run.repeat(sync)
         finally:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
             await self.exchange.sync()
@@ -262,8 +283,36 @@ class ExchangeBridge:
         remember(self.task_id(*conversation), chain)
         submitted = await self._submit(conversation, mail)
         answer = await self.swarm.runtime.wait(submitted, self._timeout)
-        await self._reply(conversation, mail, answer.message.body, answer.sender.address_type == "system")
+        calls = _waiting_calls(await self.swarm.runtime.load_task(submitted.key.task_id))
+        if calls:
+            await self._ask(conversation, mail, submitted, calls)
+        else:
+            is_failed = answer.sender.address_type == "system"
+            await self._reply(conversation, mail, answer.message.body, {FAILED: True} if is_failed else {})
         self._finished.add(conversation)
+
+    async def _ask(
+        self, conversation: Conversation, mail: Mail, submitted: Submitted, calls: Sequence[PausedCall]
+    ) -> None:
+        """Send the questions of a paused task; at the end of a chain they are not sent, and nothing answers them."""
+        read = await self.swarm.runtime.read_messages(submitted.key.task_id, after=submitted.after)
+        requests = {
+            each.message.request_id: each.message for each in read if isinstance(each.message, MAILRequest)
+        }
+        texts: list[str] = []
+        asks: list[dict[str, str]] = []
+        for call in calls:
+            request = None if call.asks is None else requests.get(call.asks.request_id)
+            asks.append({"call_id": call.call_id, "name": call.name})
+            if request is None:
+                arguments = json.dumps(call.arguments, ensure_ascii=False)
+                texts.append(f"{conversation.agent} waits for the result of {call.name} with {arguments}")
+            else:
+                asks[-1]["subject"] = request.subject
+                texts.append(request.body)
+        await self._reply(conversation, mail, "\n\n".join(texts), {ASKS: asks})
+        if self._chains[conversation].is_at_its_end:
+            self._not_asked.add(conversation)
 
     async def _reject(
         self, conversation: Conversation, mail: Mail, error: BadRequest | PayloadTooLarge
@@ -271,33 +320,50 @@ class ExchangeBridge:
         """Reply to the sender with the reason why there is no answer."""
         reason = f"{conversation.agent} can't answer: {error}"[:REASON]
         try:
-            await self._reply(conversation, mail, reason.encode(errors="replace").decode(), is_failed=True)
+            text = reason.encode(errors="replace").decode()
+            await self._reply(conversation, mail, text, {FAILED: True})
         except (BadRequest, PayloadTooLarge):  # the explanation can't be sent either
             await settled(self.exchange.remove_mail(self.agent_ids[conversation.agent], mail))
 
-    async def _reply(self, conversation: Conversation, mail: Mail, text: str, is_failed: bool) -> None:
+    async def _reply(
+        self, conversation: Conversation, mail: Mail, text: str, about: Mapping[str, Any]
+    ) -> None:
         """Send a reply, if there is one, and remove the mail from the inbox."""
         owner_id, chain = self.agent_ids[conversation.agent], self._chains[conversation]
         if text.strip() and not chain.is_at_its_end:
-            metadata: dict[str, Any] = {IN_REPLY_TO: str(mail.id), **chain.metadata}
-            if is_failed:
-                metadata[FAILED] = True
+            metadata = {IN_REPLY_TO: str(mail.id), **chain.metadata, **about}
             await settled(self.exchange.send(owner_id, mail.sender, text, mail.channel, metadata=metadata))
         await settled(self.exchange.remove_mail(owner_id, mail))
 
     async def _submit(self, conversation: Conversation, mail: Mail) -> Submitted:
-        """Submit the mail to its task, unless it was submitted before.
+        """Submit the mail to its task, unless it was submitted before: as the answer if the task waits for one.
 
-        That is looked up for the first mail of a conversation, and after an unfinished one.
+        An earlier submission is looked up for the first mail of a conversation, and after an unfinished one.
         """
         runtime, task_id = self.swarm.runtime, self.task_id(*conversation)
         message = self._message(conversation, mail, task_id)
-        if conversation not in self._finished:
+        task, now = await runtime.load_task(task_id), SYSTEM_CLOCK.now().timestamp()
+        key = IdempotencyKey(key=f"mail {mail.id}", digest="", until=now + ANSWERS_KEPT_SECONDS)
+        if conversation not in self._finished and task is not None:
+            earlier = find_submission(task.submitted, key, now)
+            if earlier is not None:
+                return Submitted(task.key, earlier.generation, earlier.after, earlier.seq)
             found = await runtime.find(task_id, message.id)
             if found is not None:
                 return found
         self._finished.discard(conversation)
-        return await runtime.submit(message)
+        calls = () if conversation in self._not_asked else _waiting_calls(task)
+        self._not_asked.discard(conversation)
+        if not calls:
+            return await runtime.submit(message)
+        return await runtime.post(
+            task_id=task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result=[
+                {"call_id": call.call_id, "content": message.message.body} for call in calls
+            ],
+            idempotency_key=key,
+        )
 
     def _message(self, conversation: Conversation, mail: Mail, task_id: str) -> MAILMessage:
         _require_characters(mail.channel or "")
@@ -313,6 +379,13 @@ class ExchangeBridge:
         return MAILMessage(
             id=str(mail.id), timestamp=message.timestamp, msg_type=message.msg_type, message=message.message
         )
+
+
+def _waiting_calls(task: Task | None) -> tuple[PausedCall, ...]:
+    """Return the calls that a paused task waits for."""
+    if task is None or task.generation.breakpoint is None:
+        return ()
+    return task.generation.breakpoint.calls
 
 
 def agent_id(swarm: str, agent: str) -> UUID:

@@ -1,7 +1,7 @@
 """`DurableExchange`: mailboxes in a database, shared by several processes."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ from mail.exchange.mailboxes import (
     deliver,
     new_mailbox,
 )
-from mail.exchange.repeating import Repeater
+from mail.exchange.repeating import Repeater, coroutine_function
 
 
 class DurableExchange:
@@ -114,12 +114,13 @@ class DurableExchange:
         """Deliver all sent mail; return the number of mails delivered."""
         return await self._store.collect(None) or 0
 
-    async def run(self, interval: float = 1.0) -> None:
+    @coroutine_function
+    def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds until `stop`; database outages are logged and retried."""
-        await self._repeater.run(self.sync, interval)
+        return self._repeater.begin(interval).repeat(self.sync)
 
     def stop(self) -> None:
-        """End `run`, in any thread. If it is not running, its next call ends immediately."""
+        """End every `run`, in any thread; before the first one, that ends immediately."""
         self._repeater.stop()
 
 

@@ -7,7 +7,7 @@ or by id take constant time.
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID, uuid4
 
 from pydantic import (
@@ -95,11 +95,35 @@ class Element(BaseModel):
         except ValidationError as error:
             raise unreadable(cls, error) from error
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields alone: the rest is derived from them, and classes such as `Pile[Mail]` have no name to find them by."""
+        return _restore, (
+            _class_spec(type(self)),
+            {name: getattr(self, name) for name in type(self).model_fields},
+        )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Element) and self.id == other.id
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def _class_spec(kind: Any) -> Any:
+    """Return a class, or the generic class and the spec of its arguments."""
+    generic = getattr(kind, "__pydantic_generic_metadata__", {})
+    origin, args = generic.get("origin"), generic.get("args", ())
+    if origin is None or any(isinstance(arg, TypeVar) for arg in args):
+        return origin or kind
+    return origin, tuple(map(_class_spec, args))
+
+
+def _class_of(spec: Any) -> Any:
+    return spec[0][tuple(map(_class_of, spec[1]))] if isinstance(spec, tuple) else spec
+
+
+def _restore(spec: Any, fields: dict[str, Any]) -> Any:
+    return _class_of(spec)(**fields)
 
 
 def _unwritable(element: Element, error: Exception) -> BadRequest:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from copy import deepcopy
 from typing import Any, Self
 from uuid import UUID
@@ -25,7 +25,7 @@ from mail.exchange.mailboxes import (
     new_mailbox,
     take,
 )
-from mail.exchange.repeating import Repeater
+from mail.exchange.repeating import Repeater, coroutine_function
 
 BATCH = 64
 """Deliveries before the event loop gets control; a broadcast is always delivered as a whole."""
@@ -124,6 +124,7 @@ class Exchange(Element):
 
         Args:
             recipient: None for a broadcast. Recipients need not be registered before the mail is collected.
+            content: passed on as it is, not copied: what the sender changes before the mail is collected, arrives changed.
             metadata: further data beside the content.
 
         Raises NotRegistered, a ValueError, for the sender.
@@ -185,12 +186,13 @@ class Exchange(Element):
                 continue
         return routed
 
-    async def run(self, interval: float = 1.0) -> None:
+    @coroutine_function
+    def run(self, interval: float = 1.0) -> Coroutine[Any, Any, None]:
         """Sync every `interval` seconds, until `stop`."""
-        await self._repeater.run(self.sync, interval)
+        return self._repeater.begin(interval).repeat(self.sync)
 
     def stop(self) -> None:
-        """End `run`, in any thread. If it is not running, its next call ends immediately."""
+        """End every `run`, in any thread; before the first one, that ends immediately."""
         self._repeater.stop()
 
     # --------------------------------------------------------------------------------------------- inside
@@ -254,6 +256,15 @@ class Exchange(Element):
         """Return the exchange with all mailboxes, in a consistent state, as JSON text. Raises BadRequest."""
         with self._lock:
             return super().to_json()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        with self._lock:
+            fields = {name: deepcopy(getattr(self, name), memo) for name in type(self).model_fields}
+        return type(self)(**fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            return super().__reduce__()
 
     def __repr__(self) -> str:
         return f"Exchange({str(self.id)[:8]}, {len(self)} registered)"

@@ -46,7 +46,9 @@ class Mail(Element):
         channel: str | None,
         metadata: Mapping[str, Any] | None,
     ) -> Self:
-        """Build a mail for an outbox. Raises BadRequest for invalid ids."""
+        """Build a mail for an outbox. Raises BadRequest for invalid ids, a channel that is no text, or other metadata."""
+        if not isinstance(metadata, Mapping | None):
+            raise BadRequest(f"metadata must be a dictionary, not {metadata!r:.100}")
         try:
             return cls(
                 sender=sender,

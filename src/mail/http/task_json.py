@@ -206,5 +206,11 @@ def _pending_call(call: PausedCall) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if name != "asks" or value is not None}
 
 
+def pending_calls(task: Task) -> list[dict[str, Any]]:
+    """Return the breakpoint tool calls that a paused task waits for."""
+    waiting = task.generation.breakpoint
+    return [] if waiting is None else [_pending_call(call) for call in waiting.calls]
+
+
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:
     return {"mailbox": entry.mailbox, "priority": int(entry.tier), "seq": entry.seq, "message": entry.message}

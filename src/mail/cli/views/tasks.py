@@ -82,12 +82,8 @@ def show_tasks(tasks: Iterable[Mapping[str, Any]], output: Output) -> None:
     if not views and output.is_terminal:
         output.text("no tasks")
         return
-    rows = ((view.task_id, view.state, _started(view, output), view.title or "") for view in views)
+    rows = ((view.task_id, view.state, output.time(view.start_time), view.title or "") for view in views)
     output.table(("task", "status", "started", "title"), rows)
-
-
-def _started(view: TaskView, output: Output) -> str:
-    return view.start_time[5:16].replace("T", " ") if output.is_terminal else view.start_time
 
 
 def show_task(view: TaskView, output: Output, *, events: bool = False) -> None:

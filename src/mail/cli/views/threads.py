@@ -23,11 +23,20 @@ class QuestionView(BaseModel):
     question: str
 
 
+class ThreadTaskView(BaseModel):
+    """A task with messages in a thread, and the state of the thread's bead in it."""
+
+    task_id: str
+    status: str
+    state: str
+
+
 class SummaryView(BaseModel):
-    """The fields of a thread's summary that are shown."""
+    """The fields of a thread's summary that are shown. Older servers send no `tasks`."""
 
     thread_id: str
     task_ids: list[str]
+    tasks: list[ThreadTaskView] = []
     bead_id: str
     title: str
     state: str
@@ -42,6 +51,13 @@ class SummaryView(BaseModel):
     overdue: list[str]
     messages: int
     updated_at: str
+
+    @property
+    def status(self) -> str:
+        """The state of the bead; without one, the status of the newest task."""
+        if self.bead_id:
+            return self.state
+        return self.tasks[0].status if self.tasks else ""
 
     @property
     def waits(self) -> str:
@@ -99,16 +115,27 @@ def show_threads(answer: Mapping[str, Any], output: Output) -> None:
         rows = (_row(each, output) for each in view.threads)
         output.table(("thread", "state", "worker", "waits", "updated", "task"), rows)
     if view.next_cursor and output.is_terminal:
-        output.text(f"There are older tasks: --cursor {view.next_cursor}", style="dim")
+        output.text(f"There are more threads: --cursor {view.next_cursor}", style="dim")
 
 
-def show_thread(answer: Mapping[str, Any], output: Output) -> None:
-    """Print a thread's facts, and its conversation as a tree. Raises MAILError."""
+def show_thread(answer: Mapping[str, Any], output: Output, *, in_full: bool = False) -> None:
+    """Print a thread's facts, and its conversation: as a tree with a line per message, or in full. Raises MAILError."""
     view = read_view(ThreadView, answer)
     for name, value in _facts(view.summary):
         output.text(f"{name:<10}  {one_line(value)}")
     output.text("")
-    show_tree(_tree(view), output)
+    if not in_full:
+        show_tree(_tree(view), output)
+        return
+    for turn in view.conversation:
+        message, indent = turn.message, "  " * turn.level
+        heading = one_line(
+            f"{message.sender} → {message.recipient} {_marked(view, message)}{message.subject}"
+        )
+        output.text(f"{indent}{heading}", style="bold")
+        for line in message.body.splitlines():
+            output.text(f"{indent}  {line}".rstrip())
+        output.text("")
 
 
 def read_view[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> View:
@@ -120,13 +147,12 @@ def read_view[View: BaseModel](view: type[View], answer: Mapping[str, Any]) -> V
 
 
 def _row(view: SummaryView, output: Output) -> tuple[str, ...]:
-    updated = view.updated_at[5:16].replace("T", " ") if output.is_terminal else view.updated_at
     return (
         view.thread_id,
-        view.state if view.bead_id else "",
+        view.status,
         view.worker,
         view.waits,
-        updated,
+        output.time(view.updated_at),
         view.task_ids[0],
     )
 
@@ -137,6 +163,8 @@ def _facts(view: SummaryView) -> Iterator[tuple[str, str]]:
     if view.bead_id:
         yield "bead", f"{view.bead_id} {view.title}"
         yield "state", view.state
+        if len(view.tasks) > 1:
+            yield "by task", ", ".join(f"{task.task_id} {task.state}" for task in view.tasks)
     if view.worker:
         yield "worker", f"{view.worker} ({view.session})" if view.session else view.worker
     if view.last_progress is not None:
@@ -155,14 +183,11 @@ def _facts(view: SummaryView) -> Iterator[tuple[str, str]]:
 
 def _tree(view: ThreadView) -> list[Node]:
     """Build the tree of the conversation; messages that wait, or were closed, are marked."""
-    waiting = dict.fromkeys(view.summary.pending, "pending") | dict.fromkeys(view.summary.overdue, "overdue")
     roots: list[Node] = []
     above: list[Node] = []
     for turn in view.conversation:
         message = turn.message
-        words = f"{message.subject} | {one_line(message.body)}"
-        if mark := waiting.get(message.id) or ("closed" if message.was_dropped else ""):
-            words = f"({mark}) {words}"
+        words = f"{_marked(view, message)}{message.subject} | {one_line(message.body)}"
         line = Line(0, "", one_line(message.sender), one_line(message.recipient), one_line(words))
         del above[turn.level :]
         parent = above[-1] if above else None
@@ -170,3 +195,10 @@ def _tree(view: ThreadView) -> list[Node]:
         (roots if parent is None else parent.children).append(node)
         above.append(node)
     return roots
+
+
+def _marked(view: ThreadView, message: MessageView) -> str:
+    """Return the mark of a message that waits or was closed, with a blank."""
+    if message.id in view.summary.pending:
+        return "(overdue) " if message.id in view.summary.overdue else "(pending) "
+    return "(closed) " if message.was_dropped else ""

@@ -14,7 +14,7 @@ from mail.agentmail import CheckpointReason, FailureType, IssueType, Parser, Spa
 from mail.agentmail.messages import HelpResponse
 from mail.api.actions import action
 from mail.errors import Subject, ToolCallFault
-from mail.examples.rule_based.agents import RuleBasedAgent, brief, reply_subject
+from mail.examples.rule_based.agents import RuleBasedAgent, brief
 from mail.examples.rule_based.calls import ToolUse
 from mail.examples.rule_based.reading import Call, Entry, Message, back_to
 from mail.stdlib.agentmail.actions import BRIEF
@@ -114,9 +114,9 @@ class Worker(RuleBasedAgent):
                 return [("accept_bead", accept), _take(step)]
             case HelpResponse(bead_id=bead_id, guidance=guidance):
                 stuck = next((step for step in _steps(earlier) if bead_id in ("", step.bead_id)), None)
-                return [_take(stuck.with_guidance(guidance)) if stuck else _thank(message)]
-            case _:
-                return [_thank(message)]
+                return [_take(stuck.with_guidance(guidance)) if stuck else WAIT]
+            case _:  # such as an acceptance
+                return [WAIT]
 
     def _after_step(self, message: Message, earlier: list[Entry]) -> list[ToolUse]:
         """Report the outcome of a step, or a failure, from a message of the system."""
@@ -172,12 +172,6 @@ class Worker(RuleBasedAgent):
 def read(message: Message) -> object:
     """Parse a message by the forms of Agent Mail."""
     return _parser.parse({"sender": message.sender, "subject": message.subject, "body": message.body}).parsed
-
-
-def _thank(message: Message) -> ToolUse:
-    """Thank the sender by an interrupt, as a turn must use a tool and a response could answer an open request."""
-    thanks = {"subject": reply_subject(message.subject), "body": "Thank you."}
-    return "send_interrupt", {"target": message.sender, **thanks}
 
 
 def _take(step: Step) -> ToolUse:

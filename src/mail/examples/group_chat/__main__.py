@@ -1,5 +1,6 @@
-"""Run the chat in the terminal."""
+"""Show a chat of a person and three agents in the terminal: a fixed conversation, without input."""
 
+import argparse
 import asyncio
 
 from mail.examples.group_chat.chat import CHANNEL, HOST, PERSON, QUESTION, GroupChat
@@ -22,4 +23,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m mail.examples.group_chat", description=__doc__).parse_args()
     asyncio.run(main())

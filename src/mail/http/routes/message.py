@@ -11,6 +11,7 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
+from mail.errors import Subject
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, submit
@@ -18,7 +19,7 @@ from mail.http.openapi import PROTECTED, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.task_json import AnswerEvent, answer_events
+from mail.http.task_json import AnswerEvent, PendingToolCall, answer_events, pending_calls
 
 
 class MessageOptions(Given):
@@ -106,6 +107,10 @@ class Answer(Answered):
     events: list[AnswerEvent] | None = Field(
         description="The events since the message, if `show_events` was set."
     )
+    pending_tool_calls: list[PendingToolCall] | None = Field(
+        default=None,
+        description="Only if the task waits at a breakpoint: the waiting tool calls, as in `GET /task`.",
+    )
 
 
 class AcceptedLinks(Answered):
@@ -191,7 +196,11 @@ async def post_message(request: Request) -> Response:
     if body.show_events:
         timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
         events = answer_events(timeline, submitted.key.task_id)
-    return JSON({"response": message.message.body, "events": events}, headers=headers)
+    answer: dict[str, Any] = {"response": message.message.body, "events": events}
+    if message.message.subject == Subject.BREAKPOINT_TOOL_CALL:
+        task = await service.runtime.store.load(submitted.key)
+        answer["pending_tool_calls"] = [] if task is None else pending_calls(task)
+    return JSON(answer, headers=headers)
 
 
 def task_headers(submitted: Submitted) -> dict[str, str]:

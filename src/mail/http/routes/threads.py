@@ -1,25 +1,31 @@
 """A caller's threads: the messages of tasks, grouped by topic as in `mail.agentmail`.
 
-Messages from the system are left out: they report to agents on their calls. The cost of a request is bounded by the
+Each task is tracked by itself, as tasks may use the same bead ids: a thread in several tasks has the status that its bead has
+in one of them. Messages from the system are left out: they report to agents on their calls. The cost of a request is bounded by the
 number of tasks whose events it reads.
 """
 
 import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from heapq import merge
-from itertools import batched
-from typing import Annotated
+from itertools import batched, chain
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from mail.agentmail import ACK_WITHIN, AgentMailMessage, Summary, Thread, Tracker
+from mail.agentmail import ACK_WITHIN, AgentMailMessage, BeadState, Summary, Thread, Tracker, Turn
+from mail.agentmail.beads import BeadStatus
 from mail.auth.keys import Caller
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
-from mail.errors import ThreadNotFound
+from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
@@ -29,17 +35,29 @@ from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers
 MAX_TASKS = 100
 """Tasks that one request reads at most."""
 
-TASKS = 20
-"""Tasks on a page by default."""
+THREADS = 20
+"""Threads on a page by default."""
 
 MAX_ACK_WITHIN = 366 * 24 * 3600
 DEFAULT_ACK_WITHIN = ACK_WITHIN.total_seconds()
 
 
+class ThreadTask(BaseModel):
+    """A task with messages in a thread."""
+
+    task_id: str
+    status: TaskStatus
+    state: BeadState = Field(description="The state of the thread's bead in this task.")
+
+
 class ThreadSummary(Summary):
-    """Summary of a thread, with its tasks (newest first) and its overdue messages."""
+    """Summary of a thread, with its tasks (newest first) and its overdue messages.
+
+    Of a bead in several tasks it shows the status in one: the newest in which a question is open, else the newest.
+    """
 
     task_ids: tuple[str, ...]
+    tasks: tuple[ThreadTask, ...]
     overdue: tuple[str, ...] = Field(description="Ids of the pending messages that have waited for too long.")
 
 
@@ -61,7 +79,9 @@ class Threads(BaseModel):
     )
     pending: list[str] = Field(description="Ids of the messages that have to be acknowledged.")
     overdue: list[str] = Field(description="Ids of the pending messages that have waited for too long.")
-    next_cursor: str | None = Field(description="The `cursor` for the threads of older tasks, if any.")
+    next_cursor: str | None = Field(
+        description="The `cursor` for further threads, those of older tasks, if any."
+    )
 
 
 class ThreadRecord(BaseModel):
@@ -93,26 +113,97 @@ _TASK_ID = TypeAdapter[str](TaskId)
 async def get_threads(
     request: Request,
     caller: AdminOrUser,
-    limit: Annotated[int, Query(ge=1, le=MAX_TASKS, description="Tasks on a page.")] = TASKS,
+    limit: Annotated[
+        int,
+        Query(
+            ge=1, le=MAX_TASKS, description="Threads on a page, which are read from as many tasks at most."
+        ),
+    ] = THREADS,
     cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     task_id: OnlyTask = None,
     bead: Annotated[str | None, Query(description="Only threads with messages about this bead.")] = None,
     pending: Annotated[bool, Query(description="Only threads with messages to be acknowledged.")] = False,
     overdue: Annotated[bool, Query(description="Only threads with overdue messages.")] = False,
+    unfinished: Annotated[
+        bool,
+        Query(
+            alias="open",
+            description="Only threads of tasks that run or are paused, without beads that are done or failed.",
+        ),
+    ] = False,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
     """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
+    start = read_cursor(cursor)
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
     else:
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
-        page = await runtime.store.list_tasks(instance, limit=limit, cursor=cursor)
-        tasks, following = page.tasks, page.cursor
+        tasks, following = await tasks_from(runtime.store, instance, start, limit)
     reader = await _read(request, tasks, ack_within)
+    chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
+    found, rest = reader.page(chosen, after=start, limit=limit)
+    if rest is not None:
+        following = write_cursor(PageStart(start.cursor, *rest))
     query = {**request.query_params, "limit": str(limit)}
-    found = reader.threads(bead=bead, pending=pending, overdue=overdue, next_cursor=following)
-    return JSON(found, headers=page_headers(request, "/threads", query, following))
+    answer = Threads(
+        threads=found,
+        who_works_on_what=reader.who_works_on_what(),
+        pending=reader.pending,
+        overdue=reader.overdue,
+        next_cursor=following,
+    )
+    return JSON(answer, headers=page_headers(request, "/threads", query, following))
+
+
+class PageStart(NamedTuple):
+    """The beginning of a page of threads.
+
+    Attributes:
+        cursor: the store's cursor for a page of tasks; None for the newest tasks.
+        task_id: the task on that page to begin with; None for the first one.
+        skip: how many threads of that task were on earlier pages.
+    """
+
+    cursor: str | None
+    task_id: str | None = None
+    skip: int = 0
+
+
+_START = TypeAdapter(PageStart)
+
+_PREFIX = "t."
+"""The prefix of cursors that lead into a page of tasks; the others are the store's."""
+
+
+def read_cursor(cursor: str | None) -> PageStart:
+    """Return the start of the page that a cursor leads to. Raises BadRequest for a foreign one."""
+    if cursor is None or not cursor.startswith(_PREFIX):
+        return PageStart(cursor)
+    try:
+        return _START.validate_json(urlsafe_b64decode(cursor.removeprefix(_PREFIX)))
+    except ValueError as error:
+        raise BadRequest(f"cursor {cursor!r:.200} is not one of this list") from error
+
+
+def write_cursor(start: PageStart) -> str:
+    """Return the cursor that leads to a page."""
+    return _PREFIX + urlsafe_b64encode(_START.dump_json(start)).decode()
+
+
+async def tasks_from(
+    store: Store, instance: str, start: PageStart, limit: int
+) -> tuple[list[Task], str | None]:
+    """Return the tasks to read for a page of threads, newest first, and the cursor after them."""
+    # tasks that have begun since the last page come before its task
+    page = await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=start.cursor)
+    ids = [task.task_id for task in page.tasks]
+    first = ids.index(start.task_id) if start.task_id in ids else 0
+    tasks = page.tasks[first : first + limit]
+    if first + limit < len(page.tasks):
+        return tasks, write_cursor(PageStart(start.cursor, ids[first + limit]))
+    return tasks, page.cursor
 
 
 @router.get(
@@ -183,6 +274,54 @@ async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which threads are wanted: those that match all filters that are set."""
+
+    bead: str | None = None
+    pending: bool = False
+    overdue: bool = False
+    unfinished: bool = False
+
+    def match(self, summary: ThreadSummary, portions: "Sequence[Portion]") -> bool:
+        """Return whether a thread matches."""
+        return (
+            (bool(summary.pending) or not self.pending)
+            and (bool(summary.overdue) or not self.overdue)
+            and (any(portion.is_unfinished for portion in portions) or not self.unfinished)
+            and (
+                self.bead is None
+                or any(
+                    message.bead_id == self.bead
+                    for portion in portions
+                    for message in portion.thread.messages
+                )
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The portion of a thread that is in one task, as its thread number `number`."""
+
+    task: Task
+    thread: Thread
+    number: int
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The thread's summary, as far as it is in this task."""
+        return self.thread.summary
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the task has not ended, and the bead neither."""
+        return self.task.status in (TaskStatus.RUNNING, TaskStatus.PAUSED) and self.summary.state not in (
+            BeadState.DONE,
+            BeadState.FAILED,
+        )
+
+
 class Reader:
     """The threads of tasks at a point in time.
 
@@ -190,6 +329,10 @@ class Reader:
         tasks: the tasks, newest first.
         mail: the messages sent in each of them.
         now: the time that decides which messages are overdue.
+
+    Attributes:
+        pending: the ids of the messages that have to be acknowledged.
+        overdue: the ids of those that have waited for too long.
     """
 
     def __init__(
@@ -200,74 +343,110 @@ class Reader:
         now: datetime,
         ack_within: timedelta,
     ) -> None:
-        self._tracker = Tracker(ack_within=ack_within)
-        closed = {
-            message.id
-            for task, messages in zip(tasks, mail, strict=True)
-            for message in _closed(task, messages)
-        }
-        for message in merge(*reversed(mail), key=_sent_at):
-            self._tracker.add(message, closed=message.id in closed)
-        self._task_of = {message.id: message.task_id for messages in mail for message in messages}
-        self._rank = {task.task_id: rank for rank, task in enumerate(tasks)}
-        self._pending = [message.id for message in self._tracker.pending()]
-        self._overdue = [message.id for message in self._tracker.overdue(now)]
+        self._threads: dict[str, list[Portion]] = {}
+        self._trackers: list[Tracker] = []
+        for task, messages in zip(tasks, mail, strict=True):
+            tracker = Tracker(ack_within=ack_within)
+            closed = {message.id for message in _closed(task, messages)}
+            for message in messages:
+                tracker.add(message, closed=message.id in closed)
+            for number, (thread_id, thread) in enumerate(tracker.threads().items()):
+                self._threads.setdefault(thread_id, []).append(Portion(task, thread, number))
+            self._trackers.append(tracker)
+        oldest_first = self._trackers[::-1]
+        self.pending = [message.id for tracker in oldest_first for message in tracker.pending()]
+        self.overdue = [message.id for tracker in oldest_first for message in tracker.overdue(now)]
+        self._late = set(self.overdue)
 
-    def threads(
-        self,
-        *,
-        bead: str | None = None,
-        pending: bool = False,
-        overdue: bool = False,
-        next_cursor: str | None = None,
-    ) -> Threads:
-        """Return the threads, those of the newest task first; with filters, only those that match all of them."""
-        chosen = (
-            self._sum_up(thread)
-            for thread in self._tracker.threads().values()
-            if bead is None or any(message.bead_id == bead for message in thread.messages)
-        )
-        found = (
-            summary
-            for summary in chosen
-            if (summary.pending or not pending) and (summary.overdue or not overdue)
-        )
-        return Threads(
-            threads=sorted(found, key=lambda summary: self._rank[summary.task_ids[0]]),
-            who_works_on_what=self._tracker.who_works_on_what(),
-            pending=self._pending,
-            overdue=self._overdue,
-            next_cursor=next_cursor,
-        )
+    def who_works_on_what(self) -> dict[str, tuple[str, ...]]:
+        """Return the beads of each worker that works on any."""
+        found: dict[str, dict[str, None]] = {}
+        for tracker in reversed(self._trackers):
+            for worker, beads in tracker.who_works_on_what().items():
+                found.setdefault(worker, {}).update(dict.fromkeys(beads))
+        return {worker: tuple(beads) for worker, beads in found.items()}
+
+    def page(
+        self, filters: Filters, *, after: PageStart, limit: int
+    ) -> tuple[list[ThreadSummary], tuple[str, int] | None]:
+        """Return the next `limit` threads, those of the newest task first.
+
+        Also return where the rest begins, if there is one: a task, and how many of its threads come before. A thread
+        counts in its newest task.
+        """
+        found: list[ThreadSummary] = []
+        for thread_id, portions in self._threads.items():
+            newest = portions[0]
+            if newest.task.task_id == after.task_id and newest.number < after.skip:
+                continue
+            summary = self._sum_up(thread_id, portions)
+            if filters.match(summary, portions):
+                if len(found) == limit:
+                    return found, (newest.task.task_id, newest.number)
+                found.append(summary)
+        return found, None
 
     def thread(self, thread_id: str) -> ThreadRecord | None:
         """Return one thread; None if it has no messages."""
-        thread = self._tracker.thread(thread_id)
-        if not thread.messages:
+        portions = self._threads.get(thread_id)
+        if portions is None:
             return None
+        turns = merge(*(_exchanges(portion) for portion in reversed(portions)), key=_begun_at)
         return ThreadRecord(
             thread_id=thread_id,
-            summary=self._sum_up(thread),
+            summary=self._sum_up(thread_id, portions),
             conversation=[
-                ThreadTurn(
-                    message=turn.message,
-                    level=turn.level,
-                    answers=turn.answers,
-                    task_id=self._task_of[turn.message.id],
-                )
-                for turn in thread.conversation
+                ThreadTurn(message=turn.message, level=turn.level, answers=turn.answers, task_id=task_id)
+                for task_id, exchange in turns
+                for turn in exchange
             ],
         )
 
-    def _sum_up(self, thread: Thread) -> ThreadSummary:
-        summary = thread.summary
-        task_ids = {self._task_of[message.id] for message in thread.messages}
-        late = set(self._overdue)
-        return ThreadSummary(
-            **{name: getattr(summary, name) for name in Summary.model_fields},
-            task_ids=tuple(sorted(task_ids, key=self._rank.__getitem__)),
-            overdue=tuple(message_id for message_id in summary.pending if message_id in late),
+    def _sum_up(self, thread_id: str, portions: Sequence[Portion]) -> ThreadSummary:
+        shown = next(
+            (portion.summary for portion in portions if portion.summary.help_request is not None),
+            next((portion.summary for portion in portions if portion.summary.bead_id), portions[0].summary),
         )
+        summaries = [portion.summary for portion in reversed(portions)]
+        times = [time for each in summaries for time in (each.started_at, each.updated_at) if time]
+        pending = tuple(chain.from_iterable(each.pending for each in summaries))
+        return ThreadSummary(
+            **{name: getattr(shown, name) for name in BeadStatus.model_fields},
+            thread_id=thread_id,
+            pending=pending,
+            counts=dict(sum((Counter(each.counts) for each in summaries), Counter())),
+            messages=sum(each.messages for each in summaries),
+            participants=tuple(dict.fromkeys(chain.from_iterable(each.participants for each in summaries))),
+            started_at=min(times, key=datetime.fromisoformat, default=""),
+            updated_at=max(times, key=datetime.fromisoformat, default=""),
+            task_ids=tuple(portion.task.task_id for portion in portions),
+            tasks=tuple(
+                ThreadTask(
+                    task_id=portion.task.task_id, status=portion.task.status, state=portion.summary.state
+                )
+                for portion in portions
+            ),
+            overdue=tuple(message_id for message_id in pending if message_id in self._late),
+        )
+
+
+type _Exchange = tuple[str, list[Turn]]
+"""A message that answers none with all answers below it, and its task."""
+
+
+def _exchanges(portion: Portion) -> Iterator[_Exchange]:
+    found: list[Turn] = []
+    for turn in portion.thread.conversation:
+        if turn.level == 0 and found:
+            yield portion.task.task_id, found
+            found = []
+        found.append(turn)
+    yield portion.task.task_id, found
+
+
+def _begun_at(exchange: _Exchange) -> datetime:
+    """Return the key for merging the messages of several tasks; within a task it keeps the order."""
+    return datetime.fromisoformat(exchange[1][0].message.timestamp)
 
 
 def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
@@ -290,8 +469,3 @@ def _closed(task: Task, mail: list[MAILMessage]) -> Iterator[MAILMessage]:
             and content.request_id not in waiting | answered
         ):
             yield message
-
-
-def _sent_at(message: MAILMessage) -> datetime:
-    """Return the key for merging the messages of several tasks; within a task it keeps the order."""
-    return datetime.fromisoformat(message.timestamp)
