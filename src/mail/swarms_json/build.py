@@ -113,6 +113,7 @@ def agent_spec(entry: AgentEntry, resolve: Resolve | None = None) -> AgentSpec:
         can_complete_tasks=entry.can_complete_tasks,
         tool_format=entry.tool_format,
         exclude_tools=entry.exclude_tools,
+        sequential=entry.sequential,
     )
 
 
@@ -179,6 +180,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 can_complete_tasks=agent.can_complete_tasks,
                 tool_format=agent.tool_format,
                 exclude_tools=sorted(agent.exclude_tools),
+                sequential=agent.sequential,
             )
             for name, agent in swarm.agents.items()
         ],
@@ -188,6 +190,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 description=action.description,
                 parameters=dict(action.parameters),
                 idempotent=action.idempotent,
+                sequential=action.sequential,
             )
             for action in swarm.actions.values()
         ],
@@ -307,6 +310,7 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         description=action.description,
         parameters=action.parameters,
         idempotent=action.idempotent,
+        sequential=action.sequential,
     )
 
 
