@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,8 +13,12 @@ from mail.adapters.local.queue import LocalQueue
 from mail.core.engine.fairness import RoundRobin, Shares
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
+from mail.core.task.context import CURRENT_CALLER
 from mail.core.task.ports import WakeUp
+from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
+from mail.swarms_json.action_threads import DEFAULT_SIZE, ActionThreads
+from mail.swarms_json.build import as_action_function
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
 
@@ -135,6 +141,80 @@ async def test_a_caller_waits_for_its_own_share_only() -> None:
             assert len(running) == min(10, 3 + number)
             running[number].set()
         assert [(await rig.outcome(task)).answer for task in tasks] == ["done"] * 10
+
+
+class TestActionThreads:
+    """Actions that are plain functions run in threads of their own, which callers share."""
+
+    async def test_no_more_run_at_once_and_none_is_lost(self) -> None:
+        threads = ActionThreads(4)
+        CURRENT_CALLER.set("a")
+        now, most, lock = 0, 0, threading.Lock()
+
+        def work(number: int) -> int:
+            nonlocal now, most
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.002)
+            with lock:
+                now -= 1
+            return number
+
+        assert await asyncio.gather(*(threads.run(work, n) for n in range(60))) == list(range(60))
+        assert most == 3
+
+    async def test_blocked_functions_of_one_caller_do_not_delay_anothers(self) -> None:
+        threads = ActionThreads(4)
+        blocked = threading.Event()
+        CURRENT_CALLER.set("greedy")
+        greedy = [asyncio.create_task(threads.run(blocked.wait, 20)) for _ in range(50)]
+        await asyncio.sleep(0)
+        CURRENT_CALLER.set("other")
+        assert await asyncio.gather(*(threads.run(int, "7") for _ in range(20))) == [7] * 20
+        blocked.set()
+        assert await asyncio.gather(*greedy) == [True] * 50
+
+    async def test_a_function_that_is_no_longer_awaited_does_not_begin(self) -> None:
+        threads = ActionThreads(1)
+        blocked, ran = threading.Event(), []
+        first = asyncio.create_task(threads.run(blocked.wait, 20))
+        second = asyncio.create_task(threads.run(ran.append, 2))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        blocked.set()
+        assert await first
+        await threads.run(ran.append, 3)
+        assert ran == [3]
+
+    async def test_actions_use_them(self) -> None:
+        """An action of a swarm.json that blocks, of one caller; another's runs beside it."""
+        blocked = threading.Event()
+
+        def act(arguments: dict[str, Any]) -> str:
+            if arguments["block"]:
+                blocked.wait(20)
+            return f"{asyncio.run(asyncio.sleep(0, 'acted'))} {CURRENT_CALLER.get()}"
+
+        schema = {"type": "object", "properties": {"block": {"type": "boolean"}}}
+        action = ActionCore("act", as_action_function("act", act, schema))
+        swarm = build_swarm(
+            {
+                "supervisor": lambda view: (
+                    [call("act", block=view.mail.sender == "greedy")]
+                    if len(view.messages) == 1
+                    else [complete(view.mail.body)]
+                )
+            },
+            actions={"act": action},
+        )
+        async with Rig(swarm) as rig:
+            greedy = [await rig.submit(caller=person("greedy")) for _ in range(DEFAULT_SIZE + 10)]
+            assert (await rig.ask(caller=person("other"))).answer == "act: acted user:other@example"
+            blocked.set()
+            answers = {(await rig.outcome(task)).answer for task in greedy}
+        assert answers == {"act: acted user:greedy@example"}
 
 
 @pytest.mark.parametrize(

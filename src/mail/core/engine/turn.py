@@ -18,7 +18,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
-from mail.core.task.context import CURRENT_CALL, TURN_DEADLINE
+from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import Task, TaskKey
@@ -363,6 +363,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
         CURRENT_CALL.set(call.tool_call_id)
+        CURRENT_CALLER.set(self.turn.task.instance)
         try:
             with self._tracer.action(call):
                 content = await action.function(deepcopy(call.tool_args))
