@@ -351,6 +351,12 @@ class AgentTurn[T: Turn](LeasedTurn):
                         StoreUnavailable
                     ):  # don't cancel the others for it: the next write has all receipts
                         await self._keep(checkpoint)
+        except asyncio.CancelledError:
+            for task in [task for task in running if task.done() and not task.cancelled()]:
+                checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+            with suppress(StoreError):  # the turn may be run again, and these have ended
+                await self._keep(checkpoint)
+            raise
         finally:
             for task in running:
                 task.cancel()
