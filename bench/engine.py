@@ -29,6 +29,9 @@ AIM, LIMIT = 2.0, 3.0
 FLAT = 1.25
 """How much dearer a late turn may look than an early one and still count as flat: what is left is noise."""
 
+WAITING = 2_000
+"""How many tasks wait for their models at the same time, a second each."""
+
 FLOOR_TURNS = 400
 CALLER = Principal(role="user", id="ann", swarm="bench")
 
@@ -116,6 +119,7 @@ def measure(repeats: int) -> list[Row]:
                 ratios.append(sample.cpu / sample.turns / ((before + after) / 2))
             rows += _rows(scenario.name, samples, ratios)
         rows.append(_growth(folder, repeats))
+        rows.append(_waiting(folder))
     return [_row("floor: one transaction of six statements", median(floors) * 1e6, "µs CPU"), *rows]
 
 
@@ -145,3 +149,17 @@ def _growth(folder: Path, repeats: int) -> Row:
         ratios.append((marks[2000] - marks[1700]) / (marks[400] - marks[100]))
     name = "one task: turns around 1,850 by turns around 250"
     return Row("engine", name, median(ratios), "×", budget=FLAT)
+
+
+def _waiting(folder: Path) -> Row:
+    """The rate of turns that wait a second for their model, all at once."""
+    scenario = Scenario("waiting", swarms.waiting(1.0), tasks=WAITING)
+    sample = asyncio.run(run(scenario, folder / "waiting.db"))
+    note = f"{sample.cpu / sample.turns * 1e6:.0f} µs CPU a task"
+    return Row(
+        "engine",
+        f"{WAITING:,} tasks at once whose model takes 1 s",
+        sample.turns / sample.wall,
+        "turns/s",
+        note=note,
+    )

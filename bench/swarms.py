@@ -3,6 +3,7 @@
 The agents keep no state: how far a task has come they see from the length of their history.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,6 +77,16 @@ def _swarm(supervisor: AgentFunction, *workers: str) -> SwarmCore:
 def single() -> SwarmCore:
     """One turn per task: the supervisor completes it at once."""
     return _swarm(_complete)
+
+
+def waiting(seconds: float) -> SwarmCore:
+    """One turn per task, whose model takes so many seconds."""
+
+    async def supervisor(_history: History, _choice: ToolChoice) -> Output:
+        await asyncio.sleep(seconds)
+        return COMPLETE
+
+    return _swarm(supervisor)
 
 
 def ping_pong(exchanges: int) -> SwarmCore:

@@ -248,10 +248,11 @@ def in_the_end(found: Snapshot, logs: Logs, owner: str, deaths: int) -> Iterator
     ran = Counter(read_lines(logs.actions))
     known = {action: f"{action}: {UNKNOWN}" not in answers[2] for action in RESULTS}
     texts = {action: RESULTS[action] if known[action] else UNKNOWN for action in RESULTS}
-    if answers[1:] != expected_answers(texts["book"], texts["file"]):
-        yield f"the answers are {answers[1:]}, not {expected_answers(texts['book'], texts['file'])}"
+    expected = expected_answers(texts["hold"], texts["book"], texts["file"])
+    if answers[1:] != expected:
+        yield f"the answers are {answers[1:]}, not {expected}"
     if [json.loads(item["arguments"]) for item in json.loads(answers[0])] != [
-        {"room": "look: room 7", "band": f"book: {texts['book']}"}
+        {"room": f"look: room 7, hold: {texts['hold']}", "band": f"book: {texts['book']}"}
     ]:
         yield f"the user was asked {answers[0]}"
     for action in RESULTS:

@@ -4,7 +4,7 @@ The agents decide by what they remember and by nothing else, and not by the orde
 the answers are the same however often the server dies. The one thing that may differ is what DESIGN allows: an
 action that is not idempotent and was caught in the middle is not repeated, and its agent says so.
 
-    ann: plan ──► chief ─► scout: look up (idempotent), clerk: book (not), a broadcast, interrupts
+    ann: plan ──► chief ─► scout: look up (idempotent) and hold (not) at once, clerk: book (not), a broadcast, interrupts
                   chief: approve? ──► PAUSED ──► ann: yes
                   chief ─► scout: file it (not idempotent), and completes at once: that request is stashed
     ann: and? ──► the stash is delivered, scout files, chief completes
@@ -72,7 +72,7 @@ def scout(view: View) -> list[Call]:
     if mail.subject == "News":
         return [acknowledge("a party")]
     if mail.sender_type == "agent":
-        return [call("look" if mail.subject == "Room" else "file")]
+        return [call("look"), call("hold")] if mail.subject == "Room" else [call("file")]
     asked = [letter.subject for letter in view.messages if letter.subject in ("Room", "File")][-1]
     return [respond("chief", outcome(view), f"Re: {asked}")]
 
@@ -89,24 +89,25 @@ def clerk(view: View) -> list[Call]:
 
 
 def outcome(view: View) -> str:
-    """What an action has come to, as the agent was told."""
-    if view.mail.subject == "::action_complete::":
-        return view.mail.body
-    if view.mail.subject == "::action_error::" and "the outcome is unknown" in view.mail.body:
-        return f"{view.mail.body.partition(':')[0]}: {UNKNOWN}"
-    return f"UNEXPECTED {view.mail.subject} {view.mail.body}"
+    """What the actions have come to, as the agent was told."""
+    if view.mail.subject not in ("::action_complete::", "::action_error::"):
+        return f"UNEXPECTED {view.mail.subject} {view.mail.body}"
+    return ", ".join(
+        f"{line.partition(':')[0]}: {UNKNOWN}" if "the outcome is unknown" in line else line
+        for line in view.mail.body.splitlines()
+    )
 
 
 POLICIES: dict[str, Any] = {"chief": chief, "scout": scout, "clerk": clerk}
 
-RESULTS = {"look": "room 7", "book": "band 3", "file": "paper 5"}
+RESULTS = {"look": "room 7", "hold": "key 2", "book": "band 3", "file": "paper 5"}
 IDEMPOTENT = {"look"}
 
 
 PONGS = [f"pong for bob: {ping}" for ping in PINGS]
 
 
-def expected_answers(book: str, file: str) -> list[str]:
+def expected_answers(hold: str, book: str, file: str) -> list[str]:
     """The answers to ann's second and third message, given what became of the actions that may not be repeated."""
-    room, band, paper = "look: room 7", f"book: {book}", f"file: {file}"
+    room, band, paper = f"look: room 7, hold: {hold}", f"book: {book}", f"file: {file}"
     return [f"approve: {APPROVAL}; {room}; {band}", f"{room}; {band}; {paper}"]

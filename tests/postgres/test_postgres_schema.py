@@ -14,6 +14,7 @@ from mail.core.protocol.suggest import hide_credentials
 from mail.errors import ConfigurationError
 
 NEW = "mail_new"
+INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'mail' ORDER BY indexname"
 
 
 @pytest.fixture
@@ -52,6 +53,20 @@ def test_several_servers_that_start_at_once_make_them_once(new: str) -> None:
         thread.join()
     assert failures == []
     assert tables(new) == set(TABLES)
+
+
+def test_tables_of_the_first_version_are_migrated(new: str) -> None:
+    prepare(new)
+    with psycopg.connect(new, autocommit=True) as connection:
+        now = connection.execute(INDEXES).fetchall()
+        connection.execute("ALTER TABLE mail.wake_ups DROP COLUMN round")
+        connection.execute(
+            "CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, place);"
+            "UPDATE mail.settings SET value = '1' WHERE name = 'schema_version'"
+        )
+    prepare(new)
+    with psycopg.connect(new) as connection:
+        assert connection.execute(INDEXES).fetchall() == now
 
 
 def test_tables_of_a_newer_version_are_left_as_they_are(new: str) -> None:

@@ -134,8 +134,15 @@ class TestRollCall:
             assert opened == Leased()
 
 
-def token(mailbox: str, tier: Tier = Tier.AGENT, *, task: str = "task", not_before: float = 0.0) -> WakeUp:
-    return WakeUp(TaskKey(ANN, task), mailbox, tier, not_before=not_before)
+def token(
+    mailbox: str,
+    tier: Tier = Tier.AGENT,
+    *,
+    task: str = "task",
+    not_before: float = 0.0,
+    caller: str = ANN,
+) -> WakeUp:
+    return WakeUp(TaskKey(caller, task), mailbox, tier, not_before=not_before)
 
 
 class TestQueue:
@@ -168,6 +175,26 @@ class TestQueue:
             for _ in range(20):
                 await asyncio.gather(one.queue.publish(tokens), two.queue.publish(tokens[::-1]))
             assert time.monotonic() - begin < 10, "a deadlock takes a second to be noticed"
+
+    async def test_each_callers_next_turn_comes_before_anybodys_second_one(self, url: str) -> None:
+        """Of all servers together: what one has published, and another has taken, counts."""
+
+        async def callers(queue: PostgresQueue, count: int, *excluded: str) -> str:
+            return "".join([(await queue.take(excluded))[0].instance for _ in range(count)])
+
+        def tokens(caller: str, count: int, task: str = "task") -> list[WakeUp]:
+            return [token("agent", task=f"{task}-{n}", caller=caller) for n in range(count)]
+
+        async with server(url) as one, server(url) as two:
+            await one.queue.publish(tokens("a", 20))
+            assert await callers(one.queue, 5) == "aaaaa"
+            await two.queue.publish(tokens("b", 3))
+            await one.queue.publish([*tokens("c", 2), token("agent", Tier.PERSON, caller="d")])
+            assert await callers(two.queue, 7) == "dabcabc"
+            await two.queue.publish(tokens("c", 2, "late"))
+            assert await callers(one.queue, 4) == "abca"
+            assert await callers(two.queue, 1, "a") == "c"
+            assert await callers(one.queue, 11) == "a" * 11
 
     async def test_who_waits_at_another_server_is_woken_at_once(self, url: str) -> None:
         async with server(url) as one, server(url) as two:

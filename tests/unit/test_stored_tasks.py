@@ -24,6 +24,9 @@ def load(name: str) -> list[Any]:
 
 TASKS = load("tasks.json")
 
+LATER = {"joined"}
+"""The fields that were added after the version whose tasks are stored here."""
+
 
 @pytest.mark.parametrize("stored", TASKS, ids=[f"{n}-{each['status']}" for n, each in enumerate(TASKS)])
 def test_a_task_comes_back_as_it_was_stored(stored: dict[str, Any]) -> None:
@@ -40,7 +43,7 @@ def test_a_checkpoint_comes_back_as_it_was_stored(stored: dict[str, Any]) -> Non
 
 
 def test_the_stored_tasks_have_every_field_and_every_status() -> None:
-    names = {field.name for field in (*fields(Task), *fields(Generation))} - {"generation"}
+    names = {field.name for field in (*fields(Task), *fields(Generation))} - {"generation"} - LATER
     assert {STORED_NAMES.get(name, name) for name in names} == set().union(*TASKS)
     assert {each["status"] for each in TASKS} == {status.value for status in TaskStatus}
     contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]

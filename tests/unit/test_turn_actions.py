@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import ActionCore
+from mail.errors import StoreUnavailable
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, turns, wait
 from mail.testing.rig import Outcome, Rig
 
@@ -66,12 +68,14 @@ async def test_a_failure_wakes_the_agent_as_a_system_response() -> None:
     assert outcome.kinds[1:4] == ["tool_call", "action_call", "action_error"]
 
 
-async def test_several_run_in_order_and_wake_the_agent_once() -> None:
+async def test_several_run_at_once_and_wake_the_agent_once_in_the_order_of_the_calls() -> None:
     ran: list[int] = []
+    all_run = asyncio.Barrier(3)
 
     async def count(args: dict[str, Any]) -> str:
-        if args["n"] == 0:
-            await asyncio.sleep(0.01)
+        await all_run.wait()
+        for _ in range(3 - args["n"]):
+            await asyncio.sleep(0)
         ran.append(args["n"])
         return f"number {args['n']}"
 
@@ -79,15 +83,109 @@ async def test_several_run_in_order_and_wake_the_agent_once() -> None:
         call("count", n=0), call("count", n=1), call("broken"), call("count", n=2),
         actions={"count": count, "broken": broken},
     )  # fmt: skip
-    assert ran == [0, 1, 2]
+    assert ran == [2, 1, 0]
     assert [result.partition(":")[0] for result in view.results] == ["SUCCESS", "SUCCESS", "ERROR", "SUCCESS"]
+    assert [result[-1] for result in view.results if "number" in result] == ["0", "1", "2"]
     assert outcome.kinds.count(EventKind.ACTION_CALL) == 4
     assert outcome.kinds.count(EventKind.ACTION_COMPLETE) == 3
     assert outcome.kinds.count(EventKind.ACTION_ERROR) == 1
     (woken,) = outcome.messages[1:-1]
     assert woken.message.subject == "::action_complete::"
-    for text in ("number 0", "number 1", "no such thing", "number 2"):
-        assert text in woken.message.body
+    lines = [line.partition(":")[2] for line in woken.message.body.splitlines()]
+    assert lines == [" number 0", " number 1", " ERROR: no such thing", " number 2"]
+
+
+class TestSequential:
+    """Sequential actions run alone, in the order of the calls."""
+
+    async def trace(self, names: str, *, sequential: str = "", agent: bool = False) -> str:
+        """Run actions with these names in one turn; return where each began (upper case) and ended (lower case)."""
+        traced: list[str] = []
+
+        def action(name: str) -> ActionCore:
+            async def function(args: dict[str, Any]) -> str:
+                traced.append(name.upper())
+                await asyncio.sleep(0)
+                traced.append(name)
+                return name
+
+            return ActionCore(name, function, sequential=name in sequential)
+
+        def supervisor(view: View) -> Any:
+            return [*map(call, names)] if len(view.messages) == 1 else [complete(str(view.results))]
+
+        swarm = build_swarm({"supervisor": supervisor}, actions={name: action(name) for name in names})
+        if agent:
+            swarm = replace(
+                swarm,
+                agents={name: replace(core, sequential=True) for name, core in swarm.agents.items()},
+            )
+        async with Rig(swarm) as rig:
+            outcome = await rig.ask()
+        assert outcome.answer == str([f"SUCCESS: {name}" for name in names])
+        return "".join(traced)
+
+    async def test_without_it_all_begin_before_one_ends(self) -> None:
+        assert await self.trace("abc") == "ABCabc"
+
+    async def test_an_action_waits_for_those_before_it_and_those_after_it_wait_for_it(self) -> None:
+        assert await self.trace("abcde", sequential="c") == "ABabCcDEde"
+
+    async def test_all_actions_of_an_agent(self) -> None:
+        assert await self.trace("abc", agent=True) == "AaBbCc"
+
+
+async def test_a_store_that_fails_while_actions_run_costs_none_of_their_results() -> None:
+    """The receipt of the first can't be stored; the second is not cancelled, and both receipts are stored with it."""
+    first_ended = asyncio.Event()
+
+    async def quick(args: dict[str, Any]) -> str:
+        first_ended.set()
+        return "quick"
+
+    async def slow(args: dict[str, Any]) -> str:
+        await refused.wait()
+        return "slow"
+
+    refused = asyncio.Event()
+    swarm = build_swarm(
+        {"supervisor": turns([call("quick"), call("slow")], [complete("done")])},
+        actions={"quick": quick, "slow": slow},
+    )
+    async with Rig(swarm) as rig:
+        save = rig.store.save_checkpoint
+
+        async def fail_once(turn: Any, checkpoint: Any) -> None:
+            if first_ended.is_set() and not refused.is_set():
+                refused.set()
+                raise StoreUnavailable
+            await save(turn, checkpoint)
+
+        rig.store.save_checkpoint = fail_once  # type: ignore[method-assign]
+        outcome = await rig.ask()
+        results = View(await rig.history("supervisor", outcome.key), "").results
+    assert refused.is_set()
+    assert results[:2] == ["SUCCESS: quick", "SUCCESS: slow"]
+
+
+async def test_no_action_outlives_a_turn_that_takes_too_long() -> None:
+    ended: list[str] = []
+
+    async def hang(args: dict[str, Any]) -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(args["name"])
+        return ""
+
+    swarm = build_swarm(
+        {"supervisor": lambda view: [call("hang", name="a"), call("hang", name="b"), call("echo")]},
+        actions={"hang": hang, "echo": echo},
+    )
+    async with Rig(swarm, turn_seconds=0.05) as rig:
+        outcome = await rig.ask()
+    assert "longer than 0.05 seconds" in outcome.answer
+    assert sorted(ended) == ["a", "b"]
 
 
 async def test_all_failing_is_one_action_error() -> None:
@@ -250,7 +348,7 @@ async def test_a_turn_is_checkpointed_around_each_action(tool_format: ToolFormat
 
     swarm = build_swarm(
         {"supervisor": turns([call("look"), call("look")], [complete()])},
-        actions={"look": look},
+        actions={"look": ActionCore("look", look, sequential=True)},
         tool_format=tool_format,
     )
     async with Rig(swarm) as rig:
@@ -260,6 +358,31 @@ async def test_a_turn_is_checkpointed_around_each_action(tool_format: ToolFormat
     assert first.count('"done"') == 0
     assert second.count('"started"') == 1
     assert second.count('"done"') == 1
+
+
+async def test_actions_that_run_at_once_have_a_receipt_each() -> None:
+    """All are stored as started before one starts, and each as done while others run."""
+    known: list[str] = []
+
+    async def look(args: dict[str, Any]) -> str:
+        if args["last"]:
+            while not known or known[-1].count('"done"') < 1:
+                await asyncio.sleep(0)
+                known.append(read())
+        known.append(read())
+        return "looked"
+
+    def read() -> str:
+        return str(rig.database.connection.execute("SELECT checkpoint FROM checkpoints").fetchone()[0])
+
+    swarm = build_swarm(
+        {"supervisor": turns([call("look", last=True), call("look", last=False)], [complete()])},
+        actions={"look": look},
+    )
+    async with Rig(swarm) as rig:
+        await rig.ask()
+    assert known[0].count('"started"') == 2
+    assert (known[-1].count('"started"'), known[-1].count('"done"')) == (1, 1)
 
 
 class TestRedelivery:

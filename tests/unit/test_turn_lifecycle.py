@@ -144,6 +144,61 @@ class TestWritingToARunningTask:
                 await rig.outcome(submitted)
         assert sorted(read) == sorted(f"message {n}" for n in range(20))
 
+    @pytest.mark.parametrize("steps", [None, 15])
+    async def test_many_at_once_are_all_answered_although_each_takes_steps(self, steps: int | None) -> None:
+        """Else the agents would have used up the steps of one message before they have answered one of them."""
+        count = 40
+
+        def supervisor(view: View) -> Any:
+            if view.mail.sender_type == "user":
+                return [request("worker", view.mail.body), wait()]
+            answers = [letter.body for letter in view.messages if letter.sender_type == "agent"]
+            return [complete(" ".join(answers))] if len(answers) == count else [wait()]
+
+        agents = {
+            "supervisor": supervisor,
+            "worker": lambda view: [respond("supervisor", f"<{view.mail.body}>")],
+        }
+        async with Rig(build_swarm(agents, task_message_limit=15)) as rig:
+            submissions = await asyncio.gather(
+                *(rig.submit(f"message {n}", task_id="t", steps=steps) for n in range(count))
+            )
+            outcomes = [await rig.outcome(submitted) for submitted in submissions]
+            assert await rig.inbox(submissions[0].key) == []
+        for number, outcome in enumerate(outcomes):
+            assert f"<message {number}>" in outcome.answer
+        assert outcomes[0].task.max_steps == 15 * count
+
+    async def test_those_left_for_the_next_answer_bring_their_steps_with_them(self) -> None:
+        entered, go = asyncio.Event(), asyncio.Event()
+        allowed: list[int] = []
+
+        async def supervisor(view: View) -> Any:
+            allowed.append((await rig.store.load(first.key)).max_steps)  # type: ignore[union-attr]
+            entered.set()
+            await go.wait()
+            return [complete()]
+
+        async with Rig(build_swarm({"supervisor": supervisor}, task_message_limit=5)) as rig:
+            first = await rig.submit("one", task_id="t")
+            await entered.wait()
+            for body in ("two", "three", "four"):
+                last = await rig.submit(body, task_id="t")
+            go.set()
+            await rig.outcome(last)
+        assert allowed == [5, 15, 10, 5]
+
+    async def test_the_next_message_has_the_steps_of_one(self) -> None:
+        async with Rig(build_swarm({"supervisor": lambda view: [complete()]}, task_message_limit=4)) as rig:
+            await rig.workers.stop()
+            submissions = [await rig.submit(task_id="t") for _ in range(3)]
+            assert (await rig.store.load(submissions[0].key)).max_steps == 12  # type: ignore[union-attr]
+            rig.workers = type(rig.workers)(rig.runtime, rig.queue)
+            await rig.workers.start()
+            for submitted in submissions:
+                await rig.outcome(submitted)
+            assert (await rig.ask(task_id="t")).task.max_steps == 4
+
     async def test_limits_that_it_names_take_the_place_of_the_tasks(self) -> None:
         async with Rig(build_swarm({"supervisor": lambda view: [complete()]})) as rig:
             await rig.workers.stop()

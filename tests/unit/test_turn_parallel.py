@@ -13,6 +13,7 @@ from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.runtime import LEASE_MARGIN, Runtime
+from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.testing.agents import (
@@ -156,7 +157,8 @@ async def test_concurrency_is_bounded() -> None:
         return [complete()]
 
     async with Rig(build_swarm({"supervisor": supervisor}), concurrency=3) as rig:
-        await asyncio.gather(*(rig.ask(f"task {n}") for n in range(20)))
+        callers = [Principal(role="user", id=f"user-{n}", swarm=rig.swarm.name) for n in range(20)]
+        await asyncio.gather(*(rig.ask(f"task {n}", caller=callers[n]) for n in range(20)))
     assert meter.most_at_once == 3
 
 

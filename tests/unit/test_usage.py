@@ -92,7 +92,10 @@ async def test_a_turn_that_is_taken_up_again_is_counted_once(tmp_path: Path) -> 
 
     swarm = build_swarm({"supervisor": supervise}, actions={"first": first, "work": work})
     swarm = replace(
-        swarm, actions={name: replace(each, idempotent=True) for name, each in swarm.actions.items()}
+        swarm,
+        actions={
+            name: replace(each, idempotent=True, sequential=True) for name, each in swarm.actions.items()
+        },
     )
     async with Rig(swarm, path=tmp_path / "mail.db") as rig:
         submitted = await rig.submit()

@@ -34,6 +34,7 @@ class MAILAction:
         function: a function or coroutine function that takes the arguments as a dictionary (or as a pydantic
             model, if it is annotated with one) and returns text; or its import string, `package.module:name`.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         model: checks the arguments in place of `parameters`, and fills in its defaults.
 
     Attributes:
@@ -50,12 +51,14 @@ class MAILAction:
         function: str | Callable[..., Any],
         *,
         idempotent: bool = False,
+        sequential: bool = False,
         model: type[BaseModel] | None = None,
     ) -> None:
         self.name = name
         self.description = description
         self.parameters = parameters
         self.idempotent = idempotent
+        self.sequential = sequential
         self._model = model
         self._form: Form | None = None
         self._reads_mail = False
@@ -73,6 +76,7 @@ class MAILAction:
         function_str: str | None = None,
         style: ToolFormat = "responses",
         idempotent: bool = False,
+        sequential: bool = False,
     ) -> Self:
         """Return an action whose arguments are the fields of a model.
 
@@ -90,6 +94,7 @@ class MAILAction:
             declared["parameters"],
             found,
             idempotent=idempotent,
+            sequential=sequential,
             model=model,
         )
 
@@ -113,6 +118,7 @@ class MAILAction:
         action.description = core.description
         action.parameters = dict(core.parameters)
         action.idempotent = core.idempotent
+        action.sequential = core.sequential
         action.function = core.function
         action._model = None
         action._form, action._reads_mail = core.form, core.reads_mail
@@ -133,6 +139,7 @@ class MAILAction:
             description=self.description,
             parameters=self.parameters,
             idempotent=self.idempotent,
+            sequential=self.sequential,
             form=self._form,
             reads_mail=self._reads_mail,
         )
@@ -184,6 +191,7 @@ def action(
     parameters: dict[str, Any] | None = None,
     style: ToolFormat = "responses",
     idempotent: bool = False,
+    sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], MAILAction]: ...
 
 
@@ -197,6 +205,7 @@ def action(
     parameters: dict[str, Any] | None = None,
     style: ToolFormat = "responses",
     idempotent: bool = False,
+    sequential: bool = False,
 ) -> MAILAction | Callable[[Callable[..., Any]], MAILAction]:
     """Turn a function into a `MAILAction`; a decorator, to be used with parentheses or without.
 
@@ -207,6 +216,7 @@ def action(
         parameters: their JSON Schema, in place of `model`.
         style: the API that the schema is for.
         idempotent: whether it may be repeated when a crash leaves its outcome unknown.
+        sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
 
     Raises ConfigurationError if the description or the arguments are missing.
     """
@@ -219,18 +229,25 @@ def action(
         if model is not None and parameters is not None:
             raise ConfigurationError(f"action {called!r}: give it a model or parameters, not both")
         if parameters is not None:
-            return MAILAction(called, text, parameters, decorated, idempotent=idempotent)
+            return MAILAction(
+                called, text, parameters, decorated, idempotent=idempotent, sequential=sequential
+            )
         found = model or argument_model(decorated)
         if found is not None:
             return MAILAction.from_pydantic_model(
-                found, decorated, called, text, style=style, idempotent=idempotent
+                found, decorated, called, text, style=style, idempotent=idempotent, sequential=sequential
             )
         if inspect.signature(decorated).parameters:
             raise ConfigurationError(
                 f"action {called!r}: annotate its argument with a pydantic model, or give a model or parameters"
             )
         return MAILAction(
-            called, text, {"type": "object", "properties": {}}, decorated, idempotent=idempotent
+            called,
+            text,
+            {"type": "object", "properties": {}},
+            decorated,
+            idempotent=idempotent,
+            sequential=sequential,
         )
 
     return decorate if function is None else decorate(function)

@@ -43,6 +43,7 @@ class _Agent:
         self.can_complete_tasks = spec.can_complete_tasks
         self.tool_format: ToolFormat = spec.tool_format
         self.exclude_tools = list(spec.exclude_tools)
+        self.sequential = spec.sequential
         self._validate()
 
     @property
@@ -59,6 +60,7 @@ class _Agent:
             can_complete_tasks=self.can_complete_tasks,
             tool_format=self.tool_format,
             exclude_tools=self.exclude_tools,
+            sequential=self.sequential,
         )
 
     def _validate(self) -> None:
@@ -112,6 +114,8 @@ class MAILAgent(_Agent):
         can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
+        *,
+        sequential: bool = False,
     ) -> None:
         is_supervisor = not isinstance(factory, str) and _supervises(factory)
         spec = AgentSpec(
@@ -124,6 +128,7 @@ class MAILAgent(_Agent):
             can_complete_tasks=is_supervisor if can_complete_tasks is None else can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
+            sequential=sequential,
         )
         self._set_up(spec, actions, function)
 
@@ -194,6 +199,7 @@ class MAILAgentTemplate(_Agent):
             of `mail.factories.supervisor` do (seed 000, docs/factories.md).
         tool_format: the API whose formats it uses.
         exclude_tools: MAIL tools it may not call.
+        sequential: whether its actions run one after the other, instead of at the same time.
         allowed_prefixes: the modules that references may name; None for all.
 
     Raises ConfigurationError for invalid settings.
@@ -212,6 +218,7 @@ class MAILAgentTemplate(_Agent):
         tool_format: ToolFormat = "responses",
         exclude_tools: Sequence[str] | None = None,
         *,
+        sequential: bool = False,
         allowed_prefixes: Collection[str] | None = None,
     ) -> None:
         if can_complete_tasks is None:
@@ -226,6 +233,7 @@ class MAILAgentTemplate(_Agent):
             can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=list(exclude_tools or ()),
+            sequential=sequential,
         )
         self._set_up(spec, actions, allowed_prefixes)
 

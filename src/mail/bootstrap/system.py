@@ -28,6 +28,7 @@ from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
+from mail.swarms_json.action_threads import ACTION_THREADS
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.live import LiveSwarm
 
@@ -139,8 +140,10 @@ class System[Q: TurnQueue]:
             return
         from mail.adapters.local.workers import LocalWorkers
 
-        queue = cast(WorkQueue, self.queue)
-        self._workers = LocalWorkers(self.runtime, queue, concurrency=self.config.settings.turn_concurrency)
+        settings = self.config.settings
+        concurrency = None if settings.turn_concurrency == "auto" else settings.turn_concurrency
+        self._workers = LocalWorkers(self.runtime, cast(WorkQueue, self.queue), concurrency=concurrency)
+        ACTION_THREADS.resize(settings.action_threads)
         await self._backend.start(lambda quiet_for: self.runtime.recover(quiet_for=quiet_for))
         if self.router is not None:
             await self.served.refresh()

@@ -65,6 +65,7 @@ def exchange_actions(
             send,
             f"{prefix}send_group_mail",
             "Send mail to someone in the group, or to everyone. It does not answer the mail that you are working on.",
+            sequential=True,
         ),
         MAILAction.from_pydantic_model(
             Nothing, look, f"{prefix}list_group", "List who is in the group besides you.", idempotent=True

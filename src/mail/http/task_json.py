@@ -184,7 +184,7 @@ def task_json(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]) 
         "entrypoint": task.entrypoint,
         "generation": task.generation.number,
         "steps": task.generation.steps,
-        "max_steps": task.limits.steps,
+        "max_steps": task.max_steps,
         "pending_tool_calls": [_pending_call(call) for call in task.generation.breakpoint.calls]
         if task.generation.breakpoint
         else [],

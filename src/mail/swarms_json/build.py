@@ -4,15 +4,12 @@ Most rules on how agents and actions fit together are checked by `SwarmCore`. `a
 lists: `SwarmCore` has mappings, in which a duplicate name would be lost.
 """
 
-import asyncio
 import inspect
 import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import replace
-from threading import Thread
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +19,7 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
+from mail.swarms_json.action_threads import ACTION_THREADS
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 
@@ -113,6 +111,7 @@ def agent_spec(entry: AgentEntry, resolve: Resolve | None = None) -> AgentSpec:
         can_complete_tasks=entry.can_complete_tasks,
         tool_format=entry.tool_format,
         exclude_tools=entry.exclude_tools,
+        sequential=entry.sequential,
     )
 
 
@@ -179,6 +178,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 can_complete_tasks=agent.can_complete_tasks,
                 tool_format=agent.tool_format,
                 exclude_tools=sorted(agent.exclude_tools),
+                sequential=agent.sequential,
             )
             for name, agent in swarm.agents.items()
         ],
@@ -188,6 +188,7 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
                 description=action.description,
                 parameters=dict(action.parameters),
                 idempotent=action.idempotent,
+                sequential=action.sequential,
             )
             for action in swarm.actions.values()
         ],
@@ -309,6 +310,7 @@ def build_action(action: ActionEntry, resolve: Resolve, where: str = "") -> Acti
         description=action.description,
         parameters=action.parameters,
         idempotent=action.idempotent,
+        sequential=action.sequential,
     )
 
 
@@ -382,12 +384,12 @@ def as_action_function(
 
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as a coroutine function; a synchronous one runs in a thread and blocks no other agent."""
+    """Return the function as a coroutine function; a plain one runs in a thread (`ACTION_THREADS`)."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return function
 
     async def run(*arguments: Any) -> Any:
-        result = await in_daemon_thread(function, *arguments)
+        result = await ACTION_THREADS.run(function, *arguments)
         return await result if inspect.isawaitable(result) else result
 
     return run
@@ -442,44 +444,3 @@ def _type_hints(function: Any) -> dict[str, Any]:
         return get_type_hints(function)
     except (NameError, TypeError, AttributeError):
         return {}
-
-
-async def in_daemon_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a blocking function in a thread of its own, with the caller's context variables, and return its result.
-
-    Unlike `asyncio.to_thread`'s, the thread is a daemon: a function that hangs must not delay the shutdown of a server.
-
-    Raises what the function raises, with RuntimeError instead of exceptions that would stop a coroutine or the whole
-    program, such as StopIteration and SystemExit.
-    """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if outcome.done():
-            return
-        match error:
-            case None:
-                outcome.set_result(result)
-            case Exception() if not isinstance(error, StopIteration):
-                outcome.set_exception(error)
-            case _:
-                outcome.set_exception(_contained(error))
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = function(*arguments)
-        except BaseException as raised:  # noqa: BLE001  # passed to the caller
-            error = raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
-
-    Thread(target=copy_context().run, args=(run,), daemon=True).start()
-    return await outcome
-
-
-def _contained(error: BaseException) -> RuntimeError:
-    contained = RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    contained.__cause__ = error
-    return contained

@@ -42,6 +42,11 @@ class ActionEntry(Entry):
     idempotent: bool = Field(
         default=False, description="Whether it may be repeated when a crash leaves its outcome unknown."
     )
+    sequential: bool = Field(
+        default=False,
+        description="Whether it runs alone: after the calls before it in its turn, and before those after it. Other "
+        "actions of a turn run at the same time.",
+    )
 
 
 class AgentEntry(Entry):
@@ -67,6 +72,9 @@ class AgentEntry(Entry):
         default="responses", description="The API whose formats its function uses."
     )
     exclude_tools: list[str] = Field(default_factory=list, description="MAIL tools it may not call.")
+    sequential: bool = Field(
+        default=False, description="Whether its actions run one after the other, in the order of its calls."
+    )
 
 
 class SwarmEntry(Entry):
@@ -109,6 +117,7 @@ class AgentSpec:
         comm_targets: agents it may write to, `agent@swarm` for remote ones.
         actions: names of the swarm's actions that it may call.
         agent_params: further parameters of the factory, references resolved.
+        sequential: whether its actions run one after the other.
     """
 
     name: str
@@ -121,6 +130,7 @@ class AgentSpec:
     can_complete_tasks: bool = False
     tool_format: ToolFormat = "responses"
     exclude_tools: list[str] = field(default_factory=list)
+    sequential: bool = False
 
     def wiring(self, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters that every factory gets; `tools` declare the agent's actions."""
@@ -146,6 +156,7 @@ class AgentSpec:
             can_complete_tasks=self.can_complete_tasks,
             tool_format=self.tool_format,
             exclude_tools=frozenset(self.exclude_tools),
+            sequential=self.sequential,
         )
 
 

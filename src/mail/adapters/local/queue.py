@@ -1,11 +1,10 @@
 """The queue in this process: what SQS is on AWS."""
 
 import asyncio
-import heapq
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import time
 
+from mail.core.engine.fairness import RoundRobin
 from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import WakeUp
@@ -13,11 +12,10 @@ from mail.core.task.task import TaskKey
 
 
 class PriorityQueue:
-    """Wake-ups by priority, first in first out inside a tier."""
+    """Wake-ups by priority. Inside a tier, callers take turns, and the wake-ups of one are first in first out."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Tier, int, TaskKey, str]] = []
-        self._order = count()
+        self._tiers: dict[Tier, RoundRobin[tuple[TaskKey, str]]] = {tier: RoundRobin() for tier in Tier}
         self._waiting: set[tuple[Tier, TaskKey, str]] = set()
         self._takers: set[asyncio.Future[None]] = set()  # new ones at each wait: event loops come and go
 
@@ -26,27 +24,33 @@ class PriorityQueue:
         key = (wake_up.tier, wake_up.key, wake_up.mailbox)
         if key not in self._waiting:
             self._waiting.add(key)
-            heapq.heappush(self._heap, (wake_up.tier, next(self._order), wake_up.key, wake_up.mailbox))
+            self._tiers[wake_up.tier].put(wake_up.key.instance, (wake_up.key, wake_up.mailbox))
             for taker in self._takers:
                 if not taker.done():
                     taker.set_result(None)
 
-    async def take(self) -> tuple[TaskKey, str]:
-        """Return the most urgent wake-up, when there is one; for one taker at a time."""
-        while not self._heap:
+    async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
+        """Return the most urgent wake-up of a caller that is not excluded, when there is one; for one taker at a time."""
+        while (found := self._take_now(excluded)) is None:
             taker = asyncio.get_running_loop().create_future()
             self._takers.add(taker)
             try:
                 await taker
             finally:
                 self._takers.discard(taker)
-        tier, _, key, mailbox = heapq.heappop(self._heap)
-        self._waiting.discard((tier, key, mailbox))
-        return key, mailbox
+        return found
+
+    def _take_now(self, excluded: Collection[str]) -> tuple[TaskKey, str] | None:
+        if self._waiting:
+            for tier, wake_ups in self._tiers.items():
+                if (found := wake_ups.take(excluded)) is not None:
+                    self._waiting.discard((tier, *found))
+                    return found
+        return None
 
     def __len__(self) -> int:
         """Return the number of wake-ups that wait."""
-        return len(self._heap)
+        return len(self._waiting)
 
 
 class LocalQueue:
@@ -85,9 +89,9 @@ class LocalQueue:
         self._delayed.discard(wake_up)
         self.put(wake_up)
 
-    async def take(self) -> tuple[TaskKey, str]:
-        """Return the most urgent wake-up of an agent, when there is one; for one taker at a time."""
-        return await self.turns.take()
+    async def take(self, excluded: Collection[str] = ()) -> tuple[TaskKey, str]:
+        """Return the most urgent wake-up of an agent, for a caller that is not excluded; for one taker at a time."""
+        return await self.turns.take(excluded)
 
     async def take_delivery(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from weakref import WeakValueDictionary
 
+from mail.adapters.local.memory import turns_in_memory
 from mail.adapters.shared.backend import WakeUpSource
+from mail.core.engine.fairness import NONE_FULL, Shares
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
@@ -30,13 +32,17 @@ DELIVERIES_PER_PEER = 8
 class LocalWorkers:
     """Runs the turns that a queue wakes, at most `concurrency` at a time, until stopped.
 
-    Deliveries to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
+    By default that many are as fit into memory. No caller takes all of it (`Shares`), so that nobody waits for another's
+    long turns. Deliveries to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
     """
 
-    def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int = 64) -> None:
+    def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int | None = None) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._concurrency = concurrency
+        self._shares = Shares(concurrency or turns_in_memory())
+        self._share_ended = asyncio.Event()
+        self._full = NONE_FULL
+        self._taking: asyncio.Task[tuple[TaskKey, str]] | None = None
         self._turns: set[asyncio.Task[None]] = set()
         self._failures: dict[tuple[TaskKey, str], int] = {}
         self._loops: list[asyncio.Task[None]] = []
@@ -91,8 +97,8 @@ class LocalWorkers:
             delivery.add_done_callback(self._turns.discard)
 
     async def _deliver(self, key: TaskKey, mailbox: str, share: asyncio.Semaphore) -> None:
-        await share.acquire()
-        await self._run(key, mailbox, share)
+        async with share:
+            await self._run(key, mailbox)
 
     async def _dispatch(self) -> None:
         """Start turns, most urgent first.
@@ -101,13 +107,12 @@ class LocalWorkers:
         at least every `BREAK_SECONDS`.
         """
         loop = asyncio.get_running_loop()
-        free = asyncio.Semaphore(self._concurrency)
         last_break = loop.time()
         while True:
-            await free.acquire()
-            key, mailbox = await self._queue.take()
+            key, mailbox = await self._next()
             self._at_work += 1
-            turn = asyncio.Task(self._run(key, mailbox, free), loop=loop, eager_start=True)
+            self._shares.begin(key.instance)
+            turn = asyncio.Task(self._run_turn(key, mailbox), loop=loop, eager_start=True)
             if not turn.done():
                 self._turns.add(turn)
                 turn.add_done_callback(self._turns.discard)
@@ -115,7 +120,38 @@ class LocalWorkers:
                 await asyncio.sleep(0)
                 last_break = loop.time()
 
-    async def _run(self, key: TaskKey, mailbox: str, free: asyncio.Semaphore) -> None:
+    async def _next(self) -> tuple[TaskKey, str]:
+        """Return the next wake-up of a caller that may run one more turn, when there is one."""
+        while True:
+            if not self._shares.free:
+                self._share_ended.clear()
+                await self._share_ended.wait()
+            full = self._shares.full()
+            if not full:
+                return await self._queue.take()
+            self._full = full
+            taking = asyncio.Task(self._queue.take(full), loop=asyncio.get_running_loop(), eager_start=True)
+            if taking.done():
+                return taking.result()
+            self._taking = taking
+            try:
+                return await taking
+            except asyncio.CancelledError:
+                if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # by `stop`, not by `_run_turn`
+                    raise
+            finally:
+                self._taking = None
+
+    async def _run_turn(self, key: TaskKey, mailbox: str) -> None:
+        try:
+            await self._run(key, mailbox)
+        finally:
+            self._shares.end(key.instance)
+            self._share_ended.set()
+            if self._taking is not None and self._shares.full() != self._full:
+                self._taking.cancel()
+
+    async def _run(self, key: TaskKey, mailbox: str) -> None:
         try:
             await self._runtime.run_turn(key, mailbox)
         except Exception:  # the outermost loop: a failure of one task must not stop the rest
@@ -127,7 +163,6 @@ class LocalWorkers:
         else:
             self._failures.pop((key, mailbox), None)
         finally:
-            free.release()
             self._end_one()
 
     def _retry(self, wake_up: WakeUp) -> None:

@@ -1,7 +1,7 @@
 """The interface of databases: tasks, documents and a queue. `mail.bootstrap.backends` lists the databases."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
@@ -17,8 +17,11 @@ Recover = Callable[[float], Awaitable[object]]
 class WakeUpSource(Protocol):
     """The consumer's end of a queue."""
 
-    async def take(self) -> tuple[TaskKey, str]:
-        """Return the most urgent wake-up of an agent, when there is one; for one taker at a time."""
+    async def take(self, excluded: Collection[str] = (), /) -> tuple[TaskKey, str]:
+        """Return the most urgent wake-up of an agent, when there is one; for one taker at a time.
+
+        Callers (`TaskKey.instance`) take turns inside a tier; the wake-ups of those excluded wait.
+        """
 
     async def take_delivery(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""

@@ -8,6 +8,7 @@ in memory only: they end with the process, so that a restart after a crash waits
 import sqlite3
 from collections import OrderedDict
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -42,6 +43,9 @@ from mail.errors import LeaseLost, TaskNotFound, VersionConflict
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
+
+EVICTED_AT_ONCE = 8
+"""The number of tasks that are looked at to make room for a new one."""
 
 LAST_SEQ = 2**32 - 1
 
@@ -302,8 +306,11 @@ class SQLiteStore:
 
     def _remember(self, cached: CachedTask) -> CachedTask:
         self._cache[cached.task.key] = cached
-        for key in list(self._cache)[: len(self._cache) - CACHED_TASKS]:
-            if not self._cache[key].leases:
+        excess = min(len(self._cache) - CACHED_TASKS, EVICTED_AT_ONCE)
+        for key in list(islice(self._cache, max(0, excess))):
+            if self._cache[key].leases:
+                self._cache.move_to_end(key)  # thousands may be leased, and are not to be looked at each time
+            else:
                 del self._cache[key]
         return cached
 

@@ -107,7 +107,7 @@ def _addressed(
         routing_info={
             **(payload.routing_info or {}),
             HOPS: task.hops + 1,
-            STEPS_LEFT: max(1, task.limits.steps - task.generation.steps),
+            STEPS_LEFT: max(1, task.max_steps - task.generation.steps),
             **_budget_left(task, now),
             **({TRACEPARENT: traceparent} if traceparent else {}),
         },

@@ -3,7 +3,7 @@
 | the task is | the message is | effect |
 | --- | --- | --- |
 | unknown | new | the task begins |
-| running | new, or user_response | more mail for the entrypoint; if the answer comes first, a second one follows |
+| running | new, or user_response | more mail for the entrypoint, and as many steps again; if the answer comes first, a second one follows |
 | paused | breakpoint_tool_call | the waiting agent gets the tool results |
 | paused, completed, failed | new, or user_response | a new generation; waiting mail becomes deliverable again |
 
@@ -86,7 +86,7 @@ class Submission(Value):
     """A person's message to a swarm, with options.
 
     Attributes:
-        steps: the step limit of this generation; None for the swarm's default.
+        steps: the step limit of this generation, for each message that it answers; None for the swarm's default.
         timeout: seconds after which this generation ends with an error; None for no such limit.
         budget: the budget of this generation; None keeps that of a running task, and sets none otherwise.
         ceiling: the upper limit of the caller's budgets.
@@ -176,6 +176,8 @@ def admit(
                     f"agents of this swarm work on task {task.task_id!r}; use another task_id to write to other swarms"
                 )
             draft.limits = _adjusted_limits(task.limits, submission, clock)
+            if not (submission.targets or _is_by_agent(submission)):
+                draft.generation = replace(draft.generation, joined=draft.generation.joined + 1)
         _deliver(draft, caller, submission)
         _note_question(draft, submission)
     return draft.seal()
@@ -239,11 +241,15 @@ def _note_question(draft: Draft, submission: Submission) -> None:
     """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it."""
     task, given = draft.before, submission.message
     is_alone = not task.is_running and all(map(goes_out, task.pending))
-    if is_alone or submission.targets or (given is not None and given.sender.address_type == "agent"):
+    if is_alone or submission.targets or _is_by_agent(submission):
         return
     if (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
         draft.add_unread_question(mailbox, draft.last_seq)
+
+
+def _is_by_agent(submission: Submission) -> bool:
+    return submission.message is not None and submission.message.sender.address_type == "agent"
 
 
 def _begin(swarm: SwarmCore, caller: Principal, submission: Submission, clock: Clock) -> TaskChange:

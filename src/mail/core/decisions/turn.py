@@ -185,10 +185,10 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
     generation, limits = task.generation, task.limits
     if generation.limit_notice is not None:
         return None if turn.mailbox == swarm.closing_agent(task.entrypoint) else generation.limit_reached
-    if generation.steps + turn.running_turns >= limits.steps and is_step(turn.entry.message, swarm):
-        return f"{limits.steps} steps"
-    if generation.turns >= limits.turns:
-        return f"{limits.turns} turns"
+    if generation.steps + turn.running_turns >= task.max_steps and is_step(turn.entry.message, swarm):
+        return f"{task.max_steps} steps"
+    if generation.turns >= task.max_turns:
+        return f"{task.max_turns} turns"
     budget = limits.budget
     if budget.turns is not None and generation.turns + turn.running_turns >= budget.turns:
         return f"budget of {budget.turns} turns"

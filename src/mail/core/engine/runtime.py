@@ -576,7 +576,7 @@ def _discovery(peers: Peers) -> ActionCore:
     async def discover(arguments: dict[str, Any]) -> str:
         return await peers.discover(DiscoverSwarms.model_validate(arguments).discovery_urls)
 
-    return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True)
+    return ActionCore(name=DiscoverSwarms.tool_name, function=discover, idempotent=True, sequential=True)
 
 
 def _again(wake_up: WakeUp, now: datetime, quiet_for: float) -> WakeUp:

@@ -5,6 +5,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,13 +18,13 @@ from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
-from mail.core.task.context import CURRENT_CALL, TURN_DEADLINE
+from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import USAGE_METER, UsageMeter
-from mail.errors import AgentUnavailable, StoreError
+from mail.errors import AgentUnavailable, StoreError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -300,25 +301,66 @@ class AgentTurn[T: Turn](LeasedTurn):
         return self._builtins.get(tool) if may_call else None
 
     async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
-        """Run the calls that are actions, in order; a receipt of each is stored before it and after it."""
-        unfinished = [
-            (index, action)
-            for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True))
-            if (action := self._action(agent, call.tool_name)) is not None
-            and (receipt is None or receipt.state is Receipt.State.STARTED)
-        ]
-        for index, action in unfinished:
-            call = checkpoint.calls[index]
-            if checkpoint.receipts[index] is not None and not action.idempotent:
-                receipt = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
+        """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
+
+        A sequential one runs alone: after the calls before it, and before those after it.
+        """
+        is_changed = False
+        group: list[tuple[int, ActionCore]] = []
+        for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True)):
+            action = self._action(agent, call.tool_name)
+            if action is None or (receipt is not None and receipt.state is not Receipt.State.STARTED):
+                continue
+            is_changed = True
+            if receipt is not None and not action.idempotent:
+                unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
+                checkpoint = checkpoint.with_receipt(index, unknown, self._meter)
+            elif agent.sequential or action.sequential:
+                checkpoint = await self._run_together(group, checkpoint)
+                checkpoint = await self._run_together([(index, action)], checkpoint)
+                group = []
             else:
-                started = Receipt(state=Receipt.State.STARTED)
-                checkpoint = checkpoint.with_receipt(index, started, self._meter)
-                await self._keep(checkpoint)
-                receipt = await self._run_action(action, call)
-            checkpoint = checkpoint.with_receipt(index, receipt, self._meter)
-        if unfinished:
+                group.append((index, action))
+        checkpoint = await self._run_together(group, checkpoint)
+        if is_changed:
             await self._keep(checkpoint)
+        return checkpoint
+
+    async def _run_together(self, group: list[tuple[int, ActionCore]], checkpoint: Checkpoint) -> Checkpoint:
+        """Run actions at the same time. Return the checkpoint with their receipts; the last one is not stored yet."""
+        if not group:
+            return checkpoint
+        for index, _ in group:
+            checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED), self._meter)
+        await self._keep(checkpoint)
+        if len(group) == 1:
+            ((index, action),) = group
+            receipt = await self._run_action(action, checkpoint.calls[index])
+            return checkpoint.with_receipt(index, receipt, self._meter)
+        running = {
+            asyncio.create_task(self._run_action(action, checkpoint.calls[index])): index
+            for index, action in group
+        }
+        try:
+            while running:
+                ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+                if running:
+                    with suppress(
+                        StoreUnavailable
+                    ):  # don't cancel the others for it: the next write has all receipts
+                        await self._keep(checkpoint)
+        except asyncio.CancelledError:
+            for task in [task for task in running if task.done() and not task.cancelled()]:
+                checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+            with suppress(StoreError):  # the turn may be run again, and these have ended
+                await self._keep(checkpoint)
+            raise
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
         return checkpoint
 
     async def _keep(self, checkpoint: Checkpoint) -> None:
@@ -327,6 +369,7 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
         CURRENT_CALL.set(call.tool_call_id)
+        CURRENT_CALLER.set(self.turn.task.instance)
         try:
             with self._tracer.action(call):
                 content = await action.function(deepcopy(call.tool_args))

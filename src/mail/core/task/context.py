@@ -22,3 +22,6 @@ Agent functions wait for model providers no longer than that.
 
 CURRENT_CALL: ContextVar[str] = ContextVar("CURRENT_CALL", default="")
 """The id of the tool call that runs the current action. A repeated action has the same id: an idempotency key."""
+
+CURRENT_CALLER: ContextVar[str] = ContextVar("CURRENT_CALLER", default="")
+"""The instance (`TaskKey.instance`) that the running action works for; callers share threads fairly."""

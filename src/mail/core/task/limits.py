@@ -84,8 +84,8 @@ class Limits:
     """The limits of one generation of a task.
 
     Attributes:
-        steps: messages that agents may process, except system messages (SPEC, section 5).
-        turns: turns of any kind.
+        steps: messages that agents may process for each message of a person, except system messages (SPEC, section 5).
+        turns: turns of any kind, for each message of a person.
         deadline: when the task ends with an error as its caller asked, in seconds since the epoch.
         budget: what it may use.
         finish_by: when, by that budget, its supervisor must finish it, in seconds since the epoch.

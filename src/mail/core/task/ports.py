@@ -48,7 +48,7 @@ class TurnQueue(Protocol):
     """Port: wakes workers."""
 
     async def publish(self, wake_ups: Sequence[WakeUp], /) -> None:
-        """Publish wake-ups: urgent tiers first, first in first out inside a tier."""
+        """Publish wake-ups: urgent tiers first; inside a tier, those of one caller are first in first out."""
         ...
 
 

@@ -92,6 +92,7 @@ class ActionCore:
     Attributes:
         parameters: the JSON Schema of the arguments.
         idempotent: whether it may be repeated if a crash leaves its outcome unknown.
+        sequential: whether it runs alone: after the calls before it in its turn, and before those after it.
         form: computes the effect if the action is a form; `function` is not run then.
         reads_mail: whether the form needs the task's messages so far.
     """
@@ -101,6 +102,7 @@ class ActionCore:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     idempotent: bool = False
+    sequential: bool = False
     form: Form | None = None
     reads_mail: bool = False
 
@@ -119,6 +121,7 @@ class AgentCore:
         enable_entrypoint: whether users may write to it.
         can_complete_tasks: whether it is a supervisor, which may call `task_complete`.
         exclude_tools: MAIL tools it may not call.
+        sequential: whether its actions run one after the other, in the order of its calls.
     """
 
     function: AgentFunction
@@ -129,6 +132,7 @@ class AgentCore:
     can_complete_tasks: bool = False
     tool_format: ToolFormat = "completions"
     exclude_tools: frozenset[str] = frozenset()
+    sequential: bool = False
 
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""

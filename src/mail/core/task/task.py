@@ -88,7 +88,8 @@ class Generation:
 
     Attributes:
         number: counts the runs, from 1; a fork that has not been resumed has 0.
-        steps, turns: used so far; see `Limits`.
+        steps, turns: used so far; see `Task.max_steps`.
+        joined: the number of people's messages that it has to answer besides its first one.
         nudges: how often the task has stalled.
         spent: what its models have cost.
         limit_notice: the seq of the notice that a limit has been reached; None before that.
@@ -104,6 +105,7 @@ class Generation:
     number: int = 1
     steps: int = 0
     turns: int = 0
+    joined: int = 0
     nudges: int = 0
     spent: Usage = NO_USAGE
     limit_notice: int | None = None
@@ -119,6 +121,7 @@ class Generation:
         self,
         *,
         answers_unread: bool = False,
+        joined: int = 0,
         client_tools: ClientTools | None = None,
         notes: dict[str, Any] | None = None,
     ) -> "Generation":
@@ -126,6 +129,7 @@ class Generation:
         return Generation(
             number=self.number + 1,
             answers_unread=answers_unread,
+            joined=joined,
             client_tools=client_tools,
             notes=notes or {},
         )
@@ -216,6 +220,19 @@ class Task:
     def key(self) -> TaskKey:
         """Its identity."""
         return TaskKey(self.instance, self.task_id)
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps that this generation may take: those of its limits for each message that it answers.
+
+        Otherwise, many messages at once would use up the steps before one of them is answered.
+        """
+        return self.limits.steps * (1 + self.generation.joined)
+
+    @property
+    def max_turns(self) -> int:
+        """The number of turns that this generation may take, of any kind."""
+        return self.limits.turns * (1 + self.generation.joined)
 
     @property
     def is_running(self) -> bool:

@@ -29,7 +29,7 @@ class MessageOptions(Given):
         default=None,
         ge=1,
         le=1_000_000,
-        description="How many steps the agents may take before the supervisor has to finish.",
+        description="How many steps the agents may take, for each message that joins the task, before the supervisor has to finish.",
     )
     timeout: float | None = Field(
         default=None,

@@ -83,7 +83,7 @@ def read_file(request: ReadFile) -> str:
     return as_json(shown)
 
 
-@action
+@action(sequential=True)
 def write_file(request: WriteFile) -> str:
     """Write a text file, and create missing directories. Returns JSON: path and size in bytes."""
     try:

@@ -1,0 +1,83 @@
+"""One caller's long turns don't delay another's, on a server as people run it."""
+
+import json
+import textwrap
+import time
+from pathlib import Path
+
+from support.server_process import ServerProcess, eventually
+
+LONG_TASKS = 100
+"""As many as a caller may have at the same time by default."""
+
+MODULE = """
+import pathlib, time
+from mail import action
+from mail.core.tools import AgentToolCall
+
+def call(name, **arguments):
+    return None, [AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="1", completion={
+        "role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]})]
+
+def factory(**settings):
+    async def step(history, choice):
+        if len(history) == 1:
+            return call("work", long="long" in history[0]["content"])
+        return call("task_complete", finish_message="done")
+    return step
+
+def work(arguments):
+    if arguments["long"]:
+        with open("begun", "a") as begun:
+            begun.write("x")
+        while not pathlib.Path("release").exists():
+            time.sleep(0.02)
+    return "worked"
+"""
+
+SWARM = {
+    "name": "example-no-proxy",
+    "version": "1",
+    "entrypoint": "worker",
+    "agents": [
+        {
+            "name": "worker",
+            "factory": "python::slow_swarm:factory",
+            "actions": ["work"],
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+            "tool_format": "completions",
+        }
+    ],
+    "actions": [
+        {
+            "name": "work",
+            "function": "python::slow_swarm:work",
+            "parameters": {"type": "object", "properties": {"long": {"type": "boolean"}}},
+        }
+    ],
+}
+
+
+def test_plain_functions_that_block_for_one_caller_leave_threads_and_turns_to_another(tmp_path: Path) -> None:
+    (tmp_path / "slow_swarm.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "swarms.json").write_text(json.dumps([SWARM]))
+    begun, release = tmp_path / "begun", tmp_path / "release"
+    with (
+        ServerProcess(tmp_path, env={"PYTHONPATH": str(tmp_path)}) as server,
+        server.client("user") as user,
+        server.client("admin") as admin,
+    ):
+        for _ in range(LONG_TASKS):
+            response = user.post("/message", json={"body": "long"}, headers={"Prefer": "respond-async"})
+            assert response.status_code == 202, response.text
+        eventually(lambda: begun.exists() and begun.stat().st_size >= 40, "many long actions run")
+        start = time.monotonic()
+        for _ in range(3):
+            answer = admin.post("/message", json={"body": "quick"})
+            assert answer.json()["response"] == "done", answer.text
+        waited = time.monotonic() - start
+        release.touch()
+        eventually(lambda: begun.stat().st_size == LONG_TASKS, "all long tasks get their turns")
+    assert waited < 10, "three tasks that take no time waited for another caller's"
+    print(f"three quick tasks took {waited:.3f} s")
