@@ -50,6 +50,7 @@ class TestDefaults:
                     "task_message_limit": 15,
                     "print_llm_streams": True,
                     "turn_seconds": 840.0,
+                    "lease_seconds": 40.0,
                     "turn_concurrency": 64,
                     "max_body_bytes": 4 * 1024 * 1024,
                     "allowed_imports": ["mail.examples", "mail.factories", "mail.stdlib"],

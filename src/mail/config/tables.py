@@ -42,6 +42,7 @@ class SettingsConfig(Table):
         task_message_limit: steps of a task before its supervisor must finish it.
         print_llm_streams: whether agents print the streams of their models to the server's console.
         turn_seconds: the time limit of an agent's turn, including its actions.
+        lease_seconds: seconds after which the turns of a server or function that is gone, or hangs, are taken over.
         turn_concurrency: the number of turns that run concurrently.
         max_body_bytes: the size limit of an HTTP request body.
         allowed_imports: the modules, with their submodules, that a swarm loaded over HTTP may refer to.
@@ -50,6 +51,7 @@ class SettingsConfig(Table):
     task_message_limit: int = Field(default=15, ge=1)
     print_llm_streams: bool = True
     turn_seconds: float = Field(default=840.0, gt=0)
+    lease_seconds: float = Field(default=40.0, ge=1, le=600)
     turn_concurrency: int = Field(default=64, ge=1)
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
     allowed_imports: list[str] = Field(default=["mail.examples", "mail.factories", "mail.stdlib"])
