@@ -4,14 +4,11 @@ import logging
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import REASON, RECEIVES, make_loop, make_system
+from handlers.wiring import REASON, RECEIVES, SWEEP_DELAYS, make_loop, make_system
 from mail.errors import StoreUnavailable
 
 QUIET_SECONDS = 30.0
 """Seconds without a change after which a task is swept; a task that changed later is being worked on."""
-
-DELAYS = (12, 24, 36, 48)
-"""Seconds after a tick of the schedule, which comes each minute at most, when the sweeper invokes itself over its queue."""
 
 logger = logging.getLogger("mail.handlers.sweeper")
 
@@ -28,7 +25,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
 async def _sweep(*, is_tick: bool) -> dict[str, int]:
     await _system.served.refresh()
     if is_tick:
-        for step in (_system.queue.invoke_sweeper(DELAYS), _system.runtime.expire_overdue()):
+        for step in (_system.queue.invoke_sweeper(SWEEP_DELAYS), _system.runtime.expire_overdue()):
             try:
                 await step
             except StoreUnavailable:  # lost wake-ups can be recovered all the same

@@ -23,6 +23,9 @@ SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 RECEIVES = 5
 """Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
 
+SWEEP_DELAYS = (12, 24, 36, 48)
+"""Seconds after a tick of its schedule, which can't come more often than each minute, when the sweeper runs again."""
+
 REASON = "its turn could not be run, again and again; the server's log says more"
 """The reason of such a dead letter."""
 
