@@ -142,8 +142,8 @@ class Deployment:
         return total, reports
 
     async def _run(self, message: dict[str, str]) -> TurnReport:
-        key, mailbox, _ = decode_wake_up(message["MessageBody"])
-        return await self._runtime.run_turn(key, mailbox, seconds=TURN_SECONDS)
+        wake_up = decode_wake_up(message["MessageBody"])
+        return await self._runtime.run_turn(wake_up.key, wake_up.mailbox, seconds=TURN_SECONDS)
 
     def _take(self) -> Usage:
         usage = self.meter.take()

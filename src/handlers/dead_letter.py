@@ -8,12 +8,10 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
-from handlers.wiring import RECEIVES, make_loop, make_system
+from handlers.wiring import REASON, RECEIVES, make_loop, make_system
 from mail.core.engine.telemetry import TurnReport
 from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
-
-REASON = "its turn could not be run, again and again; the server's log says more"
 
 logger = logging.getLogger("mail.handlers.dead_letter")
 
@@ -24,24 +22,29 @@ _processor.raise_on_entire_batch_failure = False
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Dead-letter a turn per record; a record whose mailbox is leased stays in the queue and is retried."""
+    """Dead-letter a turn per record; a record whose mailbox is leased stays in the queue and is retried.
+
+    A turn that was never begun, as its deliveries were throttled or interrupted, is not at fault: it is woken again.
+    """
     telemetry.begin_invocation(context)
     return process_partial_response(event, _dead_letter, _processor, context)
 
 
-def _dead_letter(record: SQSRecord, lambda_context: LambdaContext) -> None:
+def _dead_letter(record: SQSRecord) -> None:
     try:
-        key, mailbox, seq = _system.queue.read(record.body)
+        token = _system.queue.read(record.body)
     except BadRequest:
         logger.exception("discarded a message that is not a wake-up: %s", record.body)
         return
+    key, mailbox = token.key, token.mailbox
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
-    seconds = lambda_context.get_remaining_time_in_millis() / 1000
     report = _loop.run_until_complete(
-        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=seq, seconds=seconds, attempts=RECEIVES)
+        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=token.seq, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost
+    if report.outcome is TurnReport.Outcome.HANDED_BACK:
+        logger.warning("task %s: no worker has begun the turn of %s; it is woken again", key.task_id, mailbox)
     if report.outcome is TurnReport.Outcome.COMMITTED:
         logger.error("task %s: dead-lettered a turn of %s", key.task_id, mailbox)

@@ -1,13 +1,13 @@
-"""Every minute: expire tasks past their deadline, and wake mailboxes whose wake-up was lost."""
+"""Several times a minute: expire tasks past their deadline, take over turns, and wake mailboxes whose wake-up was lost."""
 
 import logging
 from typing import Any
 
 from handlers import telemetry
-from handlers.wiring import make_loop, make_system
+from handlers.wiring import REASON, RECEIVES, SWEEP_DELAYS, make_loop, make_system
 from mail.errors import StoreUnavailable
 
-QUIET_SECONDS = 60.0
+QUIET_SECONDS = 30.0
 """Seconds without a change after which a task is swept; a task that changed later is being worked on."""
 
 logger = logging.getLogger("mail.handlers.sweeper")
@@ -16,19 +16,22 @@ _loop = make_loop()
 _system = make_system()
 
 
-def handler(_event: dict[str, Any], context: Any) -> dict[str, int]:
-    """Sweep; return the number of wake-ups published, under the key `tokens`."""
+def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
+    """Sweep; return the number of wake-ups published, under the key `tokens`, and of turns taken over."""
     telemetry.begin_invocation(context)
-    return {"tokens": _loop.run_until_complete(_sweep())}
+    return _loop.run_until_complete(_sweep(is_tick="Records" not in event))
 
 
-async def _sweep() -> int:
+async def _sweep(*, is_tick: bool) -> dict[str, int]:
     await _system.served.refresh()
-    try:
-        await _system.runtime.expire_overdue()
-    except StoreUnavailable:  # lost wake-ups can be recovered all the same
-        logger.exception("deadlines could not be checked")
+    if is_tick:
+        for step in (_system.queue.invoke_sweeper(SWEEP_DELAYS), _system.runtime.expire_overdue()):
+            try:
+                await step
+            except StoreUnavailable:  # lost wake-ups can be recovered all the same
+                logger.exception("a part of the sweep has failed; the next tick repeats it")
+    taken_over = await _system.runtime.take_over(max_attempts=RECEIVES, reason=REASON)
     wake_ups = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
     if wake_ups:
         logger.warning("published %d lost wake-ups again: mail had been waiting", wake_ups)
-    return wake_ups
+    return {"tokens": wake_ups, "taken_over": taken_over}

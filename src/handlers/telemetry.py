@@ -96,7 +96,10 @@ def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> 
 
 
 class TaskMetrics(Observer):
-    """Counts the tasks that begin, the generations that end (by status) and the dead letters, at each commit."""
+    """Counts the tasks that begin, the generations that end (by status) and the dead letters, at each commit.
+
+    It also counts the turns that are taken over from workers that are gone.
+    """
 
     def task_changed(self, change: TaskChange) -> None:
         if is_beginning(change):
@@ -106,6 +109,9 @@ class TaskMetrics(Observer):
             _write({"TasksEnded": 1}, status=status.value)
         if change.dead_letters:
             _write({"DeadLetters": len(change.dead_letters)})
+
+    def turn_taken_over(self, mailbox: str) -> None:
+        _write({"TakenOverTurns": 1})
 
 
 def _write(

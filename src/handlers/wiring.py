@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from handlers import telemetry
@@ -21,6 +22,12 @@ SECRETS_VARIABLE = "MAIL_SECRETS_PATH"
 
 RECEIVES = 5
 """Deliveries of a wake-up before it becomes a dead letter: `maxReceiveCount` in `template.yaml`."""
+
+SWEEP_DELAYS = (12, 24, 36, 48)
+"""Seconds after a tick of its schedule, which can't come more often than each minute, when the sweeper runs again."""
+
+REASON = "its turn could not be run, again and again; the server's log says more"
+"""The reason of such a dead letter."""
 
 logger = logging.getLogger("mail.handlers.wiring")
 
@@ -63,11 +70,18 @@ def run_turn(
     If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
     """
     try:
-        key, mailbox, _ = system.queue.read(record.body)
-        CURRENT_TASK.set(key.task_id)
+        wake_up = system.queue.read(record.body)
+        CURRENT_TASK.set(wake_up.key.task_id)
         loop.run_until_complete(system.served.refresh())
-        seconds = context.get_remaining_time_in_millis() / 1000
-        return loop.run_until_complete(system.runtime.run_turn(key, mailbox, seconds=seconds))
+        return loop.run_until_complete(
+            system.runtime.run_turn(
+                wake_up.key,
+                wake_up.mailbox,
+                seconds=context.get_remaining_time_in_millis() / 1000,
+                attempt=wake_up.attempt,
+                on_renewal=partial(system.queue.hide, record.raw_event),
+            )
+        )
     except Exception:
         logger.exception("a turn failed; its wake-up is retried")
         loop.run_until_complete(system.queue.retry_soon(record.raw_event))

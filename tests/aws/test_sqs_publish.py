@@ -54,7 +54,7 @@ def refusals(sqs: SQSQueueAdapter, refused: Callable[[str, int], bool]) -> Itera
     def spoil(params: dict[str, Any], **_: Any) -> None:
         entries = []
         for entry in params["Entries"]:
-            mailbox = decode_wake_up(entry["MessageBody"])[1]
+            mailbox = decode_wake_up(entry["MessageBody"]).mailbox
             entries.append({**entry, "MessageBody": ""} if refused(mailbox, sent[mailbox]) else entry)
             sent[mailbox] += 1
         params["Entries"] = entries

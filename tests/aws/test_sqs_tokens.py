@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.adapters.aws.queue import decode_wake_up, encode_wake_up
+from mail.adapters.aws.queue import Received, decode_wake_up, encode_wake_up
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
@@ -20,7 +20,9 @@ def test_a_token_is_read_as_it_was_written(
     instance: str, task_id: str, mailbox: str, tier: Tier, cause: str, seq: int
 ) -> None:
     key = TaskKey(instance, task_id)
-    assert decode_wake_up(encode_wake_up(WakeUp(key, mailbox, tier, cause, seq=seq))) == (key, mailbox, seq)
+    for attempt in (1, 3):
+        token = WakeUp(key, mailbox, tier, cause, seq=seq, attempt=attempt)
+        assert decode_wake_up(encode_wake_up(token)) == Received(key, mailbox, seq, attempt)
 
 
 def test_a_body_is_what_the_contract_says() -> None:

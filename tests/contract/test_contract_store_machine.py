@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -173,12 +173,13 @@ class StoreMachine(RuleBasedStateMachine):
         history = [entry for record in records[known:] for entry in record]
         saved = model.checkpoints.get((mailbox, head.seq))
         others = sum(other.expires > self.now for name, other in model.leases.items() if name != mailbox)
-        assert opened == Turn(model.task, head, lease, history, saved, others)
+        assert opened == Turn(model.task, head, lease, history, saved, others, replaced=held)
         model.leases[mailbox] = lease
         return opened
 
     def holds(self, turn: Turn) -> bool:
-        return self.models[turn.task.key].leases.get(turn.mailbox) == turn.lease
+        lease = self.models[turn.task.key].leases.get(turn.mailbox)
+        return lease is not None and lease.token == turn.lease.token
 
     @rule(turn=turns, contents=st.lists(st.text(max_size=5), min_size=1, max_size=2), started=st.booleans())
     def save_checkpoint(self, turn: Turn, contents: list[str], started: bool) -> None:
@@ -192,6 +193,33 @@ class StoreMachine(RuleBasedStateMachine):
             return
         with pytest.raises(LeaseLost):
             self.run(self.adapter.store.save_checkpoint(turn, saved))
+
+    @rule(held=st.lists(turns, unique_by=lambda turn: turn.lease.token, max_size=3), term=st.integers(1, 30))
+    def renew(self, held: list[Turn], term: int) -> None:
+        """Workers say that they are alive; those that have lost their leases are told."""
+        expires = self.now + term
+        lost = self.run(self.adapter.store.renew(held, expires=expires))
+        assert lost == {turn.lease.token for turn in held if not self.holds(turn)}
+        for turn in held:
+            if self.holds(turn):
+                leases = self.models[turn.task.key].leases
+                leases[turn.mailbox] = replace(leases[turn.mailbox], expires=expires)
+
+    @rule()
+    def take_expired(self) -> None:
+        """The leases of workers that are gone are handed out once, as far as their tasks have work."""
+        expired = self.run(self.adapter.store.take_expired(SWARM.name, now=self.now))
+        found = {(each.task.key, each.mailbox): each.lease for each in expired}
+        assert len(found) == len(expired)
+        for key, model in self.models.items():
+            for mailbox, lease in model.leases.items():
+                is_expired = 0 < lease.expires <= self.now
+                if (key, mailbox) in found:
+                    assert is_expired
+                    assert found[key, mailbox] == lease
+                    model.leases[mailbox] = replace(lease, expires=0.0)
+                else:
+                    assert not (is_expired and model.task.is_running)
 
     @rule(turn=consumes(turns))
     def release(self, turn: Turn) -> None:

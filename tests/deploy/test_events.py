@@ -65,8 +65,9 @@ def test_a_request_is_one_of_payload_format_2(name: str) -> None:
 )
 def test_a_queue_brings_a_token(name: str, expected: str) -> None:
     (record,) = read(name)["Records"]
-    key, mailbox, seq = SQSQueue.read(record["body"])
-    assert (key.task_id, mailbox, seq) == ("first", expected, 1)
+    wake_up = SQSQueue.read(record["body"])
+    mailbox = wake_up.mailbox
+    assert (wake_up.key.task_id, mailbox, wake_up.seq) == ("first", expected, 1)
     assert record["md5OfBody"] == md5(record["body"].encode()).hexdigest()
     is_fifo = peer_of(mailbox) is None
     assert record["eventSourceARN"].endswith(".fifo") == is_fifo

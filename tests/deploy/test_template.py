@@ -1,6 +1,7 @@
 """What template.yaml promises: a function per handler, a route per operation, and no permission that isn't used."""
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 import yaml
 from deploy_tools import ROOT
 
+from handlers.wiring import SWEEP_DELAYS
 from mail.adapters.aws.documents import PEERS
 from mail.adapters.aws.schema import create_table
+from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.protocol.message import Tier
 
 Template = dict[str, Any]
@@ -53,7 +56,7 @@ ALLOWED = {
     "TurnFunction": LOG | READ | CHANGE | TAKE | {"ssm:GetParametersByPath", "kms:Decrypt"},
     "OutboundFunction": LOG | READ | CHANGE | TAKE | READ_TOKEN | CALL_PEERS,
     "DeadLetterFunction": LOG | READ | CHANGE | TAKE,
-    "SweeperFunction": LOG | READ | CHANGE,
+    "SweeperFunction": LOG | READ | CHANGE | TAKE,
     "PeerHealthFunction": LOG | KEEP_PEERS | CALL_PEERS,
 }
 """From each function to all that it may do."""
@@ -199,7 +202,7 @@ def test_the_streaming_function_streams(template: Template) -> None:
 def test_there_is_a_queue_with_dead_letters_for_each_tier(template: Template) -> None:
     queues = of_type(template, "AWS::SQS::Queue")
     of_tiers = {f"{kind}{tier}" for kind in ("Turns", "Dead") for tier in TIERS}
-    assert queues.keys() == of_tiers | {"DeliveryQueue", "DeadDeliveryQueue"}
+    assert queues.keys() == of_tiers | {"DeliveryQueue", "DeadDeliveryQueue", "SweepQueue"}
     for tier in TIERS:
         redrive = queues[f"Turns{tier}"]["RedrivePolicy"]
         assert next(references(redrive["deadLetterTargetArn"])) == f"Dead{tier}"
@@ -220,6 +223,20 @@ def test_mail_to_other_swarms_has_a_queue_that_can_hold_it_back(template: Templa
     assert next(references(delivery["RedrivePolicy"]["deadLetterTargetArn"])) == "DeadDeliveryQueue"
     assert delivery["RedrivePolicy"]["maxReceiveCount"] == 5
     assert delivery["VisibilityTimeout"] >= functions(template)["OutboundFunction"]["Timeout"] + 30
+
+
+def test_the_sweeper_comes_often_enough_to_find_dead_workers_within_a_minute(template: Template) -> None:
+    sweeper = functions(template)["SweeperFunction"]
+    assert sweeper["Environment"]["Variables"]["MAIL_SWEEP_QUEUE"] == {"Ref": "SweepQueue"}
+    tick, between = (sweeper["Events"][name]["Properties"] for name in ("EachMinute", "Between"))
+    assert tick["ScheduleExpression"] == "rate(1 minute)"
+    assert next(references(between["Queue"])) == "SweepQueue"
+    queue = of_type(template, "AWS::SQS::Queue")["SweepQueue"]
+    assert queue["VisibilityTimeout"] >= sweeper["Timeout"], "Lambda refuses less"
+    assert queue["MessageRetentionPeriod"] > max(SWEEP_DELAYS)
+    ticks = [0, *SWEEP_DELAYS, 60]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(ticks))
+    assert LEASE_SECONDS + longest <= 55, "a few seconds are left for a cold start"
 
 
 def test_queues_are_encrypted_and_dead_letters_are_kept_for_long(template: Template) -> None:
@@ -477,7 +494,8 @@ def test_every_queue_and_function_is_watched(template: Template) -> None:
     alarms = of_type(template, "AWS::CloudWatch::Alarm")
     watched = {name for alarm in alarms.values() for name in references(alarm)}
     assert functions(template).keys() <= watched
-    assert of_type(template, "AWS::SQS::Queue").keys() <= watched
+    queues = of_type(template, "AWS::SQS::Queue").keys() - {"SweepQueue"}  # SweeperSilentAlarm sees to that
+    assert queues <= watched
     for name, alarm in alarms.items():
         assert len(alarm.get("Metrics", ())) <= 10 + 1, f"{name}: ten metrics and an expression at most"
 

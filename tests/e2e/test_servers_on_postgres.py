@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,10 @@ from support.server_process import ServerProcess, eventually, run_mail
 pytestmark = pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed")
 
 TAKEOVER_SECONDS = 20.0
-"""In which the task of a server that was killed must go on elsewhere; its lease alone lasts a quarter of an hour."""
+"""In which the task of a server that was killed must go on elsewhere; its lease alone lasts longer."""
+
+LEASE_SECONDS = 4
+"""How long the leases of `short_leases` last."""
 
 Start = Callable[..., ServerProcess]
 
@@ -42,6 +46,8 @@ def start(slow_folder: Path, url: str) -> Iterator[Start]:
                 shutil.copy(slow_folder / name, folder)
             for name in ("go", "turns.txt"):
                 (folder / name).symlink_to(slow_folder / name)
+            if (slow_folder / "settings.toml").exists():
+                shutil.copy(slow_folder / "settings.toml", folder / "mail.toml")
             server = ServerProcess(
                 folder, "--swarm-name", swarm, *flags, env={"DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
             )
@@ -51,6 +57,12 @@ def start(slow_folder: Path, url: str) -> Iterator[Start]:
             return server
 
         yield start_one
+
+
+@pytest.fixture
+def short_leases(slow_folder: Path) -> None:
+    settings = slow_folder / "settings.toml"
+    settings.write_text(f"[server.settings]\nlease_seconds = {LEASE_SECONDS}\n")
 
 
 class Watcher(threading.Thread):
@@ -128,6 +140,59 @@ def test_kill_9_in_the_middle_of_a_turn_and_the_other_takes_it_up(slow_folder: P
     assert watcher.kinds.count("task_complete") == 1
     assert watcher.kinds.count("new_message") == 4
     assert "is gone; its tasks are taken over" in two.errors
+
+
+@pytest.mark.usefixtures("short_leases")
+def test_a_frozen_server_loses_its_turn_to_the_other(slow_folder: Path, start: Start) -> None:
+    """Its session lives, so that only its lease can tell; when it comes back, its turn is discarded."""
+    one, two = frozen_in_a_turn(slow_folder, start)
+    watcher = Watcher(two, "t")
+    frozen = time.monotonic()
+    turns = slow_folder / "turns.txt"
+    eventually(lambda: len(turns.read_text().splitlines()) == 2, "the other has taken the turn up")
+    assert time.monotonic() - frozen < LEASE_SECONDS + 5
+    (told,) = [line for line in two.errors.splitlines() if "counts as dead" in line]
+    assert "worker of task t" in told
+    (slow_folder / "go").touch()
+    watcher.join(30)
+    one.process.send_signal(signal.SIGCONT)
+    eventually(
+        lambda: "its turn is discarded" in one.errors, "the first server finds that it has lost its turn"
+    )
+    assert [event["event"] for event in two.task("t")["events"]].count("task_complete") == 1
+    assert watcher.kinds.count("new_message") == 4
+    assert len(turns.read_text().splitlines()) == 2
+    assert two.stop() == 0
+
+
+@pytest.mark.usefixtures("short_leases")
+def test_cancel_and_resume_answer_while_a_server_is_frozen(slow_folder: Path, start: Start) -> None:
+    _, two = frozen_in_a_turn(slow_folder, start)
+    frozen = time.monotonic()
+
+    def cancel() -> Any:
+        with two.client() as client:
+            response = client.post("/task/cancel", json={"task_id": "t"})
+        assert response.status_code in (200, 202), response.text
+        return response.json()["stopped"]
+
+    eventually(cancel, "the task has stopped")
+    assert time.monotonic() - frozen < LEASE_SECONDS + 5
+    assert two.task("t")["status"] == "cancelled"
+    (slow_folder / "go").touch()
+    assert two.ask("go on", task_id="t", resume_from="user_response")
+
+
+def frozen_in_a_turn(slow_folder: Path, start: Start) -> tuple[ServerProcess, ServerProcess]:
+    """A server that hangs in the middle of the worker's turn of the task t, which it has renewed, and another."""
+    one = start()
+    begin(one, "t")
+    eventually((slow_folder / "turns.txt").exists, "the first server is in the middle of the worker's turn")
+    two = start()
+    time.sleep(LEASE_SECONDS)
+    assert len((slow_folder / "turns.txt").read_text().splitlines()) == 1, "a live server keeps its turn"
+    one.process.send_signal(signal.SIGSTOP)
+    return one, two
 
 
 def test_a_server_that_stops_leaves_its_turns_to_the_others(slow_folder: Path, start: Start) -> None:

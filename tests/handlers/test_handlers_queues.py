@@ -22,8 +22,9 @@ from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.ports import WakeUp
-from mail.core.task.task import TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
 
@@ -46,6 +47,7 @@ SWARM = [
 ]
 
 AGENT = """
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -71,6 +73,16 @@ BLOCKS_ONCE = """
             begun.touch()
             time.sleep(60)
 """
+
+DIES_ONCE = """
+        answer = "at last"
+        if not begun.exists():
+            begun.touch()
+            await asyncio.sleep(5)
+            os.kill(os.getpid(), 9)
+"""
+
+LEASE_SECONDS = 3
 
 TELLS_SECRET = """
         answer = os.environ["SWARM_SECRET"]
@@ -206,6 +218,50 @@ def test_a_turn_that_blocks_is_killed_and_run_again(stage: Stage, tmp_path: Path
     stage.work_off()
 
 
+def test_a_turn_that_is_killed_comes_back_when_its_lease_has_run_out(stage: Stage, tmp_path: Path) -> None:
+    """Its queue would hide its message for half a minute, and that of a deployment for longer than a turn may take."""
+    ask(stage, "killed")
+    record = take(stage)
+    root = bundle(tmp_path, DIES_ONCE)
+    with (root / "mail.toml").open("a") as settings:
+        settings.write(f"[server.settings]\nlease_seconds = {LEASE_SECONDS}\n")
+    with stage.start("turn", root=root) as running:
+        running.invoke(stage.event("turn"))
+        with pytest.raises(FunctionFailed):
+            running.invoke({"Records": [record]})
+        killed = time.monotonic()
+        while (again := next(stage.records(), None)) is None:
+            assert time.monotonic() - killed < 15
+            time.sleep(0.2)
+        assert again["messageId"] == record["messageId"]
+        assert running.invoke({"Records": [again]}) == NOTHING_FAILED
+        told = [line for line in running.records if "counts as dead" in str(line.get("message"))]
+        assert [line["level"] for line in told] == ["WARNING"]
+        assert sum("TakenOverTurns" in line for line in running.records) == 1
+    task = stage.load("killed")
+    assert (task.status, task.generation.turns) == (TaskStatus.COMPLETED, 1)
+    stage.delete(again)
+    stage.work_off()
+
+
+def test_a_turn_that_is_killed_at_once_is_found_by_the_sweeper(stage: Stage) -> None:
+    """Its message stays hidden, and its group with it; the sweeper's has a group of its own."""
+    ask(stage, "killed-at-once")
+    record = take(stage)
+    lose_worker(stage, "killed-at-once")
+    swept = stage.invoke("sweeper", {"Records": [{"body": "sweep"}]})
+    assert swept == {"tokens": 0, "taken_over": 1}
+    assert stage.invoke("sweeper", stage.event("sweeper"))["taken_over"] == 0
+    again = take(stage)
+    assert again["messageId"] != record["messageId"]
+    assert stage.invoke("turn", {"Records": [again]}) == NOTHING_FAILED
+    assert stage.load("killed-at-once").generation.turns == 1
+    stage.delete(again)
+    stage.delete(record)
+    stage.work_off()
+    assert stage.load("killed-at-once").status is TaskStatus.COMPLETED
+
+
 def test_every_process_starts_from_nothing(stage: Stage) -> None:
     """Two cold starts, one after the other, share one task."""
     ask(stage, "cold")
@@ -246,9 +302,28 @@ def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stag
         running.invoke(stage.event("turn"))
 
 
+def lose_worker(stage: Stage, task_id: str) -> None:
+    """Let a worker begin the supervisor's turn and die; its lease has expired."""
+    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
+    runtime = Runtime(swarm, stage.table.another(), Forgetful(), SYSTEM_CLOCK)
+    asyncio.run(runtime.lease(TaskKey(ALICE, task_id), "supervisor", -1.0))
+
+
+def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> None:
+    """Its deliveries were throttled, which counts as receiving it."""
+    ask(stage, "throttled")
+    record = take(stage)
+    stage.delete(record)
+    assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
+    assert stage.load("throttled").generation.turns == 0
+    assert stage.work_off() >= 1
+    assert stage.load("throttled").status is TaskStatus.COMPLETED
+
+
 def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> None:
     ask(stage, "dead")
     record = take(stage)
+    lose_worker(stage, "dead")
     assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
     stage.delete(record)
     assert stage.load("dead").generation.turns == 1
@@ -266,7 +341,7 @@ def test_a_dead_letter_that_is_no_token_is_thrown_away(stage: Stage) -> None:
 
 def test_a_sweep_leaves_alone_what_is_being_worked_on(stage: Stage) -> None:
     ask(stage, "fresh")
-    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 0}
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 0, "taken_over": 0}
     stage.work_off()
 
 
@@ -282,7 +357,7 @@ def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
     submission = Submission(body="what is 2**10", task_id="lost")
     asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
     assert next(stage.records(), None) is None
-    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 1}
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 1, "taken_over": 0}
     assert stage.work_off() >= 1
     assert stage.load("lost").status is TaskStatus.COMPLETED
 
@@ -302,6 +377,7 @@ def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
 def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     ask(stage, "dead-twice")
     record = take(stage)
+    lose_worker(stage, "dead-twice")
     stage.invoke("dead_letter", {"Records": [record]})
     stage.delete(record)
     stage.work_off()

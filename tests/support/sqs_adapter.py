@@ -55,8 +55,8 @@ class SQSQueueAdapter:
             await asyncio.sleep(POLL_SECONDS)
         url, received = message
         await self.client.call("delete_message", QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
-        key, mailbox, _ = decode_wake_up(received["Body"])
-        return key, mailbox
+        wake_up = decode_wake_up(received["Body"])
+        return wake_up.key, wake_up.mailbox
 
     async def close(self) -> None:
         """Queues are left to their engine, which ends with the tests."""

@@ -54,6 +54,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/e2e_aws/test_chaos.py": "soak",
     "tests/e2e_aws/test_faults.py": "soak",
     "tests/e2e_aws/test_flood.py": "soak",
+    "tests/e2e_aws/test_takeover.py": "soak",
     "tests/examples": "full",
     "tests/examples/test_crew.py": "fast",
     "tests/examples/test_mafia_rules.py": "fast",

@@ -253,3 +253,13 @@ def test_the_document_names_them_all() -> None:
     served = set(re.findall(r"^# TYPE (mail_\w+) (?:counter|gauge|histogram)", page, re.MULTILINE))
     documented = set(re.findall(r"`(mail_\w+)`", text))
     assert {name for name in served if not name.endswith("_created")} == documented
+
+
+async def test_turns_of_dead_workers_are_counted_by_who_takes_over(metered: Metered) -> None:
+    rig = metered.server.rig
+    await rig.workers.stop()
+    submitted = await rig.submit()
+    await rig.runtime.lease(submitted.key, "supervisor", -1.0)  # and its worker dies
+    await rig.runtime.take_over()
+    await rig.runtime.run_turn(submitted.key, "supervisor")
+    assert (await metered.scrape())["mail_taken_over_turns_total"] == 1

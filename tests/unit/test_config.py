@@ -53,6 +53,7 @@ class TestDefaults:
                     "turn_seconds": 840.0,
                     "turn_concurrency": "auto",
                     "action_threads": 64,
+                    "lease_seconds": 40.0,
                     "max_body_bytes": 4 * 1024 * 1024,
                     "allowed_imports": ["mail.examples", "mail.factories", "mail.stdlib"],
                 },

@@ -110,9 +110,8 @@ class TestBurial:
         async with Rig(build_swarm({"supervisor": answer})) as rig:
             await rig.workers.stop(grace=0)
             submitted = await rig.submit()
-            await rig.runtime.dead_letter_turn(
-                submitted.key, "supervisor", "it died", upto=9, seconds=30, attempts=5
-            )
+            await rig.runtime.lease(submitted.key, "supervisor", -1.0)  # its worker died
+            await rig.runtime.dead_letter_turn(submitted.key, "supervisor", "it died", upto=9, attempts=5)
             (letter,) = await letters(rig, submitted.key)
         assert (letter.attempts, letter.reason) == (5, "it died")
 

@@ -12,7 +12,8 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.engine.runtime import LEASE_MARGIN, Runtime
+from mail.core.engine.heartbeat import LEASE_SECONDS
+from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
@@ -306,7 +307,7 @@ class TestLostLeases:
         async with Rig(build_swarm({"supervisor": policy}, actions=actions), clock=clock) as rig:
             submitted = await rig.submit()
             await entered.wait()
-            clock.advance(840 + LEASE_MARGIN)
+            clock.advance(LEASE_SECONDS)
             second = Runtime(rig.swarm, rig.store, rig.queue, clock)
             await second.run_turn(submitted.key, "supervisor")
             outcome = await rig.outcome(submitted)

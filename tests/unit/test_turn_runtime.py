@@ -398,12 +398,24 @@ class TestGivingUp:
             submitted = await rig.submit()
             await rig.runtime.run_turn(submitted.key, "supervisor")
             (entry,) = await rig.inbox(submitted.key)
-            report = await rig.runtime.dead_letter_turn(
-                submitted.key, "worker", "it died", upto=entry.seq, seconds=30
-            )
+            await rig.runtime.lease(submitted.key, "worker", -1.0)  # its worker died
+            report = await rig.runtime.dead_letter_turn(submitted.key, "worker", "it died", upto=entry.seq)
             assert report.outcome is TurnReport.Outcome.COMMITTED
             await rig.runtime.run_turn(submitted.key, "supervisor")
             assert "it died" in (await rig.outcome(submitted)).answer
+
+    async def test_a_turn_that_no_worker_has_begun_is_woken_again(self) -> None:
+        """Its wake-ups were throttled, and it is not at fault."""
+        async with Rig(build_swarm({"supervisor": turns([complete("fine")])})) as rig:
+            await rig.workers.stop()
+            submitted = await rig.submit()
+            while rig.queue:
+                await rig.queue.take()
+            report = await rig.runtime.dead_letter_turn(submitted.key, "supervisor", "it died", upto=9)
+            assert report.outcome is TurnReport.Outcome.HANDED_BACK
+            assert await rig.queue.take() == (submitted.key, "supervisor")
+            await rig.runtime.run_turn(submitted.key, "supervisor")
+            assert (await rig.outcome(submitted)).answer == "fine"
 
     async def test_mail_that_came_later_is_left_to_be_worked_on(self) -> None:
         async with Rig(build_swarm({"supervisor": turns([complete("fine")])})) as rig:
@@ -412,8 +424,9 @@ class TestGivingUp:
             (entry,) = await rig.inbox(submitted.key)
             while rig.queue:
                 await rig.queue.take()
+            await rig.runtime.lease(submitted.key, "supervisor", -1.0)  # its worker died
             report = await rig.runtime.dead_letter_turn(
-                submitted.key, "supervisor", "it died", upto=entry.seq - 1, seconds=30
+                submitted.key, "supervisor", "it died", upto=entry.seq - 1
             )
             assert report.outcome is TurnReport.Outcome.HANDED_BACK
             assert await rig.queue.take() == (submitted.key, "supervisor")

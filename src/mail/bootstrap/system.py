@@ -94,6 +94,7 @@ class System[Q: TurnQueue]:
             backend.queue,
             clock,
             turn_seconds=config.settings.turn_seconds,
+            lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
             quotas=Quotas(limits.running_tasks or None, limits.mailbox_depth or None),

@@ -44,6 +44,7 @@ class SettingsConfig(Table):
         turn_seconds: the time limit of an agent's turn, including its actions.
         turn_concurrency: the number of turns that run concurrently; `auto` for as many as fit into memory.
         action_threads: the number of actions that run concurrently and are plain functions.
+        lease_seconds: seconds after which the turns of a server or function that is gone, or hangs, are taken over.
         max_body_bytes: the size limit of an HTTP request body.
         allowed_imports: the modules, with their submodules, that a swarm loaded over HTTP may refer to.
     """
@@ -53,6 +54,7 @@ class SettingsConfig(Table):
     turn_seconds: float = Field(default=840.0, gt=0)
     turn_concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     action_threads: int = Field(default=64, ge=1)
+    lease_seconds: float = Field(default=40.0, ge=1, le=600)
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1)
     allowed_imports: list[str] = Field(default=["mail.examples", "mail.factories", "mail.stdlib"])
 

@@ -17,6 +17,7 @@ from mail.adapters.aws.items import (
     Item,
     dead_key,
     dead_start,
+    decode_leases,
     listing_key,
     names,
     number,
@@ -93,20 +94,29 @@ class TaskIndex:
                         return TaskPage(tasks[:limit], _make_dead_cursor(tasks[limit - 1]))
         return TaskPage(tasks, None)
 
-    async def ready(self, quiet_since: str | None) -> list[WakeUp]:
-        """Return a wake-up for every ready mailbox of the tasks that have not changed since then."""
+    async def ready(self, quiet_since: str | None, now: float) -> list[WakeUp]:
+        """Return a wake-up for every ready mailbox, without a lease, of the tasks that have not changed since then."""
         tasks = await self._running()
         return [
             wake_up
-            for task in tasks
+            for task, item in tasks
             if quiet_since is None or task.updated < quiet_since
             for wake_up in wake_ups(task)
+            if not _is_leased(item, wake_up.mailbox, now)
         ]
 
     async def overdue(self, now: float) -> list[TaskKey]:
         """Return the running tasks whose deadline has passed."""
         tasks = await self._running(until=now)
-        return [task.key for task in tasks if task.deadline is not None and task.deadline <= now]
+        return [task.key for task, _ in tasks if task.deadline is not None and task.deadline <= now]
+
+    async def with_leases(self, swarm: str) -> list[tuple[Task, Item]]:
+        """Return a swarm's tasks that have work and leases, with their items."""
+        return [
+            (task, item)
+            for task, item in await self._running()
+            if item["leases"]["M"] and task.instance.endswith(f"@{swarm}")
+        ]
 
     async def count_running(self, instance: str, upto: int) -> int:
         """Count an instance's running tasks, `upto` at most, by the index.
@@ -153,15 +163,15 @@ class TaskIndex:
             choice |= {"ExpressionAttributeNames": names(expression), "ExpressionAttributeValues": values}
         return (self._table.scan if instance is None else self._table.query)(start, **choice)
 
-    async def _running(self, until: float | None = None) -> list[Task]:
-        """Return the tasks with work, or the running ones with a deadline up to `until`."""
+    async def _running(self, until: float | None = None) -> list[tuple[Task, Item]]:
+        """Return the tasks with work, or the running ones with a deadline up to `until`, with their items."""
         items = await self._current(await self._running_partitions(until))
         running = [item for item in items.values() if "running" in item]
         read = await asyncio.gather(*map(self._reader.task, running), return_exceptions=True)
         tasks = []
         for item, task in zip(running, read, strict=True):
             if isinstance(task, Task):
-                tasks.append(task)
+                tasks.append((task, item))
             elif isinstance(task, MAILError):  # a failure of one task must not stop the sweep
                 logger.error("%s can't be read: %s", item["PK"]["S"], task)
             else:
@@ -189,6 +199,11 @@ class TaskIndex:
         """Return the present items of tasks, by partition."""
         items = await self._table.get_many((name, META) for name in partitions)
         return {item["PK"]["S"]: item for item in items if not self._reader.is_gone(item)}
+
+
+def _is_leased(item: Item, mailbox: str, now: float) -> bool:
+    lease = decode_leases(item).get(mailbox)
+    return lease is not None and lease.expires > now
 
 
 def _make_cursor(listed: str | None, task: Task) -> str:

@@ -273,14 +273,22 @@ def decode_task(item: Item, state: str) -> Task:
     )
 
 
+ONE = {"N": "1"}
+
+
 def encode_lease(lease: Lease) -> Value:
-    return {"M": {"token": string(lease.token), "expires": number(lease.expires)}}
+    attempt = {"attempt": number(lease.attempt)} if lease.attempt > 1 else {}
+    return {"M": {"token": string(lease.token), "expires": number(lease.expires), **attempt}}
 
 
 def decode_leases(item: Item) -> dict[str, Lease]:
     """Decode the leases of a task, by mailbox; some may have expired."""
     return {
-        mailbox: Lease(lease["M"]["token"]["S"], float(lease["M"]["expires"]["N"]))
+        mailbox: Lease(
+            lease["M"]["token"]["S"],
+            float(lease["M"]["expires"]["N"]),
+            int(lease["M"].get("attempt", ONE)["N"]),
+        )
         for mailbox, lease in item["leases"]["M"].items()
     }
 

@@ -4,8 +4,11 @@ A worker that was taken for dead may still be alive. Its writes have no effect: 
 the worker that took over has replaced.
 """
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from mail.adapters.aws.blobs import Blobs
@@ -27,7 +30,7 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Claim, Lease, Turn, WebhookClaim
+from mail.core.task.change import Claim, ExpiredLease, Lease, Turn, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.stored import read_checkpoint, write_checkpoint
@@ -85,7 +88,8 @@ class Leases:
         """Lease a mailbox without messages, in one request."""
         try:
             item = await self._take(key, mailbox, lease, now)
-            return WebhookClaim(await self._reader.task(item), mailbox, lease)
+            replaced = _replaced(item, mailbox, lease)
+            return WebhookClaim(await self._reader.task(item), mailbox, lease, replaced)
         except ConditionFailed as refusal:
             return await self._why_not(refusal.item, mailbox, now)
         except BaseException:  # as in `open`
@@ -114,6 +118,45 @@ class Leases:
         item = await self._table.get((partition(key), META), "leases")
         leases = {} if item is None else decode_leases(item)
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
+
+    async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
+        """Let leases expire at a time, in one request each; return the tokens of those that are lost."""
+        renewed = await asyncio.gather(*(self._set_expiry(turn, expires, IS_OURS) for turn in turns))
+        return {turn.lease.token for turn, is_ours in zip(turns, renewed, strict=True) if not is_ours}
+
+    async def take_expired(self, tasks: Sequence[tuple[Task, Item]], now: float) -> list[ExpiredLease]:
+        """End the expired leases of tasks, and return them; each to one caller only."""
+        expired = [
+            ExpiredLease(task, mailbox, lease)
+            for task, item in tasks
+            for mailbox, lease in decode_leases(item).items()
+            if 0.0 < lease.expires <= now
+        ]
+        condition = f"{IS_OURS} AND #leases.#mailbox.#expires <= :now AND #leases.#mailbox.#expires > :ended"
+        taken = await asyncio.gather(*(self._set_expiry(each, 0.0, condition, now) for each in expired))
+        return [each for each, is_taken in zip(expired, taken, strict=True) if is_taken]
+
+    async def _set_expiry(self, turn: Claim, expires: float, condition: str, now: float = 0.0) -> bool:
+        """Let a lease expire at a time, on a condition; return whether it holds."""
+        values = {":expires": number(expires), ":token": string(turn.lease.token)}
+        if ":now" in condition:
+            values |= {":now": number(now), ":ended": number(0)}
+        try:
+            await self._table.update(
+                (partition(turn.task.key), META),
+                "SET #leases.#mailbox.#expires = :expires",
+                condition,
+                values,
+                mailbox=turn.mailbox,
+            )
+        except ConditionFailed:
+            return False
+        return True
+
+    async def fail(self, turn: Claim) -> None:
+        """End the lease of a failed turn, if it is still there, and leave it to be seen."""
+        self._spilled.pop(turn.lease.token, None)
+        await self._set_expiry(turn, 0.0, IS_OURS)
 
     async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
         """Release a lease, if it is still there."""
@@ -148,12 +191,14 @@ class Leases:
                     for name, each in leases.items()
                     if name != mailbox and not goes_out(name)
                 )
-                return await self._turn(task, mailbox, lease, mail, running_turns)
+                turn = await self._turn(task, mailbox, lease, mail, running_turns)
+                return replace(turn, replaced=_replaced(item, mailbox, lease))
             if await self._forget_mail(item, task, mailbox, lease):
                 return Idle(await self._reader.load(key))
         raise StoreUnavailable
 
     async def _take(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> Item:
+        """Lease a mailbox; return the item of its task as it was before."""
         condition = MAY_CLAIM if hook_of(mailbox) is not None else MAY_CLAIM + AND_HAS_MAIL
         values = {
             ":lease": encode_lease(lease),
@@ -165,7 +210,12 @@ class Leases:
             condition += AND_RUNS
             values[":status"] = string(TaskStatus.RUNNING)
         return await self._table.update(
-            (partition(key), META), "SET #leases.#mailbox = :lease", condition, values, mailbox=mailbox
+            (partition(key), META),
+            "SET #leases.#mailbox = :lease",
+            condition,
+            values,
+            returning="ALL_OLD",
+            mailbox=mailbox,
         )
 
     async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Leased | Idle:
@@ -239,6 +289,12 @@ class Leases:
     async def _discard(self, blob: str | None) -> None:
         if blob is not None and self._blobs is not None:
             await self._blobs.discard([blob])
+
+
+def _replaced(item: Item, mailbox: str, lease: Lease) -> Lease | None:
+    """Return the lease that another one has replaced; None if there was none."""
+    found = decode_leases(item).get(mailbox)
+    return None if found is None or found.token == lease.token else found
 
 
 def _saving(turn: Turn, text: Text) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Wakes mailboxes over SQS: a FIFO queue per tier, so that a flood of one tier never delays a more urgent one.
 
-A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time; which turns
+A message of SQS is a wake-up. Those of one mailbox are one message group, so that they arrive one at a time, except those
+of the sweeper: a message that a dead worker has taken hides the rest of its group. Which turns
 there are, and in which order, depends on the mailbox alone. Outbound mail has a standard queue, as only such a queue can
 delay single messages for retries. Requests are always small enough: a batch of ten wake-ups, with names as long as the
 table allows, takes a sixth of the limit.
@@ -11,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import batched
 from math import ceil
@@ -58,6 +60,22 @@ class _Body(Value):
     task_id: str
     mailbox: str
     seq: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a message says.
+
+    Attributes:
+        seq: the task's seq when it was sent.
+        attempt: as in `WakeUp`.
+    """
+
+    key: TaskKey
+    mailbox: str
+    seq: int
+    attempt: int = 1
 
 
 def encode_wake_up(wake_up: WakeUp) -> str:
@@ -68,19 +86,20 @@ def encode_wake_up(wake_up: WakeUp) -> str:
             "task_id": wake_up.key.task_id,
             "mailbox": wake_up.mailbox,
             "seq": wake_up.seq,
+            **({"attempt": wake_up.attempt} if wake_up.attempt > 1 else {}),
         }
     )
 
 
-def decode_wake_up(body: str) -> tuple[TaskKey, str, int]:
-    """Decode the task, the mailbox and the task's seq from the body of a message. Raises BadRequest."""
+def decode_wake_up(body: str) -> Received:
+    """Decode the body of a message. Raises BadRequest."""
     try:
         fields = _Body.model_validate_json(body)
     except ValidationError as error:
         raise BadRequest(
             f"a wake-up is an object of instance, task_id, mailbox and seq, but this is {body[:200]!r}"
         ) from error
-    return TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq
+    return Received(TaskKey(fields.instance, fields.task_id), fields.mailbox, fields.seq, fields.attempt)
 
 
 class SQSQueue:
@@ -89,14 +108,22 @@ class SQSQueue:
     Args:
         urls: the URLs of the queues, tier 1 first; none if this process never publishes.
         delivery_url: the URL of the queue for outbound mail.
+        sweep_url: the URL of the queue that invokes the sweeper, if there is one.
     """
 
     def __init__(
-        self, client: AwsClient, urls: Sequence[str], delivery_url: str = "", *, clock: Clock = time
+        self,
+        client: AwsClient,
+        urls: Sequence[str],
+        delivery_url: str = "",
+        sweep_url: str = "",
+        *,
+        clock: Clock = time,
     ) -> None:
         self._client = client
         self._urls = dict(zip(Tier, urls, strict=True)) if urls else {}
         self._delivery_url = delivery_url
+        self._sweep_url = sweep_url
         self._clock = clock
 
     read = staticmethod(decode_wake_up)
@@ -124,12 +151,25 @@ class SQSQueue:
         """
         receives = int(record["attributes"]["ApproximateReceiveCount"])
         with suppress(StoreUnavailable):
-            await self._client.call(
-                "change_message_visibility",
-                QueueUrl=self._url(record["eventSourceARN"]),
-                ReceiptHandle=record["receiptHandle"],
-                VisibilityTimeout=RETRY_SECONDS[min(receives, len(RETRY_SECONDS)) - 1],
-            )
+            await self.hide(record, RETRY_SECONDS[min(receives, len(RETRY_SECONDS)) - 1])
+
+    async def hide(self, record: Mapping[str, Any], seconds: float) -> None:
+        """Let a message be delivered again after so many seconds, if it is not deleted before. Raises StoreUnavailable.
+
+        Lambda refuses queues whose own timeout is shorter than that of the function.
+        """
+        await self._client.call(
+            "change_message_visibility",
+            QueueUrl=self._url(record["eventSourceARN"]),
+            ReceiptHandle=record["receiptHandle"],
+            VisibilityTimeout=ceil(seconds),
+        )
+
+    async def invoke_sweeper(self, delays: Sequence[int]) -> None:
+        """Invoke the sweeper after each of these delays, in seconds, if there is a queue for that. Raises StoreUnavailable."""
+        if self._sweep_url:
+            entries = [{"Id": str(delay), "MessageBody": "sweep", "DelaySeconds": delay} for delay in delays]
+            await self._send_batch(self._sweep_url, entries)
 
     def _url(self, arn: str) -> str:
         name = arn.rsplit(":", 1)[-1]
@@ -175,10 +215,11 @@ def _delivery_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any
 
 def _turn_entry(entry_id: str, wake_up: WakeUp) -> dict[str, Any]:
     mailbox = (*wake_up.key, wake_up.mailbox)
+    group = (*mailbox, wake_up.cause) if wake_up.overtakes else mailbox
     return {
         "Id": entry_id,
         "MessageBody": encode_wake_up(wake_up),
-        "MessageGroupId": _digest(*mailbox),
+        "MessageGroupId": _digest(*group),
         "MessageDeduplicationId": _digest(*mailbox, wake_up.cause or uuid4().hex),
     }
 

@@ -6,9 +6,9 @@ nothing. Leases outlive the process that took them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from math import ceil
+from math import ceil, inf
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.client import AwsClient, back_off
@@ -21,7 +21,16 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
+from mail.core.task.change import (
+    Claim,
+    ExpiredLease,
+    InboxEntry,
+    Lease,
+    Snapshot,
+    TaskChange,
+    Turn,
+    WebhookClaim,
+)
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -87,8 +96,18 @@ class DynamoDBStore:
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         return await self._turns.leases(key, now)
 
-    async def release(self, turn: Claim) -> None:
-        await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
+        return await self._turns.renew(turns, expires)
+
+    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
+        tasks = await self._index.with_leases(swarm)
+        return await self._turns.take_expired(tasks, now)
+
+    async def release(self, turn: Claim, *, failed: bool = False) -> None:
+        if failed:
+            await self._turns.fail(turn)
+        else:
+            await self._turns.release(turn.task.key, turn.mailbox, turn.lease)
 
     async def commit(self, change: TaskChange) -> None:
         plan = self._plan(change)
@@ -152,8 +171,8 @@ class DynamoDBStore:
     ) -> TaskPage:
         return await self._index.dead(instance, limit, cursor)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
-        return await self._index.ready(quiet_since)
+    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
+        return await self._index.ready(quiet_since, now)
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         return await self._index.overdue(now)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from itertools import batched
-from typing import Any
+from typing import Any, Literal
 
 from mail.adapters.aws.client import AwsClient, Refused, back_off
 from mail.adapters.aws.items import Item, Value, names, string
@@ -101,8 +101,20 @@ class DynamoDBTable:
             if start is None:
                 return
 
-    async def update(self, key: Key, update: str, condition: str, values: Item, **given: str) -> Item:
-        """Change an item and return it; an empty condition is always true. Raises ConditionFailed."""
+    async def update(
+        self,
+        key: Key,
+        update: str,
+        condition: str,
+        values: Item,
+        *,
+        returning: Literal["ALL_NEW", "ALL_OLD"] = "ALL_NEW",
+        **given: str,
+    ) -> Item:
+        """Change an item and return it, by default as it is then; an empty condition is always true.
+
+        Raises ConditionFailed.
+        """
         conditional: dict[str, Any] = {"ConditionExpression": condition} if condition else {}
         if values:
             conditional["ExpressionAttributeValues"] = values
@@ -115,7 +127,7 @@ class DynamoDBTable:
                     Key=key_of(key),
                     UpdateExpression=update,
                     ExpressionAttributeNames=names(f"{update} {condition}", **given),
-                    ReturnValues="ALL_NEW",
+                    ReturnValues=returning,
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                     **conditional,
                 )

@@ -15,7 +15,7 @@ from mail.core.task.task import TaskKey
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-"""Seconds between two checks for overdue tasks."""
+"""Seconds between two checks for overdue tasks and for turns of workers that are gone."""
 
 BREAK_SECONDS = 0.001
 """The longest time that turns which never wait may block the event loop."""
@@ -181,6 +181,7 @@ class LocalWorkers:
         while True:
             try:
                 await self._runtime.expire_overdue()
+                await self._runtime.take_over()
             except Exception:  # the outermost loop
-                logger.exception("the check for overdue tasks has failed; it is repeated")
+                logger.exception("the check for overdue tasks and dead workers has failed; it is repeated")
             await asyncio.sleep(SWEEP_SECONDS)

@@ -5,15 +5,16 @@ the worker that took over has replaced. They check while they have the lock on t
 replaced between the check and the write.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, LiteralString
 
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import InboxEntry, Lease, Turn, WebhookClaim
+from mail.core.task.change import Claim, ExpiredLease, InboxEntry, Lease, Turn, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint
@@ -28,6 +29,10 @@ LOCK_TASK_LIGHTLY: LiteralString = "SELECT set_config('synchronous_commit', 'off
 
 # The last condition is for a repeated statement, which finds its own lease.
 TAKE_LEASE: LiteralString = """
+WITH replaced AS (
+    SELECT token, expires FROM mail.leases
+    WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
+)
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
 SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
 WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
@@ -35,16 +40,22 @@ WHERE id = %(task)s AND (status = 'running' OR %(is_delivery)s)
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
 WHERE held.expires <= %(now)s OR held.token = excluded.token
+RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
 """
 
 # The mail of such a mailbox is in the state of the task, where it is checked after the claim.
 CLAIM: LiteralString = """
+WITH replaced AS (
+    SELECT token, expires FROM mail.leases
+    WHERE task = %(task)s AND mailbox = %(mailbox)s AND token <> %(token)s
+)
 INSERT INTO mail.leases AS held (task, mailbox, token, expires, owner)
 SELECT id, %(mailbox)s, %(token)s, %(expires)s, %(owner)s FROM mail.tasks
 WHERE id = %(task)s AND (status = 'running' OR delivering)
 ON CONFLICT (task, mailbox) DO UPDATE
 SET token = excluded.token, expires = excluded.expires, owner = excluded.owner
 WHERE held.expires <= %(now)s OR held.token = excluded.token
+RETURNING (SELECT token FROM replaced), (SELECT expires FROM replaced)
 """
 
 LOOK_AT_CLAIM: LiteralString = """
@@ -79,6 +90,27 @@ WHERE task = %(task)s AND mailbox = %(mailbox)s AND tier = %(tier)s AND seq = %(
 
 RELEASE: LiteralString = "DELETE FROM mail.leases WHERE task = %s AND mailbox = %s AND token = %s"
 
+END: LiteralString = "UPDATE mail.leases SET expires = 0 WHERE task = %s AND mailbox = %s AND token = %s"
+
+RENEW: LiteralString = """
+UPDATE mail.leases SET expires = %(expires)s
+FROM unnest(%(tasks)s::uuid[], %(mailboxes)s::text[], %(tokens)s::text[]) AS held (task, mailbox, token)
+WHERE leases.task = held.task AND leases.mailbox = held.mailbox AND leases.token = held.token
+RETURNING leases.token
+"""
+
+# Past leases that another server is about to end, or whose worker is renewing them after all.
+TAKE_EXPIRED: LiteralString = """
+WITH expired AS (
+    SELECT leases.task, mailbox, token, expires, state FROM mail.leases JOIN mail.tasks ON tasks.id = leases.task
+    WHERE expires > 0 AND expires <= %(now)s AND right(instance, length(%(end)s::text)) = %(end)s::text
+    FOR UPDATE OF leases SKIP LOCKED
+)
+UPDATE mail.leases SET expires = 0 FROM expired
+WHERE leases.task = expired.task AND leases.mailbox = expired.mailbox
+RETURNING expired.state, expired.mailbox, expired.token, expired.expires
+"""
+
 
 class Leases:
     """Leases mailboxes. All methods raise StoreUnavailable.
@@ -103,10 +135,12 @@ class Leases:
         async def work(connection: Connection, _: bool) -> Turn | Leased | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
-                await connection.execute(TAKE_LEASE, values)
+                taken = await connection.execute(TAKE_LEASE, values)
                 look = await connection.execute(LOOK, values)
                 history = await connection.execute(READ_HISTORY, values)
-            return _read(await look.fetchone(), await history.fetchall(), mailbox, lease, now)
+            opened = _read(await look.fetchone(), await history.fetchall(), mailbox, lease, now)
+            replaced = _replaced(await taken.fetchone())
+            return replace(opened, replaced=replaced) if replaced and isinstance(opened, Turn) else opened
 
         return await self._lease(key, mailbox, lease, work)
 
@@ -119,9 +153,11 @@ class Leases:
         async def work(connection: Connection, _: bool) -> WebhookClaim | Leased | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
-                await connection.execute(CLAIM, values)
+                taken = await connection.execute(CLAIM, values)
                 look = await connection.execute(LOOK_AT_CLAIM, values)
-            return _read_claim(await look.fetchone(), mailbox, lease, now)
+            claim = _read_claim(await look.fetchone(), mailbox, lease, now)
+            replaced = _replaced(await taken.fetchone())
+            return replace(claim, replaced=replaced) if isinstance(claim, WebhookClaim) else claim
 
         return await self._lease(key, mailbox, lease, work)
 
@@ -146,10 +182,32 @@ class Leases:
             self.held.discard(turn.lease.token)
             raise LeaseLost
 
-    async def release(self, key: TaskKey, mailbox: str, lease: Lease) -> None:
-        """Release a lease, if it is still there."""
+    async def renew(self, turns: Sequence[Claim], expires: float) -> set[str]:
+        """Let leases expire at a time, in one statement; return the tokens of those that are lost."""
+        tokens = [turn.lease.token for turn in turns]
+        rows = await self._sql.fetch(
+            RENEW,
+            {
+                "expires": expires,
+                "tasks": [task_number(turn.task.key) for turn in turns],
+                "mailboxes": [turn.mailbox for turn in turns],
+                "tokens": tokens,
+            },
+        )
+        return set(tokens) - {token for (token,) in rows}
+
+    async def take_expired(self, swarm: str, now: float) -> list[ExpiredLease]:
+        """End the expired leases of a swarm, and return them; each to one server only."""
+        rows = await self._sql.fetch(TAKE_EXPIRED, {"now": now, "end": f"@{swarm}"})
+        return [
+            ExpiredLease(read_task(state), mailbox, Lease(token, expires))
+            for state, mailbox, token, expires in rows
+        ]
+
+    async def release(self, key: TaskKey, mailbox: str, lease: Lease, *, failed: bool = False) -> None:
+        """Release a lease, if it is still there; that of a failed turn stays, expired."""
         self.held.discard(lease.token)
-        await self._sql.fetch(RELEASE, (task_number(key), mailbox, lease.token))
+        await self._sql.fetch(END if failed else RELEASE, (task_number(key), mailbox, lease.token))
 
     def _values(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> dict[str, object]:
         return {
@@ -178,6 +236,11 @@ class Leases:
         if isinstance(leased, Leased | Idle):
             self.held.discard(lease.token)
         return leased
+
+
+def _replaced(row: Row | None) -> Lease | None:
+    """Return the lease that another one has replaced; None if there was none."""
+    return None if row is None or row[0] is None else Lease(*row)
 
 
 def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Leased | Idle:

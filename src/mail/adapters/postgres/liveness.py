@@ -1,9 +1,9 @@
 """Finds servers that are gone, and takes over their work.
 
 Each server takes an advisory lock, under its number, on its listening connection. The lock ends with the connection, and the
-connection with the process; the remaining servers look for servers without a lock. Leases expire as well, but only
-after the longest turn, a quarter of an hour; this takes seconds. A server that is alive but has lost its connection finds
-that its leases belong to other servers, and drops its turns.
+connection with the process; the remaining servers look for servers without a lock, which takes seconds. The leases of a
+server that hangs, with its connections alive, expire (`mail.core.engine.heartbeat`). A server that is alive but was
+taken for dead finds that its leases belong to other servers, and drops its turns.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from mail.adapters.shared.backend import Recover
 LIVENESS_SECONDS = 2.0
 """Seconds between two checks for servers that are gone. A server counts as gone at the second check that misses it."""
 
-SWEEP_SECONDS = 60.0
+SWEEP_SECONDS = 30.0
 """Seconds between two sweeps, each of which wakes the mailboxes of tasks that have been quiet for as long."""
 
 LOCKS = 0x6D61696C
@@ -38,13 +38,14 @@ SELECT id FROM mail.servers WHERE id <> %s AND NOT EXISTS (
 )
 """
 
+# `Runtime.take_over` finds the leases: they have expired, in 1970.
 _REMOVE: LiteralString = """
 WITH dead AS (DELETE FROM mail.servers WHERE id = ANY(%s) RETURNING id),
-    freed AS (UPDATE mail.leases SET expires = 0 FROM dead WHERE owner = dead.id)
+    freed AS (UPDATE mail.leases SET expires = 1 FROM dead WHERE owner = dead.id AND expires > 0)
 SELECT id FROM dead
 """
 
-_OWN_LEASES: LiteralString = "SELECT token FROM mail.leases WHERE owner = %s"
+_OWN_LEASES: LiteralString = "SELECT token FROM mail.leases WHERE owner = %s AND expires > 0"
 
 _FREE: LiteralString = "DELETE FROM mail.leases WHERE owner = %s AND token = ANY(%s) RETURNING token"
 

@@ -7,6 +7,8 @@ locks more than one task: there are no deadlocks. Reads need no lock, as a commi
 """
 
 import asyncio
+from collections.abc import Sequence
+from math import inf
 from typing import LiteralString
 
 from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
@@ -17,7 +19,16 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
+from mail.core.task.change import (
+    Claim,
+    ExpiredLease,
+    InboxEntry,
+    Lease,
+    Snapshot,
+    TaskChange,
+    Turn,
+    WebhookClaim,
+)
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
@@ -64,8 +75,14 @@ class PostgresStore:
         )
         return {mailbox: Lease(token, expires) for mailbox, token, expires in rows}
 
-    async def release(self, turn: Claim) -> None:
-        await self.turns.release(turn.task.key, turn.mailbox, turn.lease)
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
+        return await self.turns.renew(turns, expires)
+
+    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
+        return await self.turns.take_expired(swarm, now)
+
+    async def release(self, turn: Claim, *, failed: bool = False) -> None:
+        await self.turns.release(turn.task.key, turn.mailbox, turn.lease, failed=failed)
 
     async def commit(self, change: TaskChange) -> None:
         values = commit_values(change)
@@ -200,13 +217,19 @@ class PostgresStore:
         )
         return _page(rows, limit)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
+    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = await self._sql.fetch(
-            "SELECT state FROM mail.tasks WHERE (status = 'running' OR delivering)"
+            "SELECT state, ARRAY(SELECT mailbox FROM mail.leases WHERE task = id AND expires > %(now)s) FROM mail.tasks"
+            " WHERE (status = 'running' OR delivering)"
             " AND (%(since)s::text IS NULL OR updated < %(since)s::text) ORDER BY born",
-            {"since": quiet_since},
+            {"since": quiet_since, "now": now},
         )
-        return [wake_up for (state,) in rows for wake_up in wake_ups(read_task(state))]
+        return [
+            wake_up
+            for state, leased in rows
+            for wake_up in wake_ups(read_task(state))
+            if wake_up.mailbox not in leased
+        ]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
         rows = await self._sql.fetch(

@@ -7,8 +7,11 @@ in memory only: they end with the process, so that a restart after a crash waits
 
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -33,7 +36,16 @@ from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
+from mail.core.task.change import (
+    Claim,
+    ExpiredLease,
+    InboxEntry,
+    Lease,
+    Snapshot,
+    TaskChange,
+    Turn,
+    WebhookClaim,
+)
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
@@ -83,9 +95,10 @@ class SQLiteStore:
             else []
         )
         running_turns = cached.count_leases(now)
+        replaced = cached.leases.get(mailbox)
         cached.leases[mailbox] = lease
         checkpoint = cached.checkpoints.get((mailbox, entry.seq))
-        return Turn(cached.task, entry, lease, history, checkpoint, running_turns)
+        return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
@@ -97,8 +110,9 @@ class SQLiteStore:
             return Leased()
         if cached.task.head_tier(mailbox) is None:
             return Idle(cached.task)
+        replaced = cached.leases.get(mailbox)
         cached.leases[mailbox] = lease
-        return WebhookClaim(cached.task, mailbox, lease)
+        return WebhookClaim(cached.task, mailbox, lease, replaced)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:
         def save() -> None:
@@ -116,10 +130,23 @@ class SQLiteStore:
         leases = {} if cached is None else cached.leases
         return {mailbox: lease for mailbox, lease in leases.items() if lease.expires > now}
 
-    async def release(self, turn: Claim) -> None:
-        cached = self._find(turn.task.key)
-        if cached is not None and cached.leases.get(turn.mailbox) is turn.lease:
-            del cached.leases[turn.mailbox]
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
+        return {turn.lease.token for turn in turns if not self._set_expiry(turn, expires)}
+
+    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
+        expired = [
+            ExpiredLease(cached.task, mailbox, lease)
+            for cached in self._cache.values()
+            for mailbox, lease in cached.leases.items()
+            if 0.0 < lease.expires <= now and cached.task.instance.endswith(f"@{swarm}")
+        ]
+        for each in expired:
+            self._set_expiry(each, 0.0)
+        return expired
+
+    async def release(self, turn: Claim, *, failed: bool = False) -> None:
+        if self._set_expiry(turn, 0.0) and not failed:
+            del self._get(turn.task.key).leases[turn.mailbox]
 
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
@@ -207,7 +234,7 @@ class SQLiteStore:
         )
         return self._page(rows, limit)
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
+    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         rows = self._read("SELECT id FROM tasks WHERE status = 'running' OR delivering ORDER BY id")
         tasks = [self._state(row) for (row,) in rows]
         return [
@@ -215,6 +242,7 @@ class SQLiteStore:
             for task in tasks
             if quiet_since is None or task.updated < quiet_since
             for wake_up in wake_ups(task)
+            if task.key not in self._cache or not self._cache[task.key].is_leased(wake_up.mailbox, now)
         ]
 
     async def list_overdue(self, now: float) -> list[TaskKey]:
@@ -322,9 +350,17 @@ class SQLiteStore:
 
     def _leased_task(self, turn: Claim) -> CachedTask:
         cached = self._get(turn.task.key)
-        if cached.leases.get(turn.mailbox) is not turn.lease:
+        if not cached.has_lease(turn):
             raise LeaseLost
         return cached
+
+    def _set_expiry(self, turn: Claim, expires: float) -> bool:
+        """Let a turn's lease expire at a time; return whether the turn has it."""
+        cached = self._find(turn.task.key)
+        if cached is None or not cached.has_lease(turn):
+            return False
+        cached.leases[turn.mailbox] = replace(turn.lease, expires=expires)
+        return True
 
     def _history(self, row: int, agent: str, after: int, upto: int | None = None) -> list[dict[str, object]]:
         rows = self._read(

@@ -5,7 +5,7 @@ from collections import defaultdict
 from operator import attrgetter
 
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry, Lease, TaskChange
+from mail.core.task.change import Claim, InboxEntry, Lease, TaskChange
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
@@ -35,6 +35,11 @@ class CachedTask:
         """Return whether the mailbox has a lease that has not expired."""
         lease = self.leases.get(mailbox)
         return lease is not None and lease.expires > now
+
+    def has_lease(self, turn: Claim) -> bool:
+        """Return whether the mailbox of a turn is still leased to it, or was last."""
+        lease = self.leases.get(turn.mailbox)
+        return lease is not None and lease.token == turn.lease.token
 
     def count_leases(self, now: float) -> int:
         """Return the number of leased mailboxes of agents."""

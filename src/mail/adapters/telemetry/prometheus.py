@@ -70,6 +70,9 @@ class PrometheusMetrics(Observer):
         self._failed_turns = counter(
             "failed_turns", "Turns that could not be stored, and are retried.", "agent"
         )
+        self._taken_over = counter(
+            "taken_over_turns", "Turns and deliveries taken over from workers that are gone, or hang."
+        )
         self._idle = counter("idle_wake_ups", "Wake-ups without work.")
         self._conflicts = counter(
             "conflicts", "Commits of turns that were retried after a concurrent commit."
@@ -140,6 +143,9 @@ class PrometheusMetrics(Observer):
             self._failed_turns.labels(self._agent(turn.mailbox)).inc()
         else:
             self._failed_deliveries.labels(self._swarm(swarm)).inc()
+
+    def turn_taken_over(self, mailbox: str) -> None:
+        self._taken_over.inc()
 
     def woken_for_nothing(self, mailbox: str) -> None:
         self._idle.inc()

@@ -16,7 +16,7 @@ from mail.core.decisions.manual import (
 )
 from mail.core.decisions.turn import AgentFailure, TurnOutput
 from mail.core.engine.commit import Committer
-from mail.core.engine.runtime import LEASE_MARGIN, Runtime
+from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.turn import AgentTurn, TurnPolicy
 from mail.core.protocol.clock import Clock
@@ -153,7 +153,7 @@ async def _take_turn(
 
 
 async def _lease(runtime: Runtime, key: TaskKey, agent: str) -> tuple[Turn, int]:
-    opened = await runtime.lease(key, agent, runtime.turn_seconds + LEASE_MARGIN)
+    opened = await runtime.lease(key, agent, runtime.lease_seconds)
     match opened:
         case TurnReport.Outcome.LEASED:
             raise StepFailed(f"agent {agent!r} is busy: another step of it is under way")

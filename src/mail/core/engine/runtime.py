@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
+from math import inf
 from typing import Any
 
 from mail.core.decisions.cancel import StillRunning, cancel, is_discarded, still_running
@@ -23,6 +24,7 @@ from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.delivery import DeliveryTurn
+from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
 from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
@@ -34,7 +36,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
-from mail.core.task.change import Claim, Lease, TaskChange, Turn
+from mail.core.task.change import Claim, ExpiredLease, Lease, TaskChange, Turn, WebhookClaim
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
@@ -52,13 +54,13 @@ HOP_LIMIT = 8
 """How many swarms a task may pass through."""
 
 LEASE_MARGIN = 30.0
-"""Seconds by which a lease outlives the longest turn, so that a live worker never loses its mailbox."""
+"""Seconds past the time limit of a turn during which its lease is still renewed, for its commit."""
 
 COMMIT_SECONDS = 10.0
 """Seconds of a worker's life reserved for the commit; half of its life if that is shorter than twice as long."""
 
-SKEW = 2.0
-"""Seconds by which the clocks of two workers may differ."""
+NAMED = 10
+"""How many turns of a dead worker its line in the log names."""
 
 IDLE_SECONDS = 1.0
 """Seconds before the next wake-up of a mailbox that was found empty although its task counts mail there."""
@@ -90,6 +92,7 @@ class Runtime:
 
     Attributes:
         turn_seconds: the time limit for an agent's turn with its actions; after it the agent counts as failed.
+        lease_seconds: seconds after which other workers run the turn of a worker that is dead, frozen or cut off.
         hop_limit: how many swarms a task may have passed through that another swarm asks for.
         quotas: the limits on what callers keep busy.
         observers: observe what happens.
@@ -116,6 +119,7 @@ class Runtime:
         clock: Clock,
         *,
         turn_seconds: float = 840.0,
+        lease_seconds: float = LEASE_SECONDS,
         peers: Peers | None = None,
         hop_limit: int = HOP_LIMIT,
         quotas: Quotas = NO_QUOTAS,
@@ -127,6 +131,7 @@ class Runtime:
         self.store = store
         self.clock = clock
         self.turn_seconds = turn_seconds
+        self.lease_seconds = lease_seconds
         self.peers = peers
         self.hop_limit = hop_limit
         self.quotas = quotas
@@ -140,6 +145,7 @@ class Runtime:
         self._watch = Watch(store, clock)
         self._name = clock.new_id()
         self._leases = count()
+        self._heartbeat = Heartbeat(store, clock, lease_seconds)
         self._running_turns: defaultdict[TaskKey, set[LeasedTurn]] = defaultdict(set)
 
     def serves(self, key: TaskKey) -> bool:
@@ -366,46 +372,62 @@ class Runtime:
         """
         return self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
 
-    async def run_turn(self, key: TaskKey, mailbox: str, *, seconds: float | None = None) -> TurnReport:
+    async def run_turn(
+        self,
+        key: TaskKey,
+        mailbox: str,
+        *,
+        seconds: float | None = None,
+        attempt: int = 1,
+        on_renewal: OnRenewal | None = None,
+    ) -> TurnReport:
         """Run the next turn of a mailbox, if there is one. Safe to call at any time, any number of times.
 
-        `seconds` is how long the caller will live, if that is limited: the turn is stopped in time for its commit,
-        and its lease ends soon after the caller.
+        Args:
+            seconds: how long the caller will live, if that is limited: the turn is stopped in time for its commit.
+            attempt: how many workers have begun the turn, as far as the caller knows, this one included.
+            on_renewal: called after each renewal of the turn's lease, which a quick turn doesn't need.
         """
-        if seconds is None:
-            limit, life = self.turn_seconds, self.turn_seconds + LEASE_MARGIN
-        else:
-            limit, life = min(self.turn_seconds, max(seconds - COMMIT_SECONDS, seconds / 2)), seconds + SKEW
-        opened = await self._open(key, mailbox, life)
+        limit, lease_seconds = self.turn_seconds, self.lease_seconds
+        if seconds is not None:
+            limit = min(limit, max(seconds - COMMIT_SECONDS, seconds / 2))
+            lease_seconds = min(lease_seconds, seconds + SKEW)
+        opened = await self._open(key, mailbox, lease_seconds, attempt)
         if isinstance(opened, TurnReport.Outcome):
             for observer in self.observers:
                 observer.woken_for_nothing(mailbox)
             return TurnReport(opened)
-        return await self.execute(opened, opened.run(limit))
+        return await self.execute(opened, opened.run(limit), seconds, on_renewal)
 
     async def dead_letter_turn(
-        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, seconds: float, attempts: int = 1
+        self, key: TaskKey, mailbox: str, reason: str, *, upto: int, attempts: int = 1
     ) -> TurnReport:
         """End the next turn of a mailbox as failed, without running it, after its workers have crashed repeatedly.
 
         Its message becomes a dead letter, and the sender gets the `reason`, or the task ends (SPEC, section 5). A
-        message with a seq past `upto` came after the failed wake-up, and stays for a turn of its own.
+        message with a seq past `upto` came after the failed wake-up, and stays for a turn of its own. A turn that no
+        worker has begun, because the wake-up never reached one, is not at fault: its mailbox is woken again.
         """
-        opened = await self._open(key, mailbox, seconds + SKEW)
+        opened = await self._open(key, mailbox, self.lease_seconds)
         if isinstance(opened, TurnReport.Outcome):
             return TurnReport(opened)
+        match opened.turn:
+            case Turn(replaced=None, checkpoint=None) | WebhookClaim(replaced=None):
+                return await self.execute(opened, _nothing())
         return await self.execute(opened, opened.fail(reason, upto, attempts))
 
-    async def _open(self, key: TaskKey, mailbox: str, life: float) -> LeasedTurn | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds, if the engine decides when its agent takes a turn."""
+    async def _open(
+        self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int = 1
+    ) -> LeasedTurn | TurnReport.Outcome:
+        """Lease a mailbox, if the engine decides when its agent takes a turn."""
         engine = (self.swarm, self.store, self.clock)
         if hook_of(mailbox) is not None:
-            opening = self.store.claim(key, mailbox, self._lease(life), now=self._now())
+            opening = self.store.claim(key, mailbox, self._lease(lease_seconds, attempt), now=self._now())
             claim = await self._leased(key, mailbox, opening)
             if isinstance(claim, TurnReport.Outcome):
                 return claim
             return WebhookTurn(claim, *engine, self.webhooks)
-        opened = await self.lease(key, mailbox, life)
+        opened = await self.lease(key, mailbox, lease_seconds, attempt)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
@@ -416,22 +438,27 @@ class Runtime:
             return TurnReport.Outcome.IDLE
         return AgentTurn(turn, known, *engine, self.histories, AUTOMATIC, self._builtins, self.tracer)
 
-    async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
-        """Lease a mailbox for `life` seconds; return its turn, and the number of cached history chunks."""
+    async def lease(
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1
+    ) -> tuple[Turn, int] | TurnReport.Outcome:
+        """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
-        lease, now = self._lease(life), self._now()
+        lease, now = self._lease(seconds, attempt), self._now()
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
 
-    def _lease(self, life: float) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}", self._now() + life)
+    def _lease(self, seconds: float, attempt: int) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}", self._now() + seconds, attempt)
 
     async def _leased[T: Claim](
         self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
     ) -> T | TurnReport.Outcome:
         """Return the claim on a mailbox, or the reason why there is none."""
         CURRENT_TASK.set(key.task_id)
+        if self._is_late(key, mailbox):
+            opening.close()
+            return TurnReport.Outcome.LEASED
         opened = await opening
         match opened:
             case Leased():
@@ -440,7 +467,60 @@ class Runtime:
                 if task is not None:
                     await self._wake([self._delayed(wake_up, mailbox) for wake_up in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
+            case Turn(replaced=replaced) | WebhookClaim(replaced=replaced):
+                if replaced is not None and replaced.expires:
+                    self._note([ExpiredLease(opened.task, mailbox, replaced)])
         return opened
+
+    def _is_late(self, key: TaskKey, mailbox: str) -> bool:
+        """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
+        return any(
+            leased.turn.mailbox == mailbox and self._heartbeat.is_late(leased)
+            for leased in self._running_turns.get(key, ())
+        )
+
+    async def take_over(self, *, max_attempts: int | None = None, reason: str = "") -> int:
+        """Wake the mailboxes whose workers are dead, frozen or cut off; return the number of their turns.
+
+        A turn that has been attempted `max_attempts` times becomes a dead letter, for that reason.
+        """
+        found = await self.store.take_expired(self.swarm.name, now=self._now())
+        expired = [each for each in found if each.lease.token not in self._heartbeat]
+        self._note(expired)
+        hopeless = [
+            each for each in expired if max_attempts is not None and each.lease.attempt >= max_attempts
+        ]
+        await self._wake(
+            [
+                replace(wake_up, cause=each.lease.token, attempt=each.lease.attempt + 1, overtakes=True)
+                for each in expired
+                if each not in hopeless
+                for wake_up in wake_ups(each.task)
+                if wake_up.mailbox == each.mailbox
+            ]
+        )
+        for task, mailbox, attempts in [(each.task, each.mailbox, each.lease.attempt) for each in hopeless]:
+            CURRENT_TASK.set(task.task_id)
+            try:
+                await self.dead_letter_turn(task.key, mailbox, reason, upto=task.seq, attempts=attempts)
+            except MAILError:  # a sweep tries it again
+                logger.exception("task %s: the turn of %s can't be dead-lettered", task.task_id, mailbox)
+        return len(expired)
+
+    def _note(self, expired: Sequence[ExpiredLease]) -> None:
+        """Log workers that are dead, frozen or cut off, each once, and count their turns."""
+        by_worker: defaultdict[str, list[ExpiredLease]] = defaultdict(list)
+        for each in expired:
+            by_worker[each.lease.worker].append(each)
+            for observer in self.observers:
+                observer.turn_taken_over(each.mailbox)
+        for worker, turns in by_worker.items():
+            logger.warning(
+                "worker %s has not renewed its leases and counts as dead; taken over from it: %s",
+                worker,
+                ", ".join(f"{each.mailbox} of task {each.task.task_id}" for each in turns[:NAMED])
+                + (f" and {len(turns) - NAMED} more" if len(turns) > NAMED else ""),
+            )
 
     def _delayed(self, wake_up: WakeUp, empty: str) -> WakeUp:
         """Delay the wake-up if it is for the mailbox that was found empty, which would otherwise spin."""
@@ -448,18 +528,24 @@ class Runtime:
             return wake_up
         return replace(wake_up, not_before=max(wake_up.not_before, self._now() + IDLE_SECONDS))
 
-    async def execute(self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]) -> TurnReport:
-        """Do the work of a leased turn, and wake the mailboxes that it gave mail."""
+    async def execute(
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None = None,
+        on_renewal: OnRenewal | None = None,
+    ) -> TurnReport:
+        """Do the work of a leased turn, and wake the mailboxes that it gave mail; see `run_turn`."""
         turn = leased.turn
         CURRENT_AGENT.set(turn.mailbox)
         CURRENT_MESSAGE.set(turn.entry.message.id if isinstance(turn, Turn) else "")
         if self.tracer is NO_TRACER and not self.observers:
-            return await self._execute(leased, work)
+            return await self._execute(leased, work, seconds, on_renewal)
         monotonic = asyncio.get_running_loop().time
         start = monotonic()
         with self.tracer.turn(turn) as span:
             try:
-                report = await self._execute(leased, work)
+                report = await self._execute(leased, work, seconds, on_renewal)
             except BaseException as error:
                 for observer in self.observers:
                     observer.turn_failed(leased.turn, error)
@@ -470,11 +556,16 @@ class Runtime:
         return report
 
     async def _execute(
-        self, leased: LeasedTurn, work: Coroutine[None, None, TaskChange | None]
+        self,
+        leased: LeasedTurn,
+        work: Coroutine[None, None, TaskChange | None],
+        seconds: float | None,
+        on_renewal: OnRenewal | None,
     ) -> TurnReport:
         turn = leased.turn
         key = turn.task.key
         self._running_turns[key].add(leased)
+        self._heartbeat.begin(leased, self.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
         try:
             change = await work
         except LeaseLost:
@@ -484,9 +575,10 @@ class Runtime:
             return leased.report(TurnReport.Outcome.LOST)
         except BaseException:
             with suppress(StoreUnavailable):  # the first error says more, and the lease expires anyway
-                await self.store.release(turn)
+                await self.store.release(turn, failed=True)
             raise
         finally:
+            self._heartbeat.end(leased)
             self._running_turns[key].discard(leased)
             if not self._running_turns[key]:
                 del self._running_turns[key]
@@ -520,7 +612,9 @@ class Runtime:
         """
         now = self.clock.now()
         quiet_since = (now - timedelta(seconds=quiet_for)).isoformat() if quiet_for else None
-        ready = await self.store.list_ready(quiet_since=quiet_since)
+        ready = await self.store.list_ready(
+            quiet_since=quiet_since, now=now.timestamp() if quiet_for else inf
+        )
         again = [_again(wake_up, now, quiet_for) for wake_up in ready if self.serves(wake_up.key)]
         await self._queue.publish(again)
         return len(again)
@@ -570,6 +664,10 @@ class Runtime:
         return self.clock.now().timestamp()
 
 
+async def _nothing() -> None:
+    """Do nothing in a turn: it is handed back."""
+
+
 def _discovery(peers: Peers) -> ActionCore:
     """Return the tool `discover_swarms` as an action, because it works outside of the task."""
 
@@ -584,4 +682,4 @@ def _again(wake_up: WakeUp, now: datetime, quiet_for: float) -> WakeUp:
     if not quiet_for:
         return wake_up
     waits = (now - datetime.fromisoformat(wake_up.since)).total_seconds() / quiet_for
-    return replace(wake_up, cause=f"{wake_up.cause}~{int(waits).bit_length()}")
+    return replace(wake_up, cause=f"{wake_up.cause}~{int(waits).bit_length()}", overtakes=True)

@@ -64,6 +64,9 @@ class Observer:
     def turn_failed(self, turn: Claim, error: BaseException) -> None:
         """Observe a leased turn that could not be stored; its mail still waits."""
 
+    def turn_taken_over(self, mailbox: str) -> None:
+        """Observe that the worker of a mailbox's turn is gone, or hangs; other workers run the turn again."""
+
     def woken_for_nothing(self, mailbox: str) -> None:
         """Observe a wake-up of a mailbox that was leased or empty."""
 

@@ -91,6 +91,9 @@ class LeasedTurn(ABC):
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
 
+    def stop(self, error: StoreError) -> None:  # noqa: B027  # the requests of deliveries are short
+        """Stop waiting for the agent and end with the error, as the turn has lost its lease; safe to call at any time."""
+
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return what there is to measure."""
         return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
@@ -167,6 +170,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._agent_seconds = 0.0
         self._work_task: asyncio.Task[TurnOutput] | None = None
         self._is_interrupted = False
+        self._stopped_by: StoreError | None = None
         self._kept = earlier = turn.checkpoint
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
 
@@ -175,6 +179,11 @@ class AgentTurn[T: Turn](LeasedTurn):
         if self._work_task is not None:
             self._is_interrupted = True
             self._work_task.cancel()
+
+    def stop(self, error: StoreError) -> None:
+        """Stop waiting for the agent and its actions; the turn ends with the error."""
+        self._stopped_by = error
+        self.interrupt()
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return what there is to measure, the models' cost included."""
@@ -248,19 +257,25 @@ class AgentTurn[T: Turn](LeasedTurn):
         TURN_DEADLINE.set(loop.time() + seconds)
         TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
         USAGE_METER.set(self._meter)
+        if self._stopped_by is not None:
+            raise self._stopped_by
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
         if work.done():  # it never waited, so no timer is needed
             return work.result()
         self._work_task = work
+        output: TurnOutput
         try:
             async with asyncio.timeout(seconds):
-                return await work
+                output = await work
         except TimeoutError:
-            return self._failure(f"its turn took longer than {seconds:g} seconds")
+            output = self._failure(f"its turn took longer than {seconds:g} seconds")
         except asyncio.CancelledError:
             if not self._is_interrupted or asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
-            return self._failure("its task was cancelled")
+            output = self._failure("its task was cancelled")
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        return output
 
     async def _work(self, history: History) -> TurnOutput:
         agent = self._swarm.agent(self.turn.mailbox)

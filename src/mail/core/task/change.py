@@ -38,10 +38,22 @@ class HistoryRecord:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run the turns of one mailbox, until `expires` (seconds since the epoch)."""
+    """The right to run the turns of one mailbox.
+
+    Attributes:
+        token: identifies it; it begins with the name of its worker and a slash.
+        expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
+        attempt: how many workers have begun the same turn, as far as known, this one included.
+    """
 
     token: str
     expires: float
+    attempt: int = 1
+
+    @property
+    def worker(self) -> str:
+        """The name of its worker."""
+        return self.token.partition("/")[0]
 
 
 class Claim(Protocol):
@@ -65,7 +77,21 @@ class Claim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebhookClaim:
-    """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task."""
+    """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task.
+
+    Attributes:
+        replaced: as in `Turn`.
+    """
+
+    task: Task
+    mailbox: str
+    lease: Lease
+    replaced: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLease:
+    """A lease that its worker has neither renewed nor released in time."""
 
     task: Task
     mailbox: str
@@ -81,6 +107,7 @@ class Turn:
         checkpoint: the progress of an earlier, interrupted attempt at this turn.
         running_turns: how many other mailboxes of the task were leased when the turn was opened.
         also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
+        replaced: the lease of an earlier attempt, which ended without a commit or a release.
     """
 
     task: Task
@@ -90,6 +117,7 @@ class Turn:
     checkpoint: Checkpoint | None
     running_turns: int = 0
     also_read: tuple[InboxEntry, ...] = ()
+    replaced: Lease | None = None
 
     @property
     def prompts(self) -> History:

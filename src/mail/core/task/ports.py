@@ -2,11 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
+from mail.core.task.change import (
+    Claim,
+    ExpiredLease,
+    InboxEntry,
+    Lease,
+    Snapshot,
+    TaskChange,
+    Turn,
+    WebhookClaim,
+)
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -24,6 +34,8 @@ class WakeUp:
         since: the last change of the task, as in `Task.updated`; the mail has waited since then at least.
         seq: the last seq of the task; later mail has a higher seq, and a wake-up of its own.
         not_before: when to wake the mailbox, in seconds since the epoch; 0 for immediately.
+        attempt: as in `Lease`, for the worker that takes the wake-up.
+        overtakes: whether it need not wait for other wake-ups of its mailbox, one of which a dead worker may hold.
     """
 
     key: TaskKey
@@ -33,6 +45,8 @@ class WakeUp:
     since: str = field(default="", compare=False)
     seq: int = field(default=0, compare=False)
     not_before: float = field(default=0.0, compare=False)
+    attempt: int = field(default=1, compare=False)
+    overtakes: bool = field(default=False, compare=False)
 
 
 def wake_ups(task: Task) -> list[WakeUp]:
@@ -110,8 +124,26 @@ class Store(Protocol):
         """Return the leases of a task that have not expired at `now`, by mailbox."""
         ...
 
-    async def release(self, turn: Claim) -> None:
-        """Release the lease without a commit; the mail stays."""
+    async def renew(self, turns: Sequence[Claim], *, expires: float) -> set[str]:
+        """Let the leases of turns expire at `expires`; return the tokens of those that are lost.
+
+        A lease that has expired is renewed, too, unless another worker has its mailbox.
+        """
+        ...
+
+    async def take_expired(self, swarm: str, *, now: float) -> list[ExpiredLease]:
+        """End the leases of a swarm's tasks that have expired at `now`, and return each to one caller only.
+
+        An ended lease stays until its mailbox is opened, with 0 for `expires`. A store may leave out the leases of tasks
+        without work.
+        """
+        ...
+
+    async def release(self, turn: Claim, *, failed: bool = False) -> None:
+        """Release the lease without a commit; the mail stays.
+
+        That of a failed turn stays, expired, for the next turn to know (`Turn.replaced`).
+        """
         ...
 
     async def commit(self, change: TaskChange) -> None:
@@ -170,10 +202,11 @@ class Store(Protocol):
         """
         ...
 
-    async def list_ready(self, *, quiet_since: str | None = None) -> list[WakeUp]:
+    async def list_ready(self, *, quiet_since: str | None = None, now: float = inf) -> list[WakeUp]:
         """Return wake-ups for all mailboxes, of all tasks, whose mail must be processed; a restart or sweep publishes them.
 
-        With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since.
+        With `quiet_since`, a time as in `Task.updated`, return those of tasks not changed since. Leave out mailboxes with
+        a lease that has not expired at `now`; by default none.
         """
         ...
 

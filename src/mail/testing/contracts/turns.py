@@ -11,6 +11,7 @@ from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
+from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
 from mail.testing.contracts import StoreAdapter, everything, open_turn
 
@@ -131,6 +132,57 @@ async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store:
     assert (await open_turn(store, KEY, "alpha", make)).entry == resumed.deliveries[0]
 
 
+class TestRenewal:
+    """A lease whose worker says in time that it is alive."""
+
+    async def test_a_renewed_lease_lasts_longer(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        alpha, beta = await open_turn(store, KEY, "alpha", make), await open_turn(store, KEY, "beta", make)
+        assert await store.renew([alpha, beta], expires=NOW + 90) == set()
+        held = await store.read_leases(KEY, now=NOW)
+        assert {name: (lease.token, lease.expires) for name, lease in held.items()} == {
+            turn.mailbox: (turn.lease.token, NOW + 90) for turn in (alpha, beta)
+        }
+        later = await store.open_turn(KEY, "alpha", make.lease(NOW + 150), now=NOW + 89, history_after=0)
+        assert later == Leased()
+        await store.save_checkpoint(alpha, checkpoint("late"))
+        await store.commit(make.change(alpha.task, turn=alpha))
+        assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
+
+    async def test_a_late_renewal_counts_while_nobody_has_taken_over(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        turn = await open_turn(store, KEY, "alpha", make)
+        assert [each.lease for each in await store.take_expired(NAME, now=NOW + 60)] == [turn.lease]
+        assert await store.renew([turn], expires=NOW + 150) == set()
+        opened = await store.open_turn(KEY, "alpha", make.lease(NOW + 200), now=NOW + 100, history_after=0)
+        assert opened == Leased()
+
+    async def test_what_is_lost_is_told_apart_and_stays_lost(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
+        alpha, beta, gamma = [await open_turn(store, KEY, name, make) for name in ("alpha", "beta", "gamma")]
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        await store.release(gamma)
+        lost = await store.renew([alpha, beta, gamma], expires=NOW + 300)
+        assert lost == {alpha.lease.token, gamma.lease.token}
+        assert (await store.read_leases(KEY, now=NOW))["alpha"] == heir.lease
+        with pytest.raises(LeaseLost):
+            await store.save_checkpoint(alpha, checkpoint("late"))
+        await store.commit(make.change(heir.task, turn=heir))
+
+    async def test_renewing_is_no_change_of_the_task(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        before = await everything(store, KEY)
+        turn = await open_turn(store, KEY, "alpha", make)
+        await store.renew([turn], expires=NOW + 90)
+        assert await everything(store, KEY) == before
+
+    async def test_a_delivery_renews_too(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("@other")))
+        turn = await open_turn(store, KEY, "@other", make)
+        assert await store.renew([turn], expires=NOW + 90) == set()
+        await store.commit(make.change(turn.task, turn=turn))
+
+
 class TestExpiredLease:
     """A lease that has run out while its holder still works, or is gone."""
 
@@ -138,6 +190,48 @@ class TestExpiredLease:
         await store.commit(make.begin(KEY, Mail("alpha")))
         await open_turn(store, KEY, "alpha", make)
         await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+
+    async def test_each_is_handed_out_once_to_whoever_looks(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
+        alpha = await open_turn(store, KEY, "alpha", make)
+        await store.release(await open_turn(store, KEY, "beta", make))
+        await open_turn(store, KEY, "gamma", make, now=NOW + 30)
+        assert await store.take_expired(NAME, now=NOW + 59.9) == []
+        assert await store.take_expired("another", now=NOW + 60) == []
+        taken = await asyncio.gather(*(store.take_expired(NAME, now=NOW + 60) for _ in range(3)))
+        ((expired,),) = [each for each in taken if each]
+        assert (expired.task.key, expired.mailbox, expired.lease) == (KEY, "alpha", alpha.lease)
+        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        assert heir.replaced is not None
+        assert (heir.replaced.token, heir.replaced.expires) == (alpha.lease.token, 0.0)
+        with pytest.raises(LeaseLost):
+            await store.commit(make.change(alpha.task, turn=alpha))
+
+    async def test_the_turn_after_it_knows_it(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        first = await open_turn(store, KEY, "alpha", make)
+        second = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        assert (first.replaced, second.replaced) == (None, first.lease)
+        await store.release(second)
+        third = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        assert third.replaced is None
+
+    async def test_the_turn_after_a_failed_one_knows_that(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha")))
+        failed = await open_turn(store, KEY, "alpha", make)
+        await store.release(failed, failed=True)
+        assert await store.read_leases(KEY, now=NOW) == {}
+        assert await store.take_expired(NAME, now=NOW + 90) == []
+        again = await open_turn(store, KEY, "alpha", make)
+        assert again.replaced is not None
+        assert (again.replaced.token, again.replaced.expires) == (failed.lease.token, 0.0)
+
+    async def test_a_sweep_wakes_its_mailbox_and_none_that_is_leased(self, store: Store, make: Maker) -> None:
+        await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta")))
+        await open_turn(store, KEY, "alpha", make)
+        assert [each.mailbox for each in await store.list_ready(now=NOW)] == ["beta"]
+        assert [each.mailbox for each in await store.list_ready(now=NOW + 60)] == ["alpha", "beta"]
+        assert [each.mailbox for each in await store.list_ready()] == ["alpha", "beta"]
 
     async def test_its_holder_may_still_finish_while_nobody_has_taken_over(
         self, store: Store, make: Maker

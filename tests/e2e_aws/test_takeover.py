@@ -1,0 +1,78 @@
+"""A function that dies in the middle of a turn: with the times of the template, the turn runs again within a minute."""
+
+import os
+from pathlib import Path
+
+import pytest
+from support.aws_client import Crowd, answer
+from support.aws_deployed import needs_ministack
+from support.aws_swarm import make_project
+
+from mail.local_aws.system import LocalAws
+
+RECORD_VARIABLE = "TEST_RECORD"
+TASKS = {"dies at once": 0.5, "dies after some renewals": 15.0}
+"""When the function of a task's first turn dies. A turn is renewed after some seconds."""
+
+DEADLY = f'''
+"""An agent whose first turn of each task kills its function."""
+
+import asyncio
+import json
+import os
+import re
+import time
+
+from mail.core.protocol.tool_schemas import AgentToolCall
+
+
+def make(**_wiring):
+    async def agent(history, tool_choice):
+        name, seconds = re.search(r"<body>(.*): ([0-9.]+)</body>", history[-1]["content"]).groups()
+        record = os.environ["{RECORD_VARIABLE}"] + name
+        if not os.path.exists(record):
+            await asyncio.sleep(float(seconds))
+            with open(record, "w") as died:
+                died.write(repr(time.time()))
+            os.kill(os.getpid(), 9)
+        with open(record, "a") as begun:
+            begun.write(" " + repr(time.time()))
+        arguments = {{"finish_message": "alive"}}
+        call = {{"id": "1", "type": "function", "function": {{"name": "task_complete", "arguments": json.dumps(arguments)}}}}
+        said = {{"role": "assistant", "content": None, "tool_calls": [call]}}
+        return None, [AgentToolCall(tool_name="task_complete", tool_args=arguments, tool_call_id="1", completion=said)]
+
+    return agent
+'''
+
+SWARM = {
+    "name": "deadly",
+    "version": "1.0.0",
+    "entrypoint": "agent",
+    "agents": [
+        {
+            "name": "agent",
+            "factory": "python::deadly:make",
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+    ],
+}
+
+pytestmark = [needs_ministack, pytest.mark.timeout(240)]
+
+
+async def test_a_function_that_dies_is_replaced_within_a_minute(tmp_path: Path) -> None:
+    template = make_project(tmp_path, SWARM, {"deadly": DEADLY})
+    prefix = f"{tmp_path}{os.sep}record "
+    async with LocalAws(template, environment={RECORD_VARIABLE: prefix}) as system, Crowd(system) as crowd:
+        for name, seconds in TASKS.items():
+            await crowd.submit(name, f"{name}: {seconds}")
+        records = await crowd.finish(list(TASKS), seconds=150)
+        log = (system.log_folder / "TurnFunction.log").read_text(encoding="utf-8")
+    assert [answer(record) for record in records] == ["task_complete: alive"] * len(TASKS)
+    for name in TASKS:
+        died, *begun = map(float, Path(f"{prefix}{name}").read_text().split())
+        assert len(begun) == 1, name
+        assert begun[0] - died < 60, name
+    assert "counts as dead" in log or "TakenOverTurns" in log
