@@ -23,6 +23,7 @@
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
+    │   └── TaskFull                the limit of bytes that a task may store is reached
     ├── IdempotencyConflict         422  a key used for another request
     ├── RateLimited                 429  retry after `retry_after` seconds
     │   ├── TooManyTasks            the caller's limit of running tasks is reached
@@ -197,6 +198,10 @@ class PayloadTooLarge(MAILError):
     """The request body is too large."""
 
     http_status = 413
+
+
+class TaskFull(PayloadTooLarge):
+    """This task has stored as much as it may; begin a new one."""
 
 
 class RateLimited(MAILError):

@@ -59,6 +59,7 @@ class TestDefaults:
                     "request_burst": 200,
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
+                    "task_bytes": 64 * 1024 * 1024,
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
                 "storage": {"database": "mail.db", "synchronous": "normal"},
@@ -259,9 +260,11 @@ class TestEnvironment:
         monkeypatch.setenv("MAIL_REQUESTS_PER_SECOND", "2.5")
         monkeypatch.setenv("MAIL_RUNNING_TASKS", "none")
         monkeypatch.setenv("MAIL_MAX_BODY_BYTES", "1000")
+        monkeypatch.setenv("MAIL_TASK_BYTES", "2000")
         server = ServerConfig()
         assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
         assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
+        assert server.limits.task_bytes == 2000
 
     def test_telemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MAIL_METRICS", "public")

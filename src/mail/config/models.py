@@ -81,6 +81,7 @@ _VARIABLES: Mapping[str, _Variable] = {
     "MAIL_REQUEST_BURST": _Variable("limits", "request_burst", _whole(1), "a whole number from 1 on"),
     "MAIL_RUNNING_TASKS": _Variable("limits", "running_tasks", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_MAILBOX_DEPTH": _Variable("limits", "mailbox_depth", _whole(0), "a whole number; 0 for no limit"),
+    "MAIL_TASK_BYTES": _Variable("limits", "task_bytes", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_METRICS": _Variable(
         "telemetry", "metrics", _one_of("off", "admin", "public"), "off, admin or public"
     ),

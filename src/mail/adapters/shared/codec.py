@@ -1,5 +1,7 @@
 """The JSON of stored values, the same in every store, and cursors over numbered tasks."""
 
+from collections.abc import Callable, Iterable, Iterator
+
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
@@ -31,6 +33,16 @@ def decode_history(text: bytes | str) -> History:
     """Decode what `encode_history` has encoded."""
     entries: History = from_json(text)
     return entries
+
+
+def upto_bytes[T](parts: Iterable[T], size: Callable[[T], int], max_bytes: int | None) -> Iterator[T]:
+    """Yield parts up to the one with which they reach `max_bytes`; all of them for None."""
+    total = 0
+    for part in parts:
+        yield part
+        total += size(part)
+        if max_bytes is not None and total >= max_bytes:
+            return
 
 
 def read_cursor(cursor: str | None) -> int:

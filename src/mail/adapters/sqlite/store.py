@@ -1,13 +1,15 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
 Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. As no other
-process writes tasks, recently used tasks are cached with their inboxes; every write goes through to the file. Leases exist
-in memory only: they end with the process, so that a restart after a crash waits for nothing.
+process writes tasks, recently used tasks are cached with their mail, as far as it is short; every write goes through to
+the file. Leases exist in memory only: they end with the process, so that a restart after a crash waits for nothing.
 """
 
 import logging
 import sqlite3
+from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -19,6 +21,7 @@ from mail.adapters.shared.codec import (
     encode_events,
     encode_history,
     read_cursor,
+    upto_bytes,
 )
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -30,11 +33,12 @@ from mail.adapters.shared.snapshots import (
 )
 from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import SQLiteDatabase, commit_id
-from mail.adapters.sqlite.task_cache import CachedTask
+from mail.adapters.sqlite.task_cache import CachedTask, Position
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
+from mail.core.task.size import message_size
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -42,6 +46,9 @@ from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound, VersionConfli
 
 CACHED_TASKS = 1_000
 """The number of tasks in memory, besides those in the middle of a turn; the least recently used are evicted first."""
+
+CACHED_BYTES = 32 * 1024 * 1024
+"""The size of all their texts in memory (`mail.core.task.size`)."""
 
 LAST_SEQ = 2**32 - 1
 
@@ -56,6 +63,7 @@ class SQLiteStore:
     def __init__(self, database: SQLiteDatabase) -> None:
         self._sql = database.connection
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
+        self._cached_bytes = 0
         self._changes = Waiters()
         self._endings = Waiters()
 
@@ -71,9 +79,10 @@ class SQLiteStore:
             return Idle(None)
         if cached.is_leased(mailbox, now):
             return Leased()
-        entry = cached.head(mailbox)
-        if entry is None or not cached.task.lets_open(mailbox):
+        position = cached.head(mailbox)
+        if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
+        entry = self._entry(cached, position)
         history = (
             self._history(cached.row, mailbox, history_after)
             if cached.task.histories.get(mailbox, 0) > history_after
@@ -81,7 +90,7 @@ class SQLiteStore:
         )
         running_turns = cached.count_leases(now)
         cached.leases[mailbox] = lease
-        checkpoint = cached.checkpoints.get((mailbox, entry.seq))
+        checkpoint = self._checkpoint(cached, mailbox, entry.seq)
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns)
 
     async def claim(
@@ -106,7 +115,9 @@ class SQLiteStore:
             )
         except sqlite3.Error as error:
             self._roll_back(error)
-        cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+        before = cached.size
+        cached.keep_checkpoint(turn.mailbox, turn.entry.seq, checkpoint)
+        self._make_room(cached.size - before)
 
     async def read_leases(self, key: TaskKey, *, now: float) -> dict[str, Lease]:
         cached = self._find(key)
@@ -129,7 +140,9 @@ class SQLiteStore:
             raise
         if cached is None:
             cached = self._remember(CachedTask(row, change.task))
+        before = cached.size
         cached.apply(change)
+        self._make_room(cached.size - before)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
@@ -148,11 +161,20 @@ class SQLiteStore:
         task = read_task(state)
         return take_snapshot(task, self._waiting(cached.row, task.seq), self._events(cached.row, 0, task.seq))
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        return self._get(key).all_mail()
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        cached = self._get(key)
+        positions = cached.all_mail()
+        if after is not None:
+            positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
+        mail = (self._entry(cached, position) for position in positions)
+        return list(upto_bytes(mail, lambda entry: message_size(entry.message), max_bytes))
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        return self._events(self._get(key).row, after, LAST_SEQ, limit)
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        return self._events(self._get(key).row, after, LAST_SEQ, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         cached = self._get(key)
@@ -252,11 +274,31 @@ class SQLiteStore:
         """Read a task from the file, with its mail and checkpoints."""
         cached = CachedTask(row, self._state(row))
         for (mailbox, seq), tier in self._waiting(row, cached.task.seq).items():
-            cached.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
-        checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
-        for mailbox, seq, checkpoint in checkpoints:
-            cached.checkpoints[mailbox, seq] = read_checkpoint(checkpoint)
+            cached.place((tier, seq, mailbox))
+        for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
+            cached.checkpoints[mailbox, seq] = None
         return cached
+
+    def _entry(self, cached: CachedTask, position: Position) -> InboxEntry:
+        """Return a waiting message."""
+        kept = cached.entry(position)
+        if kept is not None:
+            return kept
+        tier, seq, mailbox = position
+        return InboxEntry(mailbox, tier, seq, self._message(cached.row, seq))
+
+    def _checkpoint(self, cached: CachedTask, mailbox: str, seq: int) -> Checkpoint | None:
+        """Return the checkpoint of a turn; None if it has none."""
+        if (mailbox, seq) not in cached.checkpoints:
+            return None
+        kept = cached.checkpoints[mailbox, seq]
+        if kept is not None:
+            return kept
+        ((text,),) = self._read(
+            "SELECT checkpoint FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?",
+            (cached.row, mailbox, seq),
+        )
+        return read_checkpoint(text)
 
     def _waiting(self, row: int, upto: int) -> Waiting:
         """Return the mail that waited after the commit whose last event is `upto`."""
@@ -271,13 +313,18 @@ class SQLiteStore:
             deliver(waiting, delivered)
         return waiting
 
-    def _events(self, row: int, after: int, upto: int, limit: int | None = None) -> list[Event]:
-        """Return the first `limit` events after `after`, up to the commit whose last event is `upto`."""
-        rows = self._read(
+    def _events(
+        self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        """Return the first events after `after`, up to the commit whose last event is `upto` (`Store.read_events`)."""
+        rows = self._rows(
             "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
             (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
         )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+        commits = upto_bytes(rows, lambda found: len(found[0]), max_bytes)
+        return [event for (events,) in commits for event in decode_events(events) if event.seq > after][
+            :limit
+        ]
 
     def _state(self, row: int) -> Task:
         """Return the state of a task after its last commit."""
@@ -288,8 +335,12 @@ class SQLiteStore:
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query. Raises StoreUnavailable for an error of SQLite."""
+        return list(self._rows(query, values))
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, reading each when it is wanted. Raises StoreUnavailable."""
         try:
-            return self._sql.execute(query, values).fetchall()
+            yield from self._sql.execute(query, values)
         except sqlite3.Error as error:
             logger.error("the database refused a read: %s", error)
             raise StoreUnavailable from error
@@ -307,8 +358,19 @@ class SQLiteStore:
         self._cache[cached.task.key] = cached
         for key in list(self._cache)[: len(self._cache) - CACHED_TASKS]:
             if not self._cache[key].leases:
-                del self._cache[key]
+                self._cached_bytes -= self._cache.pop(key).size
         return cached
+
+    def _make_room(self, added: int) -> None:
+        """Count texts that were added to the cache; drop those of the least recently used tasks if there are too many."""
+        self._cached_bytes += added
+        if self._cached_bytes <= CACHED_BYTES:
+            return
+        for cached in self._cache.values():
+            self._cached_bytes -= cached.size
+            cached.forget()
+            if self._cached_bytes <= CACHED_BYTES:
+                break
 
     def _get(self, key: TaskKey) -> CachedTask:
         cached = self._find(key)

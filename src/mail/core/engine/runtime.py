@@ -410,7 +410,16 @@ class Runtime:
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return AgentTurn(turn, known, *engine, self.histories, AUTOMATIC, self._builtins, self.tracer)
+        return AgentTurn(
+            turn,
+            known,
+            *engine,
+            self.histories,
+            AUTOMATIC,
+            self._builtins,
+            self.tracer,
+            self.quotas.task_bytes,
+        )
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `life` seconds; return its turn, and the number of cached history chunks."""

@@ -136,12 +136,23 @@ class Store(Protocol):
         """
         ...
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        """Return all mail in the task's mailboxes, in (tier, seq) order."""
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        """Return the mail in the task's mailboxes, in (tier, seq, mailbox) order; with `after`, the mail behind that.
+
+        With `max_bytes`, the list ends with the message with which it reaches that size (`mail.core.task.size`).
+        """
         ...
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        """Return the events with a higher seq than `after`, in order: all, or the first `limit`."""
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        """Return the events with a higher seq than `after`, in order: all, or the first `limit`.
+
+        With `max_bytes`, the list ends with the commit with which it reaches about that size; so a slice of a long
+        timeline takes little memory, and an empty list still means that there are no more events.
+        """
         ...
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
