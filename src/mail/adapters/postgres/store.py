@@ -14,7 +14,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, read_cursor
+from mail.adapters.shared.codec import decode_events, make_page, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
@@ -273,4 +273,4 @@ class PostgresStore:
 
 def _page(rows: list[Row], limit: int) -> TaskPage:
     tasks = [read_task(state) for _, state in rows[:limit]]
-    return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+    return make_page(tasks, [str(born) for born, _ in rows], limit)

@@ -6,7 +6,9 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from mail.core.task.events import Event
+from mail.core.task.ports import TaskPage
 from mail.core.task.swarm import History
+from mail.core.task.task import Task
 from mail.errors import BadRequest
 
 LAST_NUMBER = 2**63 - 1
@@ -43,6 +45,12 @@ def upto_bytes[T](parts: Iterable[T], size: Callable[[T], int], max_bytes: int |
         total += size(part)
         if max_bytes is not None and total >= max_bytes:
             return
+
+
+def make_page(tasks: list[Task], cursors: list[str], limit: int) -> TaskPage:
+    """Return a page of `limit` tasks; `cursors` are those behind each task, and one more if there are more tasks."""
+    following = cursors[limit - 1] if len(cursors) > limit else None
+    return TaskPage(tasks, following, cursors=tuple(cursors[: len(tasks)]))
 
 
 def read_cursor(cursor: str | None) -> int:

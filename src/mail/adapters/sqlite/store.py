@@ -20,6 +20,7 @@ from mail.adapters.shared.codec import (
     decode_history,
     encode_events,
     encode_history,
+    make_page,
     read_cursor,
     upto_bytes,
 )
@@ -251,7 +252,7 @@ class SQLiteStore:
 
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
-        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+        return make_page(tasks, [str(row) for (row,) in rows], limit)
 
     def _roll_back(self, error: BaseException) -> None:
         """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""

@@ -1,7 +1,7 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -68,12 +68,23 @@ class Idle:
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
-    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones.
+    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those behind
+    each of the tasks.
     """
 
     tasks: list[Task]
     cursor: str | None
     is_ordered: bool = True
+    cursors: tuple[str, ...] = ()
+
+    def upto(self, max_bytes: int, size: Callable[[Task], int]) -> "TaskPage":
+        """Return the beginning of the page: its tasks up to that size together, and at least one."""
+        total = 0
+        for n, task in enumerate(self.tasks):
+            total += size(task)
+            if n and total > max_bytes:
+                return replace(self, tasks=self.tasks[:n], cursor=self.cursors[n - 1])
+        return self
 
 
 class Store(Protocol):

@@ -5,7 +5,7 @@ number of tasks whose events it reads.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from heapq import merge
 from itertools import batched
@@ -13,21 +13,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, Summary, Thread, Tracker
 from mail.auth.keys import Caller
+from mail.core.engine.watch import read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
+from mail.http.large_answers import WHOLE_BYTES
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
 from mail.http.service import service_of
-from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers
+from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers, task_weight
 
 MAX_TASKS = 100
 """Tasks that one request reads at most."""
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""The size of the tasks that one request reads at most; or it reads a single one."""
 
 TASKS = 20
 """Tasks on a page by default."""
@@ -101,17 +107,24 @@ async def get_threads(
     overdue: Annotated[bool, Query(description="Only threads with overdue messages.")] = False,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
+    """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count.
+
+    A page ends early if its tasks are large together; its next cursor leads to the rest.
+    """
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
     else:
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
         page = await runtime.store.list_tasks(instance, limit=limit, cursor=cursor)
+        page = page.upto(PAGE_BYTES, task_weight)
         tasks, following = page.tasks, page.cursor
-    reader = await _read(request, tasks, ack_within)
+
+    def list_threads(reader: Reader) -> bytes:
+        return to_json(reader.threads(bead=bead, pending=pending, overdue=overdue, next_cursor=following))
+
+    found = await _read(request, caller, tasks, ack_within, list_threads)
     query = {**request.query_params, "limit": str(limit)}
-    found = reader.threads(bead=bead, pending=pending, overdue=overdue, next_cursor=following)
     return JSON(found, headers=page_headers(request, "/threads", query, following))
 
 
@@ -128,12 +141,20 @@ async def get_thread(
     task_id: OnlyTask = None,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task."""
+    """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task.
+
+    Large tasks count for several: those read have stored 16 MiB together, or it is one task.
+    """
     if task_id is not None:
         tasks = [await load_task(service_of(request), caller, task_id)]
     else:
         tasks = await _tasks_with(request, caller, thread_id)
-    thread = (await _read(request, tasks, ack_within)).thread(thread_id)
+
+    def show_thread(reader: Reader) -> bytes | None:
+        thread = reader.thread(thread_id)
+        return None if thread is None else to_json(thread)
+
+    thread = await _read(request, caller, tasks, ack_within, show_thread)
     if thread is None:
         where = (
             "that task"
@@ -148,8 +169,9 @@ async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[
     """Return the newest tasks, and the task with the thread's id if that is older."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
-    tasks = (await runtime.store.list_tasks(instance, limit=MAX_TASKS)).tasks
-    if len(tasks) == MAX_TASKS and _is_task_id(thread_id):
+    page = await runtime.store.list_tasks(instance, limit=MAX_TASKS)
+    tasks = page.upto(PAGE_BYTES, task_weight).tasks
+    if (len(tasks) < len(page.tasks) or len(tasks) == MAX_TASKS) and _is_task_id(thread_id):
         named = await runtime.store.load(TaskKey(instance, thread_id))
         tasks += [named] if named is not None and all(task.key != named.key for task in tasks) else []
     return tasks
@@ -163,20 +185,35 @@ def _is_task_id(text: str) -> bool:
     return True
 
 
-async def _read(request: Request, tasks: list[Task], ack_within: float) -> "Reader":
-    runtime = service_of(request).runtime
-    mail: list[list[MAILMessage]] = []
-    for some in batched(tasks, READ_CONCURRENCY):
-        mail += await asyncio.gather(*(_mail_of(runtime.store, task) for task in some))
-    return Reader(tasks, mail, now=runtime.clock.now(), ack_within=timedelta(seconds=ack_within))
+async def _read[T](
+    request: Request, caller: Caller, tasks: list[Task], ack_within: float, use: Callable[["Reader"], T]
+) -> T:
+    """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited."""
+    service = service_of(request)
+    runtime, answers = service.runtime, service.large_answers
+
+    async def read() -> Callable[[], T]:
+        mail: list[list[MAILMessage]] = []
+        for some in batched(tasks, READ_CONCURRENCY):
+            mail += await asyncio.gather(*(_mail_of(runtime.store, task) for task in some))
+        now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
+        return lambda: use(Reader(tasks, mail, now=now, ack_within=patience))
+
+    if sum(map(task_weight, tasks)) <= WHOLE_BYTES:
+        return (await read())()
+    end = answers.claim(caller)
+    try:
+        async with answers.alone():
+            return await asyncio.to_thread(await read())
+    finally:
+        end()
 
 
 async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
     """Read a task's messages, except those from the system."""
-    events = await store.read_events(task.key)
     return [
         event.message
-        for event in events
+        async for event in read_timeline(store, task.key, upto=task.seq)
         if event.message is not None
         and not event.is_redrive
         and event.message.sender.address_type != "system"
