@@ -25,6 +25,7 @@ from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
+from mail.server.memory import return_freed_memory
 from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
 
 
@@ -42,6 +43,7 @@ async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
 @asynccontextmanager
 async def large(database: Path) -> AsyncIterator[tuple[str, str]]:
     """MAIL as it is by default, on a new database; gives its URL and a user's token."""
+    return_freed_memory()  # as `mail server` does
     system = local(ServerConfig().with_overrides(database=str(database)), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:

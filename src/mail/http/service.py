@@ -48,6 +48,7 @@ class StopSignal:
 
 
 PAGE_BYTES = 16 * 1024 * 1024
+"""The size of tasks after which a page of them ends, where answers are streamed."""
 
 RESPONSE_MARGIN = 3.0
 """Seconds reserved at the end of a request for sending the response."""

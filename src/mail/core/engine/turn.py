@@ -42,6 +42,9 @@ UNKNOWN_OUTCOME = (
     "Check whether it took effect before you call it again."
 )
 
+LARGE_TASK = 256 * 1024
+"""The size of a task from which its turns let others run between their steps."""
+
 MAX_CACHED_BYTES = 32 * 1024 * 1024
 """How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
 
@@ -223,8 +226,11 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         history = await self._history()
+        await self._give_way()
         try:
-            change = await self._settle(await self._run(history, seconds))
+            output = await self._run(history, seconds)
+            await self._give_way()
+            change = await self._settle(output)
         except StoreError:
             raise
         except TaskFull:
@@ -239,6 +245,11 @@ class AgentTurn[T: Turn](LeasedTurn):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
+
+    async def _give_way(self) -> None:
+        """Let others use the event loop between the steps of a turn that takes long because its task is large."""
+        if self.turn.task.stored_bytes > LARGE_TASK:
+            await asyncio.sleep(0)
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
