@@ -60,7 +60,7 @@ class LargeAnswers:
     def __init__(self, max_bytes: int | None = None) -> None:
         self.max_bytes = max_bytes
         self._in_flight: Counter[Caller] = Counter()
-        self._work = asyncio.Lock()
+        self._alone = asyncio.Lock()
 
     def claim(self, caller: Caller) -> Callable[[], None]:
         """Count one more answer; return what ends it. Raises RateLimited."""
@@ -77,14 +77,9 @@ class LargeAnswers:
 
         return end
 
-    async def work[T](self, function: Callable[[], T]) -> T:
-        """Run a function that takes long in a thread, one at a time, so that its memory is needed only once."""
-        async with self._work:
-            return await asyncio.to_thread(function)
-
     def alone(self) -> AbstractAsyncContextManager[None]:
-        """Surround other work of this kind."""
-        return self._work
+        """Surround work that needs much memory, so that it is needed only once."""
+        return self._alone
 
 
 def rates_of(limits: "LimitsConfig") -> RateLimiter | None:

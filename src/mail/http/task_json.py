@@ -1,7 +1,7 @@
 """Tasks and their events as JSON, the shapes that several routes answer with (SPEC, section 8)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import batched
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
@@ -24,7 +25,6 @@ from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import TaskNotFound
 from mail.http.bodies import Answered
-from mail.http.rates import LargeAnswers
 from mail.http.service import Service
 
 READ_CONCURRENCY = 16
@@ -37,7 +37,7 @@ EVENT_PAGE_BYTES = 1024 * 1024
 """The size of events after which a page of them ends, and that of the waiting messages on it."""
 
 PIECE_BYTES = 64 * 1024
-"""The size of an event or message above which it is made into JSON in a thread."""
+"""The size of short events that are sent together."""
 
 EVENT_BYTES = 1000
 """The usual size of an event, for tasks that don't know their own."""
@@ -185,8 +185,10 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
 async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
     """Yield a task as `TaskRecord`, in pieces of JSON."""
     store = service.runtime.store
-    events, mail = read_timeline(store, task.key, upto=task.seq), _read_mail(store, task)
-    async for piece in _record_pieces(service.large_answers, task, events, mail):
+    pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
+    events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
+    mail = _read_mail(store, task)
+    async for piece in _record_pieces(service, task, events, mail):
         yield piece
 
 
@@ -201,14 +203,14 @@ async def event_page(
     events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
-    pieces = _record_pieces(service.large_answers, task, _each(events), _each(mail))
+    pieces = _record_pieces(service, task, _each(events), _each(mail))
     return pieces, last if events and last < task.seq else None
 
 
 def snapshot_pieces(service: Service, snapshot: Snapshot) -> AsyncGenerator[bytes]:
     """Yield a task as it was as `TaskRecord`, in pieces of JSON."""
     events, mail = _each(snapshot.events), _each(snapshot.mail)
-    return _record_pieces(service.large_answers, snapshot.task, events, mail)
+    return _record_pieces(service, snapshot.task, events, mail)
 
 
 async def tasks_pieces(service: Service, tasks: Sequence[Task]) -> AsyncGenerator[bytes]:
@@ -255,49 +257,64 @@ def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
 
 
 async def _record_pieces(
-    answers: LargeAnswers, task: Task, events: AsyncIterable[Event], mail: AsyncIterable[InboxEntry]
+    service: Service, task: Task, events: AsyncIterable[Event], mail: AsyncIterable[InboxEntry]
 ) -> AsyncGenerator[bytes]:
     fields = task_summary(task)
     first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
     yield to_json(first)[:-1] + b',"events":['
-    async for piece in _list_pieces(
-        answers, events, event_size, lambda event: _recorded_event(event, task.task_id)
-    ):
+    async for piece in _event_pieces(service, task.task_id, events):
         yield piece
     yield b'],"is_running":' + to_json(fields.pop("is_running")) + b',"task_message_queue":['
-    async for piece in _list_pieces(
-        answers, mail, lambda entry: message_size(entry.message), _queued_message
-    ):
+    async for piece in _mail_pieces(service.runtime.pacer, mail):
         yield piece
     yield b"]," + to_json(fields)[1:]
 
 
-async def _list_pieces[Item](
-    answers: LargeAnswers,
-    items: AsyncIterable[Item],
-    size: Callable[[Item], int],
-    shape: Callable[[Item], dict[str, Any]],
+async def _event_pieces(
+    service: Service, task_id: str, events: AsyncIterable[Event]
 ) -> AsyncGenerator[bytes]:
-    """Yield the items of a JSON array: short ones together, and each long one made in a thread."""
-    separator = b""
+    """Yield the items of a JSON array of events: short ones together, and a long one alone, made in several steps."""
     short = bytearray()
-    async for item in items:
-        if size(item) > PIECE_BYTES:
+    separator = b""
+    async for event in events:
+        if event_size(event) > PIECE_BYTES:
             if short:
                 yield bytes(short)
-                short.clear()
-            long = await answers.work(lambda item=item: to_json(shape(item)))  # type: ignore[misc]
+                short = bytearray()
+            async with service.large_answers.alone():
+                piece = await _long_event(service.runtime.pacer, event, task_id)
             yield separator
-            yield long
+            yield piece
+            del piece
         else:
-            short += separator + to_json(shape(item))
+            entry = _event_entry(event, task_id)
+            short += separator + to_json({**entry, "data": to_json(entry["data"]).decode()})
             if len(short) > PIECE_BYTES:
                 yield bytes(short)
-                short.clear()
+                short = bytearray()
                 await asyncio.sleep(0)
         separator = b","
     if short:
         yield bytes(short)
+
+
+async def _long_event(pacer: Pacer, event: Event, task_id: str) -> bytes:
+    size = event_size(event)
+    await pacer.pause(size)
+    entry = _event_entry(event, task_id)
+    await pacer.pause(size)
+    entry["data"] = to_json(entry["data"]).decode()
+    await pacer.pause(size)
+    return to_json(entry)
+
+
+async def _mail_pieces(pacer: Pacer, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:
+    """Yield the items of a JSON array of messages."""
+    separator = b""
+    async for entry in mail:
+        await pacer.pause(message_size(entry.message))
+        yield separator + to_json(_queued_message(entry))
+        separator = b","
 
 
 async def _read_mail(store: Store, task: Task) -> AsyncGenerator[InboxEntry]:
@@ -347,11 +364,6 @@ def task_summary(task: Task) -> dict[str, Any]:
         "seq": task.seq,
         "stored_bytes": task.stored_bytes,
     }
-
-
-def _recorded_event(event: Event, task_id: str) -> dict[str, Any]:
-    entry = _event_entry(event, task_id)
-    return {**entry, "data": to_json(entry["data"]).decode()}
 
 
 def _pending_call(call: PausedCall) -> dict[str, Any]:

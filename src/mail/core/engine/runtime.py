@@ -23,6 +23,7 @@ from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.delivery import DeliveryTurn
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
 from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
@@ -96,6 +97,7 @@ class Runtime:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         histories: caches the histories of agents that took a turn here recently.
+        pacer: spaces out the work on large tasks.
     """
 
     @property
@@ -134,6 +136,7 @@ class Runtime:
         self.tracer = tracer
         self.webhooks = webhooks
         self.histories = HistoryCache()
+        self.pacer = Pacer()
         self._queue = queue
         self._committer = Committer(store)
         self._quota_guard = QuotaGuard(store)
@@ -419,6 +422,7 @@ class Runtime:
             self._builtins,
             self.tracer,
             self.quotas.task_bytes,
+            self.pacer,
         )
 
     async def lease(self, key: TaskKey, mailbox: str, life: float) -> tuple[Turn, int] | TurnReport.Outcome:

@@ -20,6 +20,7 @@ from mail.core.decisions.turn import (
     settle,
 )
 from mail.core.engine.commit import Committer
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -41,9 +42,6 @@ UNKNOWN_OUTCOME = (
     "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
     "Check whether it took effect before you call it again."
 )
-
-LARGE_TASK = 256 * 1024
-"""The size of a task from which its turns let others run between their steps."""
 
 MAX_CACHED_BYTES = 32 * 1024 * 1024
 """How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
@@ -184,10 +182,12 @@ class AgentTurn[T: Turn](LeasedTurn):
         builtins: Mapping[str, ActionCore] = MappingProxyType({}),
         tracer: Tracer = NO_TRACER,
         max_bytes: int | None = None,
+        pacer: Pacer | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._policy = policy
         self._max_bytes = max_bytes
+        self._pacer = pacer or Pacer()
         self._tracer = tracer
         self._known = known
         self._histories = histories
@@ -226,10 +226,10 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         history = await self._history()
-        await self._give_way()
+        await self._pacer.pause(turn.task.stored_bytes)
         try:
             output = await self._run(history, seconds)
-            await self._give_way()
+            await self._pacer.pause(turn.task.stored_bytes)
             change = await self._settle(output)
         except StoreError:
             raise
@@ -245,11 +245,6 @@ class AgentTurn[T: Turn](LeasedTurn):
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
         """End the turn as failed, without running it; None if its message is newer than `upto`."""
         return None if self.turn.entry.seq > upto else await self._settle(self._failure(reason, attempts))
-
-    async def _give_way(self) -> None:
-        """Let others use the event loop between the steps of a turn that takes long because its task is large."""
-        if self.turn.task.stored_bytes > LARGE_TASK:
-            await asyncio.sleep(0)
 
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)

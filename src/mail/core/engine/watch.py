@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from mail.core.engine.commit import load_task
+from mail.core.engine.pacing import Pacer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
@@ -19,15 +20,18 @@ SLICE_BYTES = 512 * 1024
 
 
 async def read_timeline(
-    store: Store, key: TaskKey, *, after: int = 0, upto: int | None = None
+    store: Store, key: TaskKey, *, after: int = 0, upto: int | None = None, pacer: Pacer | None = None
 ) -> AsyncGenerator[Event]:
     """Yield the events of a task past `after`, and read them in slices. Raises TaskNotFound.
 
-    It reads to the event `upto` at least; None for all events.
+    It reads to the event `upto` at least; None for all events. With a `pacer`, it pauses before each slice.
     """
-    while (upto is None or after < upto) and (
-        events := await store.read_events(key, after=after, max_bytes=SLICE_BYTES)
-    ):
+    while upto is None or after < upto:
+        if pacer is not None:
+            await pacer.pause(SLICE_BYTES)
+        events = await store.read_events(key, after=after, max_bytes=SLICE_BYTES)
+        if not events:
+            return
         for event in events:
             yield event
         after = events[-1].seq

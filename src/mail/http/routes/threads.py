@@ -17,9 +17,9 @@ from pydantic_core import to_json
 
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, Summary, Thread, Tracker
 from mail.auth.keys import Caller
-from mail.core.engine.watch import read_timeline
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import SLICE_BYTES, read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
-from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import ThreadNotFound
 from mail.http.access import AdminOrUser
@@ -195,7 +195,7 @@ async def _read[T](
     async def read() -> Callable[[], T]:
         mail: list[list[MAILMessage]] = []
         for some in batched(tasks, READ_CONCURRENCY):
-            mail += await asyncio.gather(*(_mail_of(runtime.store, task) for task in some))
+            mail += await asyncio.gather(*(_mail_of(runtime, task) for task in some))
         now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
         return lambda: use(Reader(tasks, mail, now=now, ack_within=patience))
 
@@ -209,11 +209,12 @@ async def _read[T](
         end()
 
 
-async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
+async def _mail_of(runtime: Runtime, task: Task) -> list[MAILMessage]:
     """Read a task's messages, except those from the system."""
+    pacer = runtime.pacer if task_weight(task) > SLICE_BYTES else None
     return [
         event.message
-        async for event in read_timeline(store, task.key, upto=task.seq)
+        async for event in read_timeline(runtime.store, task.key, upto=task.seq, pacer=pacer)
         if event.message is not None
         and not event.is_redrive
         and event.message.sender.address_type != "system"
