@@ -35,6 +35,7 @@ from mail.adapters.shared.snapshots import (
 from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import SQLiteDatabase, commit_id
 from mail.adapters.sqlite.task_cache import CachedTask, Position
+from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import Claim, InboxEntry, Lease, Snapshot, TaskChange, Turn, WebhookClaim
 from mail.core.task.events import Event
@@ -51,6 +52,9 @@ CACHED_TASKS = 1_000
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
 
+STATE_BYTES = 2_000
+"""About what a commit writes besides the texts that a task counts."""
+
 LAST_SEQ = 2**32 - 1
 
 NO_LIMIT = -1
@@ -65,6 +69,7 @@ class SQLiteStore:
         self._sql = database.connection
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
         self._cached_bytes = 0
+        self._log = WriteAheadLog(database)
         self._changes = Waiters()
         self._endings = Waiters()
 
@@ -139,6 +144,8 @@ class SQLiteStore:
         except BaseException as error:
             self._roll_back(error)
             raise
+        stored_before = 0 if cached is None else cached.task.stored_bytes
+        self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None:
             cached = self._remember(CachedTask(row, change.task))
         before = cached.size
