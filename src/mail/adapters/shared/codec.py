@@ -37,12 +37,14 @@ def decode_history(text: bytes | str) -> History:
     return entries
 
 
-def upto_bytes[T](parts: Iterable[T], size: Callable[[T], int], max_bytes: int | None) -> Iterator[T]:
-    """Yield parts up to the one with which they reach `max_bytes`; all of them for None."""
+def upto_bytes[Item](
+    items: Iterable[Item], size: Callable[[Item], int], max_bytes: int | None
+) -> Iterator[Item]:
+    """Yield items up to the one with which they reach `max_bytes`; all of them for None."""
     total = 0
-    for part in parts:
-        yield part
-        total += size(part)
+    for item in items:
+        yield item
+        total += size(item)
         if max_bytes is not None and total >= max_bytes:
             return
 
