@@ -179,6 +179,19 @@ async def test_where_answers_are_buffered_one_that_is_too_large_says_what_to_do(
         assert (await server.client.get("/tasks?fields=summary")).json()["t"]["status"] == "completed"
 
 
+async def test_an_answer_with_its_events_is_streamed_or_says_where_to_look(large: HTTPServer) -> None:
+    answered = await large.ask(body=LONG * 4, task_id="t", show_events=True)
+    record = await large.task("t")
+    assert [event | {"data": json.dumps(event["data"])} for event in answered["events"]] == [
+        event | {"data": json.dumps(json.loads(event["data"]))} for event in record["events"]
+    ]
+    large.app.state.service = replace(large.service, large_answers=LargeAnswers(100_000))
+    response = await large.post(body=LONG, task_id="u", show_events=True)
+    assert response.status_code == 202
+    assert response.headers["location"] == "/task?task_id=u"
+    assert (await large.ask(task_id="v", show_events=True))["events"]
+
+
 async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
     large.rig.runtime.quotas = Quotas(task_bytes=20_000)
     assert (await large.ask(task_id="t"))["response"] == "5 characters"

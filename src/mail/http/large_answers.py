@@ -20,7 +20,7 @@ CHUNK_BYTES = 256 * 1024
 
 async def answer(
     answers: LargeAnswers,
-    caller: Caller,
+    caller: Caller | None,
     pieces: AsyncGenerator[bytes],
     headers: Mapping[str, str] | None = None,
     *,
@@ -28,6 +28,7 @@ async def answer(
 ) -> Response:
     """Return a JSON answer that is made of pieces: as a whole if it is short, else as a stream.
 
+    A stream counts as one of the `caller`, unless that is None.
     Raises RateLimited for one large answer too many, and AnswerTooLarge, with `advice`, if it can't be sent.
     """
     read = bytearray()
@@ -40,7 +41,8 @@ async def answer(
     if answers.max_bytes is not None:
         await pieces.aclose()
         raise AnswerTooLarge(f"the answer is larger than {answers.max_bytes} bytes; {advice}")
-    return _LargeAnswer(bytes(read), pieces, answers.claim(caller), headers)
+    end = (lambda: None) if caller is None else answers.claim(caller)
+    return _LargeAnswer(bytes(read), pieces, end, headers)
 
 
 class _LargeAnswer(StreamingResponse):

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.engine.pacing import Pacer
-from mail.core.engine.watch import SLICE_BYTES, read_timeline
+from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
@@ -162,14 +162,21 @@ def page_headers(
     return {"Link": link, "X-Next-Cursor": cursor}
 
 
-def answer_events(events: Iterable[Event], task_id: str) -> list[dict[str, Any]]:
-    """Return the events up to the one that ends the task's generation, as `AnswerEvent`."""
-    entries = []
-    for event in events:
-        entries.append(_event_entry(event, task_id))
-        if event.is_terminal:
-            break
-    return entries
+async def answer_pieces(
+    service: Service, submitted: Submitted, response: str | dict[str, Any]
+) -> AsyncGenerator[bytes]:
+    """Yield the answer to a message with its events, as `AnswerEvent`s, in pieces of JSON."""
+
+    async def events() -> AsyncGenerator[Event]:
+        async for event in read_timeline(service.runtime.store, submitted.key, after=submitted.after):
+            yield event
+            if event.is_terminal:
+                return
+
+    yield b'{"response":' + to_json(response) + b',"events":['
+    async for piece in _event_pieces(service, submitted.key.task_id, events(), as_text=False):
+        yield piece
+    yield b"]}"
 
 
 def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
@@ -262,7 +269,7 @@ async def _record_pieces(
     fields = task_summary(task)
     first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
     yield to_json(first)[:-1] + b',"events":['
-    async for piece in _event_pieces(service, task.task_id, events):
+    async for piece in _event_pieces(service, task.task_id, events, as_text=True):
         yield piece
     yield b'],"is_running":' + to_json(fields.pop("is_running")) + b',"task_message_queue":['
     async for piece in _mail_pieces(service.runtime.pacer, mail):
@@ -271,9 +278,12 @@ async def _record_pieces(
 
 
 async def _event_pieces(
-    service: Service, task_id: str, events: AsyncIterable[Event]
+    service: Service, task_id: str, events: AsyncIterable[Event], *, as_text: bool
 ) -> AsyncGenerator[bytes]:
-    """Yield the items of a JSON array of events: short ones together, and a long one alone, made in several steps."""
+    """Yield the items of a JSON array of events: short ones together, and a long one alone, made in several steps.
+
+    With `as_text`, their data is JSON text.
+    """
     short = bytearray()
     separator = b""
     async for event in events:
@@ -282,13 +292,15 @@ async def _event_pieces(
                 yield bytes(short)
                 short = bytearray()
             async with service.large_answers.alone():
-                piece = await _long_event(service.runtime.pacer, event, task_id)
+                piece = await _long_event(service.runtime.pacer, event, task_id, as_text=as_text)
             yield separator
             yield piece
             del piece
         else:
             entry = _event_entry(event, task_id)
-            short += separator + to_json({**entry, "data": to_json(entry["data"]).decode()})
+            if as_text:
+                entry["data"] = to_json(entry["data"]).decode()
+            short += separator + to_json(entry)
             if len(short) > PIECE_BYTES:
                 yield bytes(short)
                 short = bytearray()
@@ -298,13 +310,14 @@ async def _event_pieces(
         yield bytes(short)
 
 
-async def _long_event(pacer: Pacer, event: Event, task_id: str) -> bytes:
+async def _long_event(pacer: Pacer, event: Event, task_id: str, *, as_text: bool) -> bytes:
     size = event_size(event)
     await pacer.pause(size)
     entry = _event_entry(event, task_id)
     await pacer.pause(size)
-    entry["data"] = to_json(entry["data"]).decode()
-    await pacer.pause(size)
+    if as_text:
+        entry["data"] = to_json(entry["data"]).decode()
+        await pacer.pause(size)
     return to_json(entry)
 
 

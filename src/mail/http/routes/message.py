@@ -11,14 +11,16 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
+from mail.errors import AnswerTooLarge
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, submit
+from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.task_json import AnswerEvent, answer_events
+from mail.http.task_json import AnswerEvent, answer_pieces
 
 
 class MessageOptions(Given):
@@ -187,11 +189,29 @@ async def post_message(request: Request) -> Response:
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
-    events = None
+    response = message.message.body
     if body.show_events:
-        timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
-        events = answer_events(timeline, submitted.key.task_id)
-    return JSON({"response": message.message.body, "events": events}, headers=headers)
+        return await answer_with_events(request, submitted, response, preference, headers)
+    return JSON({"response": response, "events": None}, headers=headers)
+
+
+async def answer_with_events(
+    request: Request,
+    submitted: Submitted,
+    response: str | dict[str, Any],
+    preference: Preference,
+    headers: dict[str, str],
+) -> Response:
+    """Return the answer to a message with its events; 202 if that is more than a function can send.
+
+    The message was accepted, so this is never refused.
+    """
+    service = service_of(request)
+    pieces = answer_pieces(service, submitted, response)
+    try:
+        return await answer(service.large_answers, None, pieces, headers)
+    except AnswerTooLarge:
+        return accepted(request, submitted, preference, headers)
 
 
 def task_headers(submitted: Submitted) -> dict[str, str]:
