@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mail.auth.keys import Caller
-from mail.errors import AnswerTooLarge
+from mail.errors import AnswerTooLarge, RateLimited
 from mail.http.bodies import JSON
 from mail.http.rates import LargeAnswers
 
@@ -28,8 +28,8 @@ async def answer(
 ) -> Response:
     """Return a JSON answer that is made of pieces: as a whole if it is short, else as a stream.
 
-    A stream counts as one of the `caller`, unless that is None.
-    Raises RateLimited for one large answer too many, and AnswerTooLarge, with `advice`, if it can't be sent.
+    A stream counts as one of the `caller`, unless that is None. Raises RateLimited for one large answer too many, and
+    AnswerTooLarge, with `advice`, if it can't be sent.
     """
     read = bytearray()
     async for piece in pieces:
@@ -41,8 +41,16 @@ async def answer(
     if answers.max_bytes is not None:
         await pieces.aclose()
         raise AnswerTooLarge(f"the answer is larger than {answers.max_bytes} bytes; {advice}")
-    end = (lambda: None) if caller is None else answers.claim(caller)
+    try:
+        end = _nothing if caller is None else answers.claim(caller)
+    except RateLimited:
+        await pieces.aclose()
+        raise
     return _LargeAnswer(bytes(read), pieces, end, headers)
+
+
+def _nothing() -> None:
+    pass
 
 
 class _LargeAnswer(StreamingResponse):

@@ -97,7 +97,7 @@ class Runtime:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         histories: caches the histories of agents that took a turn here recently.
-        pacer: spaces out the work on large tasks.
+        pacer: spaces out the work on large messages.
     """
 
     @property
@@ -153,8 +153,8 @@ class Runtime:
         """Accept a caller's message; when this returns, it is stored and will be processed.
 
         A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its first result
-        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited if it
-        can't be accepted; then nothing is stored.
+        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull or RateLimited
+        if it can't be accepted; then nothing is stored.
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")

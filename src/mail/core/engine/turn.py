@@ -29,7 +29,7 @@ from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, TURN_DEADLINE
 from mail.core.task.ports import Store
-from mail.core.task.size import json_size, text_size
+from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -226,10 +226,11 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         history = await self._history()
-        await self._pacer.pause(turn.task.stored_bytes)
+        size = message_size(turn.entry.message)
+        await self._pacer.pause(size)
         try:
             output = await self._run(history, seconds)
-            await self._pacer.pause(turn.task.stored_bytes)
+            await self._pacer.pause(size)
             change = await self._settle(output)
         except StoreError:
             raise
