@@ -1,9 +1,11 @@
 """How much a task may store: what is counted, what is refused, and how a task ends that would exceed its limit."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import Quotas
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
@@ -152,3 +154,20 @@ async def test_a_fork_may_be_no_larger(rig: Rig) -> None:
     rig.runtime.quotas = Quotas(task_bytes=1000)
     with pytest.raises(TaskFull):
         await rig.runtime.fork(rig.user, "t")
+
+
+async def test_short_work_runs_between_long_pieces() -> None:
+    pacer, order = Pacer(), list[str]()
+
+    async def long(name: str) -> None:
+        await pacer.pause(10**6)
+        order.append(name)
+
+    async def short() -> None:
+        for n in range(3):
+            await pacer.pause(10)
+            order.append(f"short {n}")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(long("one"), long("two"), short())
+    assert order == ["short 0", "short 1", "short 2", "one", "two"]
