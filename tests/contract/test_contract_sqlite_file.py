@@ -182,7 +182,7 @@ class TestMemory:
             await store.commit(make.change(turn.task, turn=turn))
 
 
-class TestMemory:
+class TestBytesInMemory:
     async def test_texts_in_memory_are_bounded_by_their_size(
         self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
