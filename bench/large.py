@@ -28,6 +28,7 @@ TASKS = 60
 BODY_BYTES = 4 * 1024 * 1024 - 1024
 LISTS = 4
 HEALTH_SECONDS = 0.1
+NOTHING_SECONDS = 5.0
 READ_BYTES = 256 * 1024
 PATIENCE = 60.0
 NO_ANSWER = 0
@@ -104,6 +105,7 @@ class User:
             await asyncio.gather(*(self._read_pages(phase, path) for _ in range(times)))
 
         todo: list[tuple[str, Any]] = [
+            ("nothing, for comparison", lambda: asyncio.sleep(NOTHING_SECONDS)),
             (f"{tasks} tasks of 4 MiB", post),
             ("GET /tasks?limit=20", lambda: read("/tasks?limit=20")),
             ("GET /tasks, all pages", lambda: read_pages("/tasks")),
