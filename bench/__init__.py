@@ -4,6 +4,7 @@
     engine    CPU per turn with agents that take no time of their own
     counts    store calls, SQL statements and bytes per turn: exact, and checked by a test
     http      requests per second and latency, beside an empty FastAPI route that commits one such transaction
+    large     memory, and the delay of `GET /health`, while a user has large tasks; not in the quick modes
     imports   what a fresh interpreter pays before it does anything
     aws       AWS calls, capacity units and bytes per turn on ministack, and their price; not in the quick modes
 

@@ -113,7 +113,7 @@ class Figures:
 def measure(samples: int, requests: int) -> list[Result]:
     """Samples of `requests` requests each, of both servers in turns."""
     try:
-        with scratch() as folder, _serve("floor", folder) as floor, _serve("mail", folder) as mail:
+        with scratch() as folder, serve("floor", folder) as floor, serve("mail", folder) as mail:
             return asyncio.run(_measure(floor, mail, samples, requests))
     except ServerFailed as error:
         return [Skipped("http", str(error))]
@@ -201,7 +201,7 @@ def _p95(values: list[float]) -> float:
 
 
 @contextmanager
-def _serve(kind: str, folder: Path) -> Iterator[Server]:
+def serve(kind: str, folder: Path) -> Iterator[Server]:
     """Run `bench.servers` in a process of its own."""
     command = [sys.executable, "-m", "bench.servers", kind, str(folder / f"{kind}.db")]
     log = folder / f"{kind}.log"

@@ -1,9 +1,10 @@
-"""The servers that `bench.http` calls: `python -m bench.servers mail|floor <database>`, each a process of its own.
+"""The servers that `bench.http` calls: `python -m bench.servers mail|large|floor <database>`, each a process of its own.
 
 Prints one JSON line, `{"url", "token"}`, once it answers. Then answers every line on stdin with the CPU
 seconds that the process has used so far, and ends when stdin does.
 
     mail    MAIL itself, as `mail server` runs it, with a swarm whose only turn completes the task
+    large   MAIL with the example swarm of `swarms.json` and the default limits
     floor   an empty FastAPI route that commits one floor transaction, under the same uvicorn settings
 """
 
@@ -24,6 +25,7 @@ from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.bootstrap import local
 from mail.config import LimitsConfig, ServerConfig
+from mail.server.memory import return_freed_memory
 from mail.server.uvicorn import LOOPBACK, base_url, listen, serving
 
 
@@ -33,6 +35,16 @@ async def mail(database: Path) -> AsyncIterator[tuple[str, str]]:
     limits = LimitsConfig(requests_per_second=0)  # as fast as it goes
     config = ServerConfig(limits=limits).with_overrides(database=str(database))
     system = local(config, swarm=single(), environ={})
+    token = await issue_token(system.documents, Caller("user", "ann"))
+    async with serving(system) as url:
+        yield url, token
+
+
+@asynccontextmanager
+async def large(database: Path) -> AsyncIterator[tuple[str, str]]:
+    """MAIL as it is by default, on a new database; gives its URL and a user's token."""
+    return_freed_memory()  # as `mail server` does
+    system = local(ServerConfig().with_overrides(database=str(database)), environ={})
     token = await issue_token(system.documents, Caller("user", "ann"))
     async with serving(system) as url:
         yield url, token
@@ -60,7 +72,7 @@ async def floor(database: Path) -> AsyncIterator[tuple[str, str]]:
 
 async def main(kind: str, database: Path) -> None:
     """Serve until stdin ends."""
-    async with {"mail": mail, "floor": floor}[kind](database) as (url, token):
+    async with {"mail": mail, "large": large, "floor": floor}[kind](database) as (url, token):
         print(json.dumps({"url": url, "token": token}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(time.process_time(), flush=True)

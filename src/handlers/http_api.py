@@ -11,6 +11,9 @@ from handlers.wiring import make_loop, make_system
 from mail.http.app import create_app
 from mail.server.app import make_service
 
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""A response of Lambda may have 6 MB, in which quotation marks and backslashes of the answer count twice."""
+
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
@@ -22,7 +25,13 @@ def serve(*routers: APIRouter) -> Handler:
     """
     make_loop()
     system = make_system()
-    service = make_service(system, system.config, time_left=_time_left, stream_url=system.stream_url)
+    service = make_service(
+        system,
+        system.config,
+        time_left=_time_left,
+        stream_url=system.stream_url,
+        max_answer_bytes=MAX_ANSWER_BYTES,
+    )
     mangum = Mangum(create_app(service, routers), lifespan="off")
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@
     ├── SnapshotExpired             409  the task's state at that time is no longer stored
     ├── PreconditionFailed          412  the task has changed since the caller read it
     ├── PayloadTooLarge             413
+    │   ├── AnswerTooLarge          a function can't send so much at once
+    │   └── TaskFull                the limit of bytes that a task may store is reached
     ├── IdempotencyConflict         422  a key used for another request
     ├── RateLimited                 429  retry after `retry_after` seconds
     │   ├── TooManyTasks            the caller's limit of running tasks is reached
@@ -202,6 +204,14 @@ class PayloadTooLarge(MAILError):
     """The request body is too large."""
 
     http_status = 413
+
+
+class AnswerTooLarge(PayloadTooLarge):
+    """The answer is too large to be sent at once; ask for a part of it."""
+
+
+class TaskFull(PayloadTooLarge):
+    """This task has stored as much as it may; begin a new one."""
 
 
 class RateLimited(MAILError):

@@ -231,3 +231,45 @@ class TestMemory:
                 await open_turn(store, TaskKey(ANN, f"other-{n}"), "alpha", make)
             assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
             await store.commit(make.change(turn.task, turn=turn))
+
+
+class TestBytesInMemory:
+    async def test_texts_in_memory_are_bounded_by_their_size(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_BYTES", 20_000)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            for n in range(12):
+                await store.commit(make.begin(TaskKey(ANN, f"task-{n}"), Mail("alpha", body=f"{n}" * 5_000)))
+                assert store._cached_bytes == sum(cached.size for cached in store._cache.values()) <= 20_000
+            assert store._cached_bytes > 0
+            for n in range(12):
+                key = TaskKey(ANN, f"task-{n}")
+                turn = await open_turn(store, key, "alpha", make)
+                assert turn.entry.message.message.body == f"{n}" * 5_000
+                await store.save_checkpoint(turn, checkpoint("x" * 15_000))
+                ended = make.change(turn.task, turn=turn, transition=Transition.COMPLETE)
+                await store.commit(ended)
+                assert await store.read_response(key, 1) == ended.response
+                assert store._cached_bytes == sum(cached.size for cached in store._cache.values()) <= 20_000
+
+    async def test_long_texts_are_not_in_memory(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY, Mail("alpha", body="x" * 100_000)))
+            assert store._cached_bytes == 0
+            turn = await open_turn(store, KEY, "alpha", make)
+            await store.save_checkpoint(turn, checkpoint("x" * 100_000))
+            assert store._cached_bytes == 0
+
+    async def test_the_log_is_moved_into_the_file_by_a_thread(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            (pages,) = database.connection.execute("PRAGMA wal_autocheckpoint").fetchone()
+            assert pages > 10_000
+            for n in range(5):
+                await store.commit(make.begin(TaskKey(ANN, f"task-{n}"), Mail("alpha", body="x" * 1_000_000)))
+            assert store._log._move is not None
+            await store._log._move
+            assert path.stat().st_size > 4_000_000

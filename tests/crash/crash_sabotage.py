@@ -98,10 +98,9 @@ def misplaced_checkpoints() -> Iterator[None]:
         turn = await open_turn(self, *args, **options)
         if not isinstance(turn, Turn) or turn.checkpoint is not None:
             return turn
-        kept = self._cache[turn.task.key].checkpoints
-        return replace(
-            turn, checkpoint=next((kept[place] for place in kept if place[0] == turn.mailbox), None)
-        )
+        cached = self._cache[turn.task.key]
+        places = [place for place in cached.checkpoints if place[0] == turn.mailbox]
+        return replace(turn, checkpoint=next((self._checkpoint(cached, *place) for place in places), None))
 
     with patch.object(SQLiteStore, "open_turn", open_with_any):
         yield

@@ -12,7 +12,7 @@ from support.server_process import ServerProcess, run_mail
 TEXT = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 
 
-TOO_MUCH = {"requests a second", "of your tasks are running", "messages or more wait for"}
+TOO_MUCH = {"requests a second", "of your tasks are running", "messages or more wait for", "has stored"}
 
 
 def quoted(section: str) -> list[str]:
@@ -123,7 +123,7 @@ def test_what_is_too_much(tmp_path: Path) -> None:
     source = (ROOT / "src" / "mail" / "core" / "engine" / "quotas.py").read_text(encoding="utf-8")
     said = refused.json()["detail"] + source
     assert set(quoted("A message is refused")) >= TOO_MUCH
-    for quote in TOO_MUCH:  # tests/unit/test_quotas.py brings the others about
+    for quote in TOO_MUCH:  # tests/unit/test_quotas.py and test_task_size.py bring the others about
         assert quote in said
 
 

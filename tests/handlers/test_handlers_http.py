@@ -102,6 +102,19 @@ def test_a_message_is_answered_when_turns_are_run_meanwhile(stage: Stage) -> Non
     assert said["events"]
 
 
+def test_an_answer_that_a_function_cannot_send_says_how_to_get_less(stage: Stage) -> None:
+    body = {"body": "x" * 1_600_000, "task_id": "large"}
+    assert (
+        stage.invoke("message", stage.request("message", body=body, prefer="respond-async"))["statusCode"]
+        == 202
+    )
+    refused = stage.invoke("task", stage.request("task", query="task_id=large"))
+    assert refused["statusCode"] == 413
+    assert "fields=summary" in answer(refused)["detail"]
+    summary = stage.request("task", query="task_id=large&fields=summary")
+    assert answer(stage.invoke("task", summary))["stored_bytes"] > 1_600_000
+
+
 def test_a_swarm_that_is_loaded_is_what_other_functions_run(stage: Stage) -> None:
     swarm = answer(stage.invoke("swarms", stage.event("swarms")))["swarm"]
     body = {"json": json.dumps({**swarm, "version": "9.9.9"})}

@@ -364,7 +364,9 @@ async def test_how_far_back_a_thread_is_looked_for(monkeypatch: pytest.MonkeyPat
         reads = []
         read_events = server.rig.store.read_events
         monkeypatch.setattr(
-            server.rig.store, "read_events", lambda key: (reads.append(key), read_events(key))[1]
+            server.rig.store,
+            "read_events",
+            lambda key, **what: (reads.append(key), read_events(key, **what))[1],
         )
         await thread(server, "t0")
         assert len(reads) == MAX_TASKS

@@ -62,6 +62,7 @@ class TestDefaults:
                     "request_burst": 200,
                     "running_tasks": 100,
                     "mailbox_depth": 1000,
+                    "task_bytes": 64 * 1024 * 1024,
                 },
                 "connections": {
                     "total": 8192,
@@ -274,10 +275,11 @@ class TestEnvironment:
         monkeypatch.setenv("MAIL_RUNNING_TASKS", "none")
         monkeypatch.setenv("MAIL_REQUEST_BURST", "0")
         monkeypatch.setenv("MAIL_MAX_BODY_BYTES", "1000")
+        monkeypatch.setenv("MAIL_TASK_BYTES", "2000")
         server = ServerConfig()
         assert (server.limits.requests_per_second, server.limits.running_tasks) == (2.5, 0)
         assert (server.limits.mailbox_depth, server.settings.max_body_bytes) == (8, 1000)
-        assert server.limits.request_burst == 0
+        assert (server.limits.request_burst, server.limits.task_bytes) == (0, 2000)
         assert rates_of(server.limits) is None
 
     def test_connections(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from mail.core.engine.turn import HistoryCache
+from mail.core.task.size import json_size
 from mail.core.task.task import TaskKey
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig
@@ -34,7 +35,7 @@ def test_mailboxes_and_tasks_are_apart() -> None:
 
 
 def test_the_least_recently_used_go_first() -> None:
-    cache = HistoryCache(max_entries=4)
+    cache = HistoryCache(max_bytes=4 * json_size(entries("1")))
     cache.extend(ONE, "a", 0, 1, entries("1", "2"))
     cache.extend(ONE, "b", 0, 1, entries("1", "2"))
     cache.extend(ONE, "a", 1, 1, [])
@@ -42,12 +43,13 @@ def test_the_least_recently_used_go_first() -> None:
     assert [cache.count(ONE, agent) for agent in "abc"] == [1, 0, 1]
 
 
-def test_one_history_that_is_too_large_alone_is_kept_while_it_is_used() -> None:
-    cache = HistoryCache(max_entries=2)
-    assert len(cache.extend(ONE, "a", 0, 1, entries(*"abcdef")) or []) == 6
-    assert cache.count(ONE, "a") == 1
-    cache.extend(ONE, "b", 0, 1, entries("x"))
+def test_one_history_that_is_too_large_alone_is_not_kept() -> None:
+    cache = HistoryCache(max_bytes=1000)
+    assert cache.extend(ONE, "a", 0, 1, entries("x" * 2000)) == entries("x" * 2000)
     assert cache.count(ONE, "a") == 0
+    cache.extend(ONE, "b", 0, 1, entries("x"))
+    cache.extend(ONE, "b", 1, 2, entries("y" * 2000))
+    assert cache.count(ONE, "b") == 0
 
 
 def test_what_does_not_follow_on_what_is_known_is_not_joined_to_it() -> None:
@@ -68,14 +70,15 @@ def test_what_is_known_already_is_not_joined_twice() -> None:
 
 
 def test_its_size_is_counted_right_over_many_changes() -> None:
-    cache = HistoryCache(max_entries=50)
+    cache = HistoryCache(max_bytes=2000)
     for n in range(2000):
         agent = f"agent-{n * 7 % 13}"
         known = cache.count(ONE, agent)
         cache.extend(ONE, agent, known if n % 5 else known + 1, known + 1, entries("x"))
-    held = sum(len(history) for _, history in cache._known.values())
-    assert held == cache._entries
-    assert 0 < held <= 50
+    held = sum(cached.size for cached in cache._known.values())
+    assert held == cache._bytes
+    assert 0 < held <= 2000
+    assert all(json_size(cached.history) <= cached.size for cached in cache._known.values())
 
 
 async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> None:
@@ -94,7 +97,7 @@ async def test_an_agent_keeps_its_memory_however_much_others_say_meanwhile() -> 
         )
 
     async with Rig(build_swarm({"supervisor": supervisor})) as rig:
-        rig.runtime.histories = HistoryCache(max_entries=8)
+        rig.runtime.histories = HistoryCache(max_bytes=2000)
         slow = await rig.submit("slow")
         await rig.ask("chatter")
         go.set()

@@ -142,7 +142,7 @@ class TestWhatGoesAlong:
             entrypoint="beta", title="about", started=task.started, updated=task.updated,
             generation=Generation(number=0, faults={"alpha": 2}, client_tools=tools, notes={"a": 1}),
             seq=task.seq, version=1, pending=task.pending,
-            limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)),
+            limits=Limits(steps=7, turns=70, budget=Budget(tokens=9)), stored_bytes=task.stored_bytes,
         )  # fmt: skip
 
     def test_requests_among_agents_and_questions_that_nobody_has_read(self, make: Maker) -> None:

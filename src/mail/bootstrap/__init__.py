@@ -114,7 +114,7 @@ def embedded(
     backend = open_backend(StorageConfig(database=place), swarm.name, clock, use="program")
     if not isinstance(database, str):
         backend = replace(backend, store=database)
-    unlimited = {"running_tasks": 0, "mailbox_depth": 0}
+    unlimited = {"running_tasks": 0, "mailbox_depth": 0, "task_bytes": 0}
     config = ServerConfig.model_validate({"limits": unlimited}, context=AS_GIVEN)
     system = System(with_protocol(swarm), backend, config, clock=clock)
     system.close_with_last_reference()

@@ -97,7 +97,9 @@ class System[Q: TurnQueue]:
             lease_seconds=config.settings.lease_seconds,
             peers=router,
             hop_limit=config.interswarm.hop_limit,
-            quotas=Quotas(limits.running_tasks or None, limits.mailbox_depth or None),
+            quotas=Quotas(
+                limits.running_tasks or None, limits.mailbox_depth or None, limits.task_bytes or None
+            ),
             observers=(*observers, *self.telemetry.observers),
             tracer=self.telemetry.tracer,
             webhooks=webhooks,

@@ -15,7 +15,7 @@ async def list_tasks(session: Session, given: Namespace) -> None:
     """Print a line per task, and remember the tasks."""
     from mail.cli.views.tasks import show_tasks
 
-    tasks = await session.client.get_tasks(limit=given.limit, status=given.status)
+    tasks = await session.client.get_tasks(limit=given.limit, status=given.status, summary=True)
     for task_id in reversed(tasks):
         session.add_task(task_id)
     session.output.result(tasks, lambda: show_tasks(tasks.values(), session.output))

@@ -66,16 +66,25 @@ class MAILClient(Messaging):
     # ------------------------------------------------------------------------------------------------ tasks
 
     async def get_tasks(
-        self, *, status: str | None = None, limit: int | None = None
+        self, *, status: str | None = None, limit: int | None = None, summary: bool = False
     ) -> dict[str, JSONObject]:
         """Return the caller's tasks by task id, newest first.
 
         With `status`, only tasks in this state (running, paused, completed, failed, cancelled). Reads page after page
-        until there are `limit` tasks; None reads all of them.
+        until there are `limit` tasks; None reads all of them. With `summary`, they come without their events and waiting
+        messages.
         """
         size = None if limit is None else min(limit, PAGE)
         none: dict[str, JSONObject] = {}
-        tasks = await self._ask_pages("get_tasks", none, lambda tasks, page: tasks | page, limit, status=status, limit=size)  # fmt: skip
+        tasks = await self._ask_pages(
+            "get_tasks",
+            none,
+            lambda tasks, page: tasks | page,
+            limit,
+            status=status,
+            limit=size,
+            fields="summary" if summary else None,
+        )
         return dict(islice(tasks.items(), limit))
 
     async def get_task(self, task_id: str, *, at: int | None = None) -> JSONObject:

@@ -95,6 +95,7 @@ _VARIABLES: Mapping[str, _Variable] = {
     "MAIL_IDLE_SECONDS": _Variable(
         "connections", "idle_seconds", _whole(0), "a whole number of seconds; 0 for no limit"
     ),
+    "MAIL_TASK_BYTES": _Variable("limits", "task_bytes", _whole(0), "a whole number; 0 for no limit"),
     "MAIL_METRICS": _Variable(
         "telemetry", "metrics", _one_of("off", "admin", "public"), "off, admin or public"
     ),

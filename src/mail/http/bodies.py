@@ -89,7 +89,9 @@ class JSONBody[Model: BaseModel]:
         self._optional = optional
 
     async def __call__(self, request: Request) -> Model:
-        body = await _read(request, service_of(request).max_body_bytes)
+        service = service_of(request)
+        body = await _read(request, service.max_body_bytes)
+        await service.runtime.pacer.pause(len(body))
         if not body and self._optional:
             return self.model()
         try:

@@ -15,7 +15,7 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.http.rates import RateLimiter
+from mail.http.rates import LargeAnswers, RateLimiter
 
 if TYPE_CHECKING:
     from mail.swarms_json.live import LiveSwarm
@@ -46,6 +46,9 @@ class StopSignal:
             finally:
                 self._waits.discard(wait)
 
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""The size of tasks after which a page of them ends, where answers are streamed."""
 
 RESPONSE_MARGIN = 3.0
 """Seconds reserved at the end of a request for sending the response."""
@@ -117,6 +120,8 @@ class Service:
         served: the runtime's swarm, if it can be dumped and replaced.
         registry: the other swarms, if this server has a registry.
         budgets: upper limits for tasks, by the role of their owner or by `role:id`.
+        page_bytes: the size of tasks after which a page of them ends.
+        large_answers: the large answers that are being sent.
         rates: the limiter of request rates, if they are limited.
         observers: measure requests.
         tracer: traces requests.
@@ -137,6 +142,8 @@ class Service:
     served: "LiveSwarm | None" = None
     registry: Registry | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict)
+    page_bytes: int = PAGE_BYTES
+    large_answers: LargeAnswers = field(default_factory=LargeAnswers)
     rates: RateLimiter | None = None
     observers: Sequence[RequestObserver] = ()
     tracer: Tracer = NO_TRACER

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.core.task.events import Event, EventKind
+from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.http.bodies import Answered, SchemaRef
 from mail.http.service import Service, service_of
@@ -86,6 +87,7 @@ async def _frames(
             if events is None:
                 return
             for event in events:
+                await service.runtime.pacer.pause(event_size(event))
                 yield frame(event, key.task_id)
             if pings and not events:
                 now = service.runtime.clock.now().isoformat()

@@ -1,8 +1,9 @@
 """Tasks and their events as JSON, the shapes that several routes answer with (SPEC, section 8)."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import batched
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,11 +12,14 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.auth.keys import Caller
+from mail.core.engine.pacing import Pacer
+from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import InboxEntry
+from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
 from mail.core.task.ports import Store
+from mail.core.task.size import event_size, message_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.task.usage import NO_USAGE, Usage
@@ -25,6 +29,18 @@ from mail.http.service import Service
 
 READ_CONCURRENCY = 16
 """Tasks that are read concurrently: with a remote store, reading them one by one would take too long."""
+
+READ_BYTES = 1024 * 1024
+"""The size of tasks that are read concurrently; a larger one is read alone, in slices."""
+
+EVENT_PAGE_BYTES = 1024 * 1024
+"""The size of events after which a page of them ends, and that of the waiting messages on it."""
+
+PIECE_BYTES = 64 * 1024
+"""The size of short events that are sent together."""
+
+EVENT_BYTES = 1000
+"""The usual size of an event, for tasks that don't know their own."""
 
 
 class _EventEntry(Answered):
@@ -78,18 +94,14 @@ class TaskUsage(Answered):
     )
 
 
-class TaskRecord(Answered):
-    """A task with all its events and waiting messages."""
+class TaskSummary(Answered):
+    """A task without its events and waiting messages."""
 
     task_id: str
     task_owner: str
     task_contributors: list[str]
     start_time: str
-    events: list[RecordedEvent]
     is_running: bool
-    task_message_queue: list[QueuedMessage] = Field(
-        description="The waiting messages; a stopped task keeps them until it is resumed."
-    )
     remote_swarms: list[str]
     completed: bool = Field(
         description="Whether the task has stopped, for whatever reason; `status` tells which."
@@ -114,6 +126,19 @@ class TaskRecord(Answered):
     seq: int = Field(
         description="The id of its last event, which `GET /task?at=` and `POST /task/fork` take."
     )
+    stored_bytes: int = Field(
+        description="The bytes that it has stored: messages, events and histories. It can't exceed `task_bytes` of the "
+        "server's limits."
+    )
+
+
+class TaskRecord(TaskSummary):
+    """A task with its events and waiting messages."""
+
+    events: list[RecordedEvent]
+    task_message_queue: list[QueuedMessage] = Field(
+        description="The waiting messages; a stopped task keeps them until it is resumed."
+    )
 
 
 async def load_task(service: Service, caller: Caller, task_id: str) -> Task:
@@ -126,23 +151,32 @@ async def load_task(service: Service, caller: Caller, task_id: str) -> Task:
     return task
 
 
-def page_headers(request: Request, path: str, query: Mapping[str, str], cursor: str | None) -> dict[str, str]:
+def page_headers(
+    request: Request, path: str, query: Mapping[str, str], cursor: str | None, *, parameter: str = "cursor"
+) -> dict[str, str]:
     """Return the headers that link the next page of `path` with `query`; none if `cursor` is None."""
     if cursor is None:
         return {}
     root = request.scope.get("root_path", "")
-    link = f'<{root}{path}?{urlencode({**query, "cursor": cursor})}>; rel="next"'
+    link = f'<{root}{path}?{urlencode({**query, parameter: cursor})}>; rel="next"'
     return {"Link": link, "X-Next-Cursor": cursor}
 
 
-def answer_events(events: Iterable[Event], task_id: str) -> list[dict[str, Any]]:
-    """Return the events up to the one that ends the task's generation, as `AnswerEvent`."""
-    entries = []
-    for event in events:
-        entries.append(_event_entry(event, task_id))
-        if event.is_terminal:
-            break
-    return entries
+async def answer_pieces(
+    service: Service, submitted: Submitted, response: str | dict[str, Any], more: Mapping[str, Any]
+) -> AsyncGenerator[bytes]:
+    """Yield the answer to a message with its events, as `AnswerEvent`s, and `more` fields, in pieces of JSON."""
+
+    async def events() -> AsyncGenerator[Event]:
+        async for event in read_timeline(service.runtime.store, submitted.key, after=submitted.after):
+            yield event
+            if event.is_terminal:
+                return
+
+    yield b'{"response":' + to_json(response) + b',"events":['
+    async for piece in _event_pieces(service, submitted.key.task_id, events(), as_text=False):
+        yield piece
+    yield b"]" + b"".join(b"," + to_json(name) + b":" + to_json(value) for name, value in more.items()) + b"}"
 
 
 def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
@@ -155,28 +189,176 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
     }
 
 
-async def read_task_json(store: Store, task: Task, at: int | None = None) -> dict[str, Any]:
-    """Read a task's events and waiting messages, and return all of it as `TaskRecord`; or as it was `at` an event.
+async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
+    """Yield a task as `TaskRecord`, in pieces of JSON."""
+    store = service.runtime.store
+    pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
+    events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
+    mail = _read_mail(store, task)
+    async for piece in _record_pieces(service, task, events, mail):
+        yield piece
 
-    Raises BadRequest and SnapshotExpired for an event of which no snapshot exists.
+
+async def event_page(
+    service: Service, task: Task, after: int, limit: int | None
+) -> tuple[AsyncGenerator[bytes], int | None]:
+    """Read a page of a task's events, and the first of its waiting messages.
+
+    Returns the `TaskRecord` in pieces of JSON, and the last event if there are more.
     """
-    await asyncio.sleep(0)  # a long timeline takes milliseconds to read: let other requests run first
-    if at is None:
-        return task_json(task, await store.read_events(task.key), await store.read_inbox(task.key))
-    snapshot = await store.read_snapshot(task.key, at)
-    return task_json(snapshot.task, snapshot.events, snapshot.mail)
+    store = service.runtime.store
+    events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
+    mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
+    last = events[-1].seq if events else after
+    pieces = _record_pieces(service, task, _each(events), _each(mail))
+    return pieces, last if events and last < task.seq else None
 
 
-def task_json(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]) -> dict[str, Any]:
-    """Return a task as `TaskRecord`; the fields from `status` on are additions to the protocol's."""
+def snapshot_pieces(service: Service, snapshot: Snapshot) -> AsyncGenerator[bytes]:
+    """Yield a task as it was as `TaskRecord`, in pieces of JSON."""
+    events, mail = _each(snapshot.events), _each(snapshot.mail)
+    return _record_pieces(service, snapshot.task, events, mail)
+
+
+async def tasks_pieces(service: Service, tasks: Sequence[Task]) -> AsyncGenerator[bytes]:
+    """Yield `TaskRecord`s by task id, in pieces of JSON: reads small tasks concurrently, and large ones one by one."""
+
+    async def whole(task: Task) -> bytes:
+        return b"".join([piece async for piece in task_pieces(service, task)])
+
+    separator = b"{"
+    for some in _portions(tasks):
+        if len(some) == 1:
+            yield separator + to_json(some[0].task_id) + b":"
+            async for piece in task_pieces(service, some[0]):
+                yield piece
+        else:
+            records = zip(some, await asyncio.gather(*map(whole, some)), strict=True)
+            yield separator + b",".join(to_json(task.task_id) + b":" + record for task, record in records)
+        separator = b","
+    yield b"}" if tasks else b"{}"
+
+
+async def summaries_pieces(tasks: Iterable[Task]) -> AsyncGenerator[bytes]:
+    """Yield `TaskSummary`s by task id, in pieces of JSON."""
+    separator = b"{"
+    for some in batched(tasks, READ_CONCURRENCY):
+        yield separator + to_json({task.task_id: task_summary(task) for task in some})[1:-1]
+        separator = b","
+    yield b"}" if separator == b"," else b"{}"
+
+
+def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+    """Split tasks into portions that can be in memory together."""
+    portion: list[Task] = []
+    size = 0
+    for task in tasks:
+        weight = task_weight(task)
+        if portion and (len(portion) == READ_CONCURRENCY or size + weight > READ_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(task)
+        size += weight
+    if portion:
+        yield portion
+
+
+async def _record_pieces(
+    service: Service, task: Task, events: AsyncIterable[Event], mail: AsyncIterable[InboxEntry]
+) -> AsyncGenerator[bytes]:
+    fields = task_summary(task)
+    first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
+    yield to_json(first)[:-1] + b',"events":['
+    async for piece in _event_pieces(service, task.task_id, events, as_text=True):
+        yield piece
+    yield b'],"is_running":' + to_json(fields.pop("is_running")) + b',"task_message_queue":['
+    async for piece in _mail_pieces(service.runtime.pacer, mail):
+        yield piece
+    yield b"]," + to_json(fields)[1:]
+
+
+async def _event_pieces(
+    service: Service, task_id: str, events: AsyncIterable[Event], *, as_text: bool
+) -> AsyncGenerator[bytes]:
+    """Yield the items of a JSON array of events: short ones together, and a long one alone, made in several steps.
+
+    With `as_text`, their data is JSON text.
+    """
+    short = bytearray()
+    separator = b""
+    async for event in events:
+        if event_size(event) > PIECE_BYTES:
+            if short:
+                yield bytes(short)
+                short = bytearray()
+            async with service.large_answers.alone():
+                piece = await _long_event(service.runtime.pacer, event, task_id, as_text=as_text)
+            yield separator
+            yield piece
+            del piece
+        else:
+            entry = _event_entry(event, task_id)
+            if as_text:
+                entry["data"] = to_json(entry["data"]).decode()
+            short += separator + to_json(entry)
+            if len(short) > PIECE_BYTES:
+                yield bytes(short)
+                short = bytearray()
+                await asyncio.sleep(0)
+        separator = b","
+    if short:
+        yield bytes(short)
+
+
+async def _long_event(pacer: Pacer, event: Event, task_id: str, *, as_text: bool) -> bytes:
+    size = event_size(event)
+    await pacer.pause(size)
+    entry = _event_entry(event, task_id)
+    await pacer.pause(size)
+    if as_text:
+        entry["data"] = to_json(entry["data"]).decode()
+        await pacer.pause(size)
+    return to_json(entry)
+
+
+async def _mail_pieces(pacer: Pacer, mail: AsyncIterable[InboxEntry]) -> AsyncGenerator[bytes]:
+    """Yield the items of a JSON array of messages."""
+    separator = b""
+    async for entry in mail:
+        await pacer.pause(message_size(entry.message))
+        yield separator + to_json(_queued_message(entry))
+        separator = b","
+
+
+async def _read_mail(store: Store, task: Task) -> AsyncGenerator[InboxEntry]:
+    """Yield the waiting mail of a task, and read it in slices."""
+    after: InboxEntry | None = None
+    left = sum(map(sum, task.pending.values()))
+    while left > 0 and (mail := await store.read_inbox(task.key, after=after, max_bytes=SLICE_BYTES)):
+        for entry in mail:
+            yield entry
+        after = mail[-1]
+        left -= len(mail)
+
+
+async def _each[Item](items: Iterable[Item]) -> AsyncGenerator[Item]:
+    for item in items:
+        yield item
+
+
+def task_weight(task: Task) -> int:
+    """Return about how large a task is with its events, also one of a version that did not count its bytes."""
+    return task.stored_bytes or task.seq * EVENT_BYTES
+
+
+def task_summary(task: Task) -> dict[str, Any]:
+    """Return a task as `TaskSummary`; the fields from `status` on are additions to the protocol's."""
     return {
         "task_id": task.task_id,
         "task_owner": task.owner,
         "task_contributors": task.contributors,
         "start_time": task.started,
-        "events": [_recorded_event(event, task.task_id) for event in events],
         "is_running": task.is_running,
-        "task_message_queue": [_queued_message(entry) for entry in inbox],
         "remote_swarms": list(task.peers),
         "completed": not task.is_running,
         "title": task.title,
@@ -193,12 +375,8 @@ def task_json(task: Task, events: Sequence[Event], inbox: Sequence[InboxEntry]) 
         "dead_letters": task.dead_letters,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
         "seq": task.seq,
+        "stored_bytes": task.stored_bytes,
     }
-
-
-def _recorded_event(event: Event, task_id: str) -> dict[str, Any]:
-    entry = _event_entry(event, task_id)
-    return {**entry, "data": to_json(entry["data"]).decode()}
 
 
 def _pending_call(call: PausedCall) -> dict[str, Any]:

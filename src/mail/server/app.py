@@ -13,8 +13,8 @@ from mail.config import ServerConfig, load_config
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import CallerRole
 from mail.http.app import create_app as create_http_app
-from mail.http.rates import rates_of
-from mail.http.service import Service, unlimited
+from mail.http.rates import LargeAnswers, rates_of
+from mail.http.service import PAGE_BYTES, Service, unlimited
 
 if TYPE_CHECKING:
     from mail.bootstrap.system import AwsSystem, LocalSystem
@@ -51,12 +51,14 @@ def make_service(
     *,
     time_left: Callable[[Request], float | None] = unlimited,
     stream_url: str = "",
+    max_answer_bytes: int | None = None,
 ) -> Service:
     """Build what the HTTP routes serve.
 
     Args:
         time_left: the seconds until the process of a request ends; None for a process that runs on.
         stream_url: where streams are served, if not by this process.
+        max_answer_bytes: the largest answer that the process can send; None for any size.
     """
     return Service(
         runtime=system.runtime,
@@ -70,6 +72,8 @@ def make_service(
         served=system.served,
         registry=system.registry,
         budgets=config.budgets,
+        page_bytes=PAGE_BYTES if max_answer_bytes is None else max_answer_bytes // 2,
+        large_answers=LargeAnswers(max_answer_bytes),
         rates=rates_of(config.limits),
         observers=system.telemetry.observers,
         tracer=system.telemetry.tracer,

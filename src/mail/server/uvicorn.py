@@ -38,6 +38,7 @@ from mail.server.connections import (
     raise_descriptor_limit,
 )
 from mail.server.logs import set_up_logging
+from mail.server.memory import return_freed_memory
 
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called
@@ -297,9 +298,10 @@ async def _is_first_run(config: ServerConfig) -> bool:
 
 
 def _set_up(config: ServerConfig) -> None:
-    """Set up the log, the limit of open files, the exported variables and the import path of a server process."""
+    """Set up the log, the limit of open files, the memory, the exported variables and the import path of a server process."""
     set_up_logging(config)
     raise_descriptor_limit()
+    return_freed_memory()
     os.environ["SWARM_NAME"] = config.swarm.name
     os.environ["SWARM_SOURCE"] = config.swarm.source
     os.environ["SWARM_REGISTRY_FILE"] = config.swarm.registry

@@ -56,14 +56,15 @@ class TaskIndex:
         """
         start = None if cursor is None else _read_cursor(instance, cursor)
         tasks: list[Task] = []
+        cursors: list[str] = []
+        is_ordered = instance is not None
         async with aclosing(self._newest(instance, status, start, limit + 1)) as newest:
             async for task in newest:
+                if len(tasks) == limit:
+                    return TaskPage(tasks, cursors[-1], is_ordered, tuple(cursors))
                 tasks.append(task)
-                if len(tasks) > limit:
-                    return TaskPage(
-                        tasks[:limit], _make_cursor(instance, tasks[limit - 1]), instance is not None
-                    )
-        return TaskPage(tasks, None, instance is not None)
+                cursors.append(_make_cursor(instance, task))
+        return TaskPage(tasks, None, is_ordered, tuple(cursors))
 
     async def dead(self, instance: str | None, limit: int, cursor: str | None) -> TaskPage:
         """Return a page of tasks with dead letters, of an instance or of all. Raises BadRequest for a foreign cursor."""

@@ -1,11 +1,10 @@
 """Reads tasks from the table. Reads are consistent, and skip items that are past their retention."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
+from itertools import batched, chain
 
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.items import (
@@ -24,22 +23,30 @@ from mail.adapters.aws.items import (
     inbox_start,
     is_expired,
     is_mail,
+    item_size,
     mail_position,
     partition,
     response_key,
 )
 from mail.adapters.aws.table import DynamoDBTable
-from mail.adapters.shared.codec import decode_events, decode_history
+from mail.adapters.shared.codec import decode_events, decode_history, upto_bytes
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.events import Event
+from mail.core.task.size import event_size, text_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.errors import ConfigurationError, SnapshotExpired, StoreUnavailable, TaskNotFound
 
 _MAIL_CHANGES = ("delivered", "read")
+
+COMMITS_PER_SLICE = 256
+"""The number of commits that are queried for one slice of a timeline."""
+
+READ_CONCURRENCY = 8
+"""The number of texts of a slice that are fetched from the bucket at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +169,10 @@ class TaskReader:
                     await self._clear_away(item, task)
         return None
 
-    async def inbox(self, key: TaskKey) -> list[InboxEntry]:
-        """Return all waiting mail, by (tier, seq). Raises TaskNotFound."""
+    async def inbox(
+        self, key: TaskKey, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        """Return waiting mail, by (tier, seq, mailbox) (`Store.read_inbox`). Raises TaskNotFound."""
         task = await self.get(key)
         mailboxes = await asyncio.gather(
             *(self._items(key, inbox_start(name), inbox_end(name)) for name in task.pending)
@@ -173,26 +182,35 @@ class TaskReader:
             for name, items in zip(task.pending, mailboxes, strict=True)
             for item in items
         }
-        items = await self._counting(list(chain.from_iterable(mailboxes)), task)
-        texts = await self.texts(item["message"] for item in items)
-        mail = [
-            decode_mail(owners[item["SK"]["S"]], item, text) for item, text in zip(items, texts, strict=True)
-        ]
-        return sorted(mail, key=attrgetter("tier", "seq"))
+        placed = {
+            (*mail_position(item), owners[item["SK"]["S"]]): item
+            for item in await self._counting(list(chain.from_iterable(mailboxes)), task)
+        }
+        start = (0, 0, "") if after is None else (after.tier, after.seq, after.mailbox)
+        positions = sorted(position for position in placed if position > start)
+        mail: list[InboxEntry] = []
+        async for texts in self._in_slices([placed[each]["message"] for each in positions], max_bytes):
+            mail += [
+                decode_mail(position[2], placed[position], text)
+                for position, text in zip(positions[len(mail) :], texts, strict=False)
+            ]
+        return mail
 
     async def mail(self, mailbox: str, item: Item) -> InboxEntry:
         return decode_mail(mailbox, item, await self.text(item["message"]))
 
-    async def events(self, key: TaskKey, after: int, limit: int | None = None) -> list[Event]:
-        """Return the first `limit` events after `after`, without a gap. Raises TaskNotFound.
+    async def events(
+        self, key: TaskKey, after: int, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        """Return the first events after `after` (`Store.read_events`), without a gap. Raises TaskNotFound.
 
         A query may miss a commit and find the next one, if both are made while it runs. So a gap is read again, and events
         after a gap that remains are left to the next call; only before the first event there may be one, if older
         events have expired.
         """
-        events = await self._events(key, after, limit)
+        events = await self._events(key, after, limit, max_bytes)
         if events and events[-1].seq - after != len(events):
-            events = await self._events(key, after, limit)
+            events = await self._events(key, after, limit, max_bytes)
             events = [event for n, event in enumerate(events) if event.seq == events[0].seq + n]
         if not events:
             await self.seq(key)
@@ -205,13 +223,19 @@ class TaskReader:
             return None
         return MAILMessage.model_validate_json(await self.text(item["message"]))
 
-    async def _items(self, key: TaskKey, low: str, high: str, limit: int | None = None) -> list[Item]:
+    async def _items(
+        self, key: TaskKey, low: str, high: str, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Item]:
         items: list[Item] = []
+        size = 0
         pages = self._table.pages(partition(key), low, high, limit=limit)
         async with aclosing(pages):
             async for page in pages:
                 items += [item for item in page if not self.is_gone(item)]
                 if limit is not None and len(items) >= limit:
+                    break
+                size += 0 if max_bytes is None else sum(map(item_size, page))
+                if max_bytes is not None and size >= max_bytes:
                     break
         return items[:limit]
 
@@ -252,10 +276,31 @@ class TaskReader:
                     return item
         return None
 
-    async def _events(self, key: TaskKey, after: int, limit: int | None) -> list[Event]:
-        items = await self._items(key, events_after(after), EVENTS_END, limit)
-        batches = await asyncio.gather(*map(self._batch, items))
-        return [event for event in chain.from_iterable(batches) if event.seq > after][:limit]
+    async def _events(
+        self, key: TaskKey, after: int, limit: int | None, max_bytes: int | None
+    ) -> list[Event]:
+        at_most = limit if max_bytes is None else min(limit or COMMITS_PER_SLICE, COMMITS_PER_SLICE)
+        items = await self._items(key, events_after(after), EVENTS_END, at_most, max_bytes)
+        events: list[Event] = []
+        size = 0
+        for some in batched(items, len(items) or 1 if max_bytes is None else READ_CONCURRENCY):
+            for batch in await asyncio.gather(*map(self._batch, some)):
+                if max_bytes is not None and size >= max_bytes:
+                    break
+                events += (event for event in batch if event.seq > after)
+                size += sum(map(event_size, batch))
+        return events[:limit]
+
+    async def _in_slices(self, values: list[Value], max_bytes: int | None) -> AsyncGenerator[list[str]]:
+        """Yield texts, some at a time, up to the one with which they reach `max_bytes`."""
+        size = 0
+        for some in batched(values, len(values) or 1 if max_bytes is None else READ_CONCURRENCY):
+            texts = await self.texts(some)
+            found = list(upto_bytes(texts, text_size, None if max_bytes is None else max_bytes - size))
+            yield found
+            size += sum(map(text_size, found))
+            if max_bytes is not None and size >= max_bytes:
+                return
 
     async def _batch(self, item: Item) -> tuple[Event, ...]:
         """Return the events of a commit, with the messages that are in the bucket."""

@@ -126,11 +126,15 @@ class DynamoDBStore:
     async def read_snapshot(self, key: TaskKey, at: int) -> Snapshot:
         return await self._reader.snapshot(key, at)
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        return await self._reader.inbox(key)
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        return await self._reader.inbox(key, after, max_bytes)
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        return await self._reader.events(key, after, limit)
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        return await self._reader.events(key, after, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         response = await self._reader.response(key, generation)

@@ -16,7 +16,7 @@ from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import decode_events, read_cursor
+from mail.adapters.shared.codec import decode_events, make_page, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import (
@@ -37,6 +37,12 @@ from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, TaskNotFound
 
 LAST_TURN = 2**31 - 1
+NO_LIMIT = 2**62
+START = (0, 0, "")
+"""A position before all mail."""
+
+COMMITS_PER_SLICE = 256
+"""The number of commits whose sizes are added up to find the end of a slice of a timeline."""
 
 
 class PostgresStore:
@@ -141,23 +147,46 @@ class PostgresStore:
             task, waiting, [event for _, _, events in commits for event in decode_events(events)]
         )
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        position = START if after is None else (after.tier, after.seq, after.mailbox)
         rows = await self._rows(
             key,
-            "SELECT mailbox, tier, seq, message FROM mail.inbox WHERE task = %s ORDER BY tier, seq, mailbox",
+            "SELECT mailbox, tier, seq, message FROM ("
+            " SELECT *, sum(octet_length(message)) OVER before AS read FROM mail.inbox"
+            " WHERE task = %s AND (tier, seq, mailbox) > (%s, %s, %s)"
+            " WINDOW before AS (ORDER BY tier, seq, mailbox ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW)"
+            ") AS mail WHERE coalesce(read, 0) < %s ORDER BY tier, seq, mailbox",
+            *position,
+            NO_LIMIT if max_bytes is None else max_bytes,
         )
         return [
             InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
             for mailbox, tier, seq, message in rows
         ]
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        rows = await self._rows(
-            key,
-            "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s",
-            after,
-            limit,
-        )
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        if max_bytes is None:
+            rows = await self._rows(
+                key,
+                "SELECT events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s",
+                after,
+                limit,
+            )
+        else:
+            rows = await self._rows(
+                key,
+                "SELECT events FROM (SELECT seq, events, sum(octet_length(events)) OVER before AS read FROM ("
+                "  SELECT seq, events FROM mail.commits WHERE task = %s AND seq > %s ORDER BY seq LIMIT %s"
+                " ) AS commits WINDOW before AS (ORDER BY seq ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW)"
+                ") AS slice WHERE coalesce(read, 0) < %s ORDER BY seq",
+                after,
+                COMMITS_PER_SLICE if limit is None else min(limit, COMMITS_PER_SLICE),
+                max_bytes,
+            )
         return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
@@ -267,4 +296,4 @@ class PostgresStore:
 
 def _page(rows: list[Row], limit: int) -> TaskPage:
     tasks = [read_task(state) for _, state in rows[:limit]]
-    return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+    return make_page(tasks, [str(born) for born, _ in rows], limit)

@@ -1,10 +1,14 @@
 """The JSON of stored values, the same in every store, and cursors over numbered tasks."""
 
+from collections.abc import Callable, Iterable, Iterator
+
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from mail.core.task.events import Event
+from mail.core.task.ports import TaskPage
 from mail.core.task.swarm import History
+from mail.core.task.task import Task
 from mail.errors import BadRequest
 
 LAST_NUMBER = 2**63 - 1
@@ -31,6 +35,24 @@ def decode_history(text: bytes | str) -> History:
     """Decode what `encode_history` has encoded."""
     entries: History = from_json(text)
     return entries
+
+
+def upto_bytes[Item](
+    items: Iterable[Item], size: Callable[[Item], int], max_bytes: int | None
+) -> Iterator[Item]:
+    """Yield items up to the one with which they reach `max_bytes`; all of them for None."""
+    total = 0
+    for item in items:
+        yield item
+        total += size(item)
+        if max_bytes is not None and total >= max_bytes:
+            return
+
+
+def make_page(tasks: list[Task], cursors: list[str], limit: int) -> TaskPage:
+    """Return a page of `limit` tasks; `cursors` are those behind each task, and one more if there are more tasks."""
+    following = cursors[limit - 1] if len(cursors) > limit else None
+    return TaskPage(tasks, following, cursors=tuple(cursors[: len(tasks)]))
 
 
 def read_cursor(cursor: str | None) -> int:

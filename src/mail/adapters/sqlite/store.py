@@ -1,13 +1,15 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
 Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. Only while another
-process has locked the file, writes wait off the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently used tasks are cached with their inboxes; every write goes through to the file. Leases exist
-in memory only: they end with the process, so that a restart after a crash waits for nothing.
+process has locked the file, writes wait off the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently
+used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases exist in memory
+only: they end with the process, so that a restart after a crash waits for nothing.
 """
 
 import sqlite3
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -22,7 +24,9 @@ from mail.adapters.shared.codec import (
     decode_history,
     encode_events,
     encode_history,
+    make_page,
     read_cursor,
+    upto_bytes,
 )
 from mail.adapters.shared.snapshots import (
     Waiting,
@@ -34,7 +38,8 @@ from mail.adapters.shared.snapshots import (
 )
 from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
-from mail.adapters.sqlite.task_cache import CachedTask
+from mail.adapters.sqlite.task_cache import CachedTask, Position
+from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import (
     Claim,
@@ -48,6 +53,7 @@ from mail.core.task.change import (
 )
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
+from mail.core.task.size import message_size
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -58,6 +64,11 @@ CACHED_TASKS = 1_000
 
 EVICTED_AT_ONCE = 8
 """The number of tasks that are looked at to make room for a new one."""
+CACHED_BYTES = 32 * 1024 * 1024
+"""The size of all their texts in memory (`mail.core.task.size`)."""
+
+STATE_BYTES = 2_000
+"""About what a commit writes besides the texts that a task counts."""
 
 LAST_SEQ = 2**32 - 1
 
@@ -71,6 +82,8 @@ class SQLiteStore:
         self._database = database
         self._sql = database.connection
         self._cache: OrderedDict[TaskKey, CachedTask] = OrderedDict()
+        self._cached_bytes = 0
+        self._log = WriteAheadLog(database)
         self._changes = Waiters()
         self._endings = Waiters()
 
@@ -86,9 +99,10 @@ class SQLiteStore:
             return Idle(None)
         if cached.is_leased(mailbox, now):
             return Leased()
-        entry = cached.head(mailbox)
-        if entry is None or not cached.task.lets_open(mailbox):
+        position = cached.head(mailbox)
+        if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
+        entry = self._entry(cached, position)
         history = (
             self._history(cached.row, mailbox, history_after)
             if cached.task.histories.get(mailbox, 0) > history_after
@@ -97,7 +111,7 @@ class SQLiteStore:
         running_turns = cached.count_leases(now)
         replaced = cached.leases.get(mailbox)
         cached.leases[mailbox] = lease
-        checkpoint = cached.checkpoints.get((mailbox, entry.seq))
+        checkpoint = self._checkpoint(cached, mailbox, entry.seq)
         return Turn(cached.task, entry, lease, history, checkpoint, running_turns, replaced=replaced)
 
     async def claim(
@@ -121,7 +135,9 @@ class SQLiteStore:
                 "INSERT OR REPLACE INTO checkpoints (task, mailbox, seq, checkpoint) VALUES (?, ?, ?, ?)",
                 (cached.row, turn.mailbox, turn.entry.seq, write_checkpoint(checkpoint)),
             )
-            cached.checkpoints[turn.mailbox, turn.entry.seq] = checkpoint
+            before = cached.size
+            cached.keep_checkpoint(turn.mailbox, turn.entry.seq, checkpoint)
+            self._make_room(cached.size - before)
 
         await self._database.write(save, lock_timeout=TURN_LOCK_TIMEOUT)
 
@@ -161,9 +177,13 @@ class SQLiteStore:
         except BaseException as error:
             self._roll_back(error)
             raise
+        stored_before = 0 if cached is None else cached.task.stored_bytes
+        self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
         if cached is None:
             cached = self._remember(CachedTask(row, change.task))
+        before = cached.size
         cached.apply(change)
+        self._make_room(cached.size - before)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
@@ -182,11 +202,20 @@ class SQLiteStore:
         task = read_task(state)
         return take_snapshot(task, self._waiting(cached.row, task.seq), self._events(cached.row, 0, task.seq))
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        return self._get(key).all_mail()
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        cached = self._get(key)
+        positions = cached.all_mail()
+        if after is not None:
+            positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
+        mail = (self._entry(cached, position) for position in positions)
+        return list(upto_bytes(mail, lambda entry: message_size(entry.message), max_bytes))
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        return self._events(self._get(key).row, after, LAST_SEQ, limit)
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        return self._events(self._get(key).row, after, LAST_SEQ, limit, max_bytes)
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
         cached = self._get(key)
@@ -264,7 +293,7 @@ class SQLiteStore:
 
     def _page(self, rows: list[tuple[Any, ...]], limit: int) -> TaskPage:
         tasks = [self._state(row) for (row,) in rows[:limit]]
-        return TaskPage(tasks, str(rows[limit - 1][0]) if len(rows) > limit else None)
+        return make_page(tasks, [str(row) for (row,) in rows], limit)
 
     def _roll_back(self, error: BaseException) -> None:
         """Roll back an open transaction. Raises StoreUnavailable for an error of SQLite."""
@@ -286,11 +315,31 @@ class SQLiteStore:
         """Read a task from the file, with its mail and checkpoints."""
         cached = CachedTask(row, self._state(row))
         for (mailbox, seq), tier in self._waiting(row, cached.task.seq).items():
-            cached.put(InboxEntry(mailbox, tier, seq, self._message(row, seq)))
-        checkpoints = self._read("SELECT mailbox, seq, checkpoint FROM checkpoints WHERE task = ?", (row,))
-        for mailbox, seq, checkpoint in checkpoints:
-            cached.checkpoints[mailbox, seq] = read_checkpoint(checkpoint)
+            cached.place((tier, seq, mailbox))
+        for mailbox, seq in self._read("SELECT mailbox, seq FROM checkpoints WHERE task = ?", (row,)):
+            cached.checkpoints[mailbox, seq] = None
         return cached
+
+    def _entry(self, cached: CachedTask, position: Position) -> InboxEntry:
+        """Return a waiting message."""
+        kept = cached.entry(position)
+        if kept is not None:
+            return kept
+        tier, seq, mailbox = position
+        return InboxEntry(mailbox, tier, seq, self._message(cached.row, seq))
+
+    def _checkpoint(self, cached: CachedTask, mailbox: str, seq: int) -> Checkpoint | None:
+        """Return the checkpoint of a turn; None if it has none."""
+        if (mailbox, seq) not in cached.checkpoints:
+            return None
+        kept = cached.checkpoints[mailbox, seq]
+        if kept is not None:
+            return kept
+        ((text,),) = self._read(
+            "SELECT checkpoint FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?",
+            (cached.row, mailbox, seq),
+        )
+        return read_checkpoint(text)
 
     def _waiting(self, row: int, upto: int) -> Waiting:
         """Return the mail that waited after the commit whose last event is `upto`."""
@@ -305,13 +354,18 @@ class SQLiteStore:
             deliver(waiting, delivered)
         return waiting
 
-    def _events(self, row: int, after: int, upto: int, limit: int | None = None) -> list[Event]:
-        """Return the first `limit` events after `after`, up to the commit whose last event is `upto`."""
-        rows = self._read(
+    def _events(
+        self, row: int, after: int, upto: int, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        """Return the first events after `after`, up to the commit whose last event is `upto` (`Store.read_events`)."""
+        rows = self._rows(
             "SELECT events FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
             (commit_id(row, after), commit_id(row, upto), NO_LIMIT if limit is None else limit),
         )
-        return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
+        commits = upto_bytes(rows, lambda found: len(found[0]), max_bytes)
+        return [event for (events,) in commits for event in decode_events(events) if event.seq > after][
+            :limit
+        ]
 
     def _state(self, row: int) -> Task:
         """Return the state of a task after its last commit."""
@@ -322,6 +376,13 @@ class SQLiteStore:
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         return self._database.execute(query, values)
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, reading each when it is wanted. Raises StoreUnavailable."""
+        try:
+            yield from self._sql.execute(query, values)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
 
     def _message(self, row: int, seq: int) -> MAILMessage:
         """Return the message that was sent with the event `seq`."""
@@ -339,8 +400,19 @@ class SQLiteStore:
             if self._cache[key].leases:
                 self._cache.move_to_end(key)  # thousands may be leased, and are not to be looked at each time
             else:
-                del self._cache[key]
+                self._cached_bytes -= self._cache.pop(key).size
         return cached
+
+    def _make_room(self, added: int) -> None:
+        """Count texts that were added to the cache; drop those of the least recently used tasks if there are too many."""
+        self._cached_bytes += added
+        if self._cached_bytes <= CACHED_BYTES:
+            return
+        for cached in self._cache.values():
+            self._cached_bytes -= cached.size
+            cached.forget()
+            if self._cached_bytes <= CACHED_BYTES:
+                break
 
     def _get(self, key: TaskKey) -> CachedTask:
         cached = self._find(key)

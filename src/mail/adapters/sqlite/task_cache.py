@@ -2,25 +2,32 @@
 
 from bisect import insort
 from collections import defaultdict
-from operator import attrgetter
 
-from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, TaskChange
 from mail.core.task.mailboxes import goes_out
+from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
 
-_order = attrgetter("tier", "seq")
+KEPT_BYTES = 32 * 1024
+"""The size of a message or checkpoint up to which it is kept in memory; a larger one is read from the file."""
+
+Position = tuple[Tier, int, str]
+"""Where a message waits: its tier and seq, and its mailbox."""
 
 
 class CachedTask:
-    """A task with its inboxes, as in the file, and its leases.
+    """A task with the positions of its mail, as in the file, and its leases.
+
+    The texts of short messages and checkpoints are kept, too, until `forget`.
 
     Attributes:
         row: the task's row in the file.
         leases: the leases of running turns, by mailbox.
-        answer: the last generation that has ended while the task was cached, and its finishing message.
-        checkpoints: the checkpoints of unfinished turns, by the mailbox and seq of their message.
+        answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
+        checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
+        size: the size of the texts that are kept.
     """
 
     def __init__(self, row: int, task: Task) -> None:
@@ -28,8 +35,10 @@ class CachedTask:
         self.task = task
         self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
-        self.checkpoints: dict[tuple[str, int], Checkpoint] = {}
-        self._mail: defaultdict[str, list[InboxEntry]] = defaultdict(list)
+        self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}
+        self.size = 0
+        self._mail: defaultdict[str, list[Position]] = defaultdict(list)
+        self._entries: dict[Position, InboxEntry] = {}
 
     def is_leased(self, mailbox: str, now: float) -> bool:
         """Return whether the mailbox has a lease that has not expired."""
@@ -45,18 +54,30 @@ class CachedTask:
         """Return the number of leased mailboxes of agents."""
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
 
-    def head(self, mailbox: str) -> InboxEntry | None:
-        """Return the next message of a mailbox."""
+    def head(self, mailbox: str) -> Position | None:
+        """Return where the next message of a mailbox is."""
         mail = self._mail.get(mailbox)
         return mail[0] if mail else None
 
-    def all_mail(self) -> list[InboxEntry]:
-        """Return all waiting mail, by (tier, seq)."""
-        return sorted((entry for mail in self._mail.values() for entry in mail), key=_order)
+    def all_mail(self) -> list[Position]:
+        """Return where all mail waits, by (tier, seq, mailbox)."""
+        return sorted(position for mail in self._mail.values() for position in mail)
 
-    def put(self, entry: InboxEntry) -> None:
-        """Add a message."""
-        insort(self._mail[entry.mailbox], entry, key=_order)
+    def entry(self, position: Position) -> InboxEntry | None:
+        """Return a waiting message; None if its text is not kept."""
+        return self._entries.get(position)
+
+    def place(self, position: Position) -> None:
+        """Add a message whose text is in the file."""
+        insort(self._mail[position[2]], position)
+
+    def keep_checkpoint(self, mailbox: str, seq: int, checkpoint: Checkpoint) -> None:
+        """Note that a turn has a checkpoint, and keep it if it is short."""
+        self._drop_checkpoint(mailbox, seq)
+        size = _checkpoint_size(checkpoint)
+        self.checkpoints[mailbox, seq] = checkpoint if size <= KEPT_BYTES else None
+        if size <= KEPT_BYTES:
+            self.size += size
 
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
         """Return the key of the checkpoint of the turn that the change ends, if there is one."""
@@ -68,14 +89,54 @@ class CachedTask:
     def apply(self, change: TaskChange) -> None:
         """Apply a change that was committed to the file."""
         if change.response is not None and change.ended is not None:
-            self.answer = change.ended, change.response
+            self._keep_answer(change.ended, change.response)
         self.task = change.task
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
             for entry in (change.consumed, *change.also_read):
-                self._mail[mailbox].remove(entry)
-            self.checkpoints.pop((mailbox, change.consumed.seq), None)
+                position = (entry.tier, entry.seq, mailbox)
+                self._mail[mailbox].remove(position)
+                if (kept := self._entries.pop(position, None)) is not None:
+                    self.size -= message_size(kept.message)
+            self._drop_checkpoint(mailbox, change.consumed.seq)
         for entry in change.deliveries:
-            self.put(entry)
+            self._put(entry)
         if change.turn is not None:
             del self.leases[change.turn.mailbox]
+
+    def forget(self) -> None:
+        """Drop all texts that are kept; they are in the file."""
+        self.answer = None
+        self.checkpoints = dict.fromkeys(self.checkpoints)
+        self._entries = {}
+        self.size = 0
+
+    def _put(self, entry: InboxEntry) -> None:
+        position = (entry.tier, entry.seq, entry.mailbox)
+        self.place(position)
+        size = message_size(entry.message)
+        if size <= KEPT_BYTES:
+            self._entries[position] = entry
+            self.size += size
+
+    def _keep_answer(self, generation: int, message: MAILMessage) -> None:
+        if self.answer is not None:
+            self.size -= message_size(self.answer[1])
+        size = message_size(message)
+        self.answer = (generation, message) if size <= KEPT_BYTES else None
+        if self.answer is not None:
+            self.size += size
+
+    def _drop_checkpoint(self, mailbox: str, seq: int) -> None:
+        kept = self.checkpoints.pop((mailbox, seq), None)
+        if kept is not None:
+            self.size -= _checkpoint_size(kept)
+
+
+def _checkpoint_size(checkpoint: Checkpoint) -> int:
+    calls = sum(
+        json_size(call.tool_args) + json_size(call.completion) + json_size(call.responses)
+        for call in checkpoint.calls
+    )
+    results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
+    return calls + results

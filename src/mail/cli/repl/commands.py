@@ -26,7 +26,7 @@ async def greet(session: Session) -> None:
             await swarms.show_server(session, Namespace())
             if client.api_key:
                 show_caller(await client.get_whoami(), session.output)
-                for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS)):
+                for task_id in reversed(await client.get_tasks(limit=KNOWN_TASKS, summary=True)):
                     session.add_task(task_id)
     except TimeoutError:
         raise MAILError(f"{client.base_url} doesn't answer; try again later") from None

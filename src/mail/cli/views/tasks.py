@@ -39,13 +39,13 @@ class PendingCall(BaseModel):
 
 
 class TaskView(BaseModel):
-    """The fields of a task that are shown. Servers of other makes may leave out those with a default."""
+    """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
     task_id: str
     start_time: str
     is_running: bool
     completed: bool = False
-    events: list[RecordedEvent]
+    events: list[RecordedEvent] = []
     task_message_queue: list[Any] = []
     status: str | None = None
     title: str | None = None

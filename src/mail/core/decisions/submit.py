@@ -57,6 +57,8 @@ from mail.errors import (
 )
 
 TITLE_LENGTH = 80
+TITLE_SOURCE = 2_000
+"""Characters of a text in which its title is looked for."""
 
 DEFAULT_SUBJECT = "New Message"
 
@@ -287,7 +289,8 @@ def _title(submission: Submission) -> str:
 
 def title_of(subject: str, body: str) -> str:
     """Return a title for a task, from the subject or the text of its first message."""
-    line = " ".join((body if subject == DEFAULT_SUBJECT else subject).split())
+    text = body if subject == DEFAULT_SUBJECT else subject
+    line = " ".join(text.lstrip()[:TITLE_SOURCE].split())
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 

@@ -107,6 +107,31 @@ def _transcript(events: Sequence[Event]) -> Iterator[MAILMessage]:
             yield event.message
 
 
+def outgrow(
+    task: Task,
+    swarm: SwarmCore,
+    turn: Turn,
+    usage: Usage,
+    models: Mapping[str, Usage],
+    limit: int,
+    clock: Clock,
+    kept: Checkpoint | None = None,
+) -> TaskChange:
+    """End a task that a turn would make larger than its `limit`, in bytes.
+
+    Of the turn only its cost is stored, and its message becomes a dead letter. `kept` is the stored checkpoint, if any.
+    """
+    if is_discarded(task, turn):
+        return discard(task, swarm, turn, usage, models, clock, kept)
+    settlement = Settlement(task, swarm, turn, clock)
+    settlement.charge(usage, models)
+    settlement.outgrow(
+        f"the task may store {limit} bytes and has stored {task.stored_bytes}; the next turn of agent '{turn.mailbox}' "
+        "would exceed that. Begin a new task"
+    )
+    return settlement.seal()
+
+
 def expire(task: Task, swarm: SwarmCore, turn: Turn | None, clock: Clock) -> TaskChange | None:
     """End a task whose time limit has passed, else expire its requests to other swarms.
 
@@ -243,6 +268,13 @@ class Settlement:
         self._dead_letter(reason, attempts)
         self.draft.remember(self.name, self.turn.prompts)
         self._report_failure(reason)
+
+    def outgrow(self, reason: str) -> None:
+        """Record that the turn is too large to be stored, and end the task."""
+        self._emit(EventKind.AGENT_ERROR, f"the turn of agent '{self.name}' is not stored: {reason}")
+        self._dead_letter(reason, 1)
+        if self.draft.is_running:
+            self.draft.fail(f"The task was ended: {reason}.")
 
     def process(self, output: Checkpoint) -> None:
         """Process the agent's calls, in order."""

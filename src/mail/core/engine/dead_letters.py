@@ -16,6 +16,7 @@ from mail.core.decisions.dead_letters import (
 )
 from mail.core.engine.commit import load_task
 from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange
 from mail.core.task.context import CURRENT_TASK
@@ -186,7 +187,9 @@ async def _read_events(store: Store, key: TaskKey, seqs: Iterable[int]) -> list[
     while left:
         first = left[0]
         near = [seq for seq in left if seq < first + EVENTS_PER_READ]
-        events = await store.read_events(key, after=first - 1, limit=near[-1] - first + 1)
+        limit = near[-1] - first + 1
+        events = await store.read_events(key, after=first - 1, limit=limit, max_bytes=SLICE_BYTES)
         found |= {event.seq: event for event in events if event.seq in wanted}
-        left = left[len(near) :]
+        read = max(first, events[-1].seq) if events else near[-1]
+        left = [seq for seq in left if seq > read]
     return list(found.values())

@@ -9,7 +9,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
-from mail.errors import MailboxFull, TooManyTasks
+from mail.errors import MailboxFull, TaskFull, TooManyTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,28 @@ class Quotas:
     Attributes:
         running_tasks: how many tasks of one instance may run at the same time.
         mailbox_depth: how many messages may wait in a mailbox when a caller adds one.
+        task_bytes: how much a task may store; a turn that would store more ends the task (`mail.core.decisions.turn`).
     """
 
     running_tasks: int | None = None
     mailbox_depth: int | None = None
+    task_bytes: int | None = None
+
+    def check_size(self, before: Task | None, change: TaskChange) -> None:
+        """Raise TaskFull if the change lets a task run that stores too much; it may always be cancelled."""
+        limit, task = self.task_bytes, change.task
+        if limit is None or task.stored_bytes <= limit or not (before is None or task.is_running):
+            return
+        if not (change.deliveries or change.histories):
+            return
+        if before is None:
+            raise TaskFull(
+                f"a task may store {limit} bytes, and this one would begin with {task.stored_bytes}; send less"
+            )
+        raise TaskFull(
+            f"task {task.task_id!r} has stored {before.stored_bytes} bytes, and may store {limit}; "
+            "send a shorter message, or begin a new task"
+        )
 
     def check_depth(self, before: Task | None, change: TaskChange) -> None:
         """Raise MailboxFull if the change adds a caller's message to a full mailbox.
@@ -60,8 +78,9 @@ class QuotaGuard:
 
     @asynccontextmanager
     async def enforce(self, quotas: Quotas, before: Task | None, change: TaskChange) -> AsyncIterator[None]:
-        """Surround the commit of a change. Raises MailboxFull, or TooManyTasks if one more task would run."""
+        """Surround the commit of a change. Raises MailboxFull, TaskFull, or TooManyTasks if one more would run."""
         quotas.check_depth(before, change)
+        quotas.check_size(before, change)
         limit, instance = quotas.running_tasks, change.key.instance
         if limit is None or not change.task.is_running or (before is not None and before.is_running):
             yield

@@ -25,6 +25,7 @@ from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.delivery import DeliveryTurn
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
 from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
@@ -99,6 +100,7 @@ class Runtime:
         tracer: traces tasks.
         webhooks: deliver events; without them, no task has webhooks.
         histories: caches the histories of agents that took a turn here recently.
+        pacer: spaces out the work on large messages.
     """
 
     @property
@@ -139,6 +141,7 @@ class Runtime:
         self.tracer = tracer
         self.webhooks = webhooks
         self.histories = HistoryCache()
+        self.pacer = Pacer()
         self._queue = queue
         self._committer = Committer(store)
         self._quota_guard = QuotaGuard(store)
@@ -156,8 +159,8 @@ class Runtime:
         """Accept a caller's message; when this returns, it is stored and will be processed.
 
         A submission that was accepted before under the same key (`Submission.idempotency_key`) changes nothing; its first result
-        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict or RateLimited if it
-        can't be accepted; then nothing is stored.
+        is returned. Raises BadRequest, TaskNotFound, PreconditionFailed, IdempotencyConflict, TaskFull or RateLimited
+        if it can't be accepted; then nothing is stored.
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
@@ -436,7 +439,17 @@ class Runtime:
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
-        return AgentTurn(turn, known, *engine, self.histories, AUTOMATIC, self._builtins, self.tracer)
+        return AgentTurn(
+            turn,
+            known,
+            *engine,
+            self.histories,
+            AUTOMATIC,
+            self._builtins,
+            self.tracer,
+            self.quotas.task_bytes,
+            self.pacer,
+        )
 
     async def lease(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1

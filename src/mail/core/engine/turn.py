@@ -7,11 +7,21 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from mail.core.decisions.turn import AgentFailure, TurnOutput, expire, find_used_up, on_limit_reached, settle
+from mail.core.decisions.cancel import is_discarded
+from mail.core.decisions.turn import (
+    AgentFailure,
+    TurnOutput,
+    expire,
+    find_used_up,
+    on_limit_reached,
+    outgrow,
+    settle,
+)
 from mail.core.engine.commit import Committer
+from mail.core.engine.pacing import Pacer
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -20,11 +30,12 @@ from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
 from mail.core.task.ports import Store
+from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import USAGE_METER, UsageMeter
-from mail.errors import AgentUnavailable, StoreError, StoreUnavailable
+from mail.errors import AgentUnavailable, StoreError, StoreUnavailable, TaskFull
 
 logger = logging.getLogger(__name__)
 
@@ -33,40 +44,54 @@ UNKNOWN_OUTCOME = (
     "Check whether it took effect before you call it again."
 )
 
-MAX_ENTRIES = 50_000
-"""How many history entries are cached; the mailboxes used least recently are dropped first."""
+MAX_CACHED_BYTES = 32 * 1024 * 1024
+"""How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
+
+
+@dataclass(slots=True)
+class _CachedHistory:
+    """The first `n` chunks of a history, joined; `size` is theirs."""
+
+    n: int = 0
+    history: History = field(default_factory=list)
+    size: int = 0
 
 
 class HistoryCache:
     """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
 
-    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
-        self._max_entries = max_entries
-        self._entries = 0
-        self._known: OrderedDict[tuple[TaskKey, str], tuple[int, History]] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._known: OrderedDict[tuple[TaskKey, str], _CachedHistory] = OrderedDict()
 
     def count(self, key: TaskKey, agent: str) -> int:
         """Return the number of cached chunks."""
-        return self._known.get((key, agent), (0, []))[0]
+        cached = self._known.get((key, agent))
+        return 0 if cached is None else cached.n
 
-    def extend(self, key: TaskKey, agent: str, after: int, n: int, entries: History) -> History | None:
+    def extend(
+        self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
+    ) -> History | None:
         """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
 
-        None if the chunks up to `after` are not cached; then the history must be read from the store.
+        `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
+        history must be read from the store.
         """
         entry_key = (key, agent)
-        known, history = self._known.pop(entry_key, (0, []))
-        if known == n:
-            entries = []
-        elif known != after:
-            self._entries -= len(history)
-            return None
-        history += entries
-        self._known[entry_key] = (n, history)
-        self._entries += len(entries)
-        while self._entries > self._max_entries and len(self._known) > 1:
-            self._entries -= len(self._known.popitem(last=False)[1][1])
-        return history
+        cached = self._known.pop(entry_key, None) or _CachedHistory()
+        self._bytes -= cached.size
+        if cached.n != n:
+            if cached.n != after:
+                return None
+            cached.history += entries
+            cached.n = n
+            cached.size += json_size(entries) if size is None else size
+        self._known[entry_key] = cached
+        self._bytes += cached.size
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._known.popitem(last=False)[1].size
+        return cached.history
 
 
 class LeasedTurn(ABC):
@@ -144,7 +169,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     """The turn of an agent.
 
     `known` is the number of history chunks that were cached when it was opened. `builtins` are actions that belong
-    to no swarm: MAIL tools that work outside of the task.
+    to no swarm: MAIL tools that work outside of the task. `max_bytes` is how much the task may store; None for no limit.
     """
 
     turn: T
@@ -160,9 +185,13 @@ class AgentTurn[T: Turn](LeasedTurn):
         policy: TurnPolicy[T],
         builtins: Mapping[str, ActionCore] = MappingProxyType({}),
         tracer: Tracer = NO_TRACER,
+        max_bytes: int | None = None,
+        pacer: Pacer | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._policy = policy
+        self._max_bytes = max_bytes
+        self._pacer = pacer or Pacer()
         self._tracer = tracer
         self._known = known
         self._histories = histories
@@ -202,18 +231,26 @@ class AgentTurn[T: Turn](LeasedTurn):
                 return None
             events = await self._store.read_events(turn.task.key)
             return await self.commit(
-                lambda task: on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
+                lambda task: self._within_limit(
+                    task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
+                )
             )
         history = await self._history()
+        size = message_size(turn.entry.message)
+        await self._pacer.pause(size)
         try:
-            change = await self._settle(await self._run(history, seconds))
+            output = await self._run(history, seconds)
+            await self._pacer.pause(size)
+            change = await self._settle(output)
         except StoreError:
             raise
+        except TaskFull:
+            change = await self.commit(self._outgrow)
         except Exception as error:  # such as text that UTF-8 can't encode; a retry would not help
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(_conceal(error)))
         for new in () if change is None else change.histories:
-            self._histories.extend(turn.task.key, new.agent, new.n - 1, new.n, new.entries)
+            self._histories.extend(turn.task.key, new.agent, new.n - 1, new.n, new.entries, new.size)
         return change
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
@@ -235,9 +272,24 @@ class AgentTurn[T: Turn](LeasedTurn):
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
         mail = await self._mail_for(output)
         return await self.commit(
-            lambda task: self._policy.settle(
-                task, self._swarm, self.turn, output, self._clock, mail, self._kept
+            lambda task: self._within_limit(
+                task,
+                self._policy.settle(task, self._swarm, self.turn, output, self._clock, mail, self._kept),
             )
+        )
+
+    def _within_limit(self, task: Task, change: TaskChange | None) -> TaskChange | None:
+        """Return the change, or the end of a task that it would make too large."""
+        limit = self._max_bytes
+        if change is None or limit is None or change.task.stored_bytes <= limit:
+            return change
+        return change if is_discarded(task, self.turn) else self._outgrow(task)
+
+    def _outgrow(self, task: Task) -> TaskChange:
+        turn, meter, limit = self.turn, self._meter, self._max_bytes
+        assert limit is not None
+        return outgrow(
+            task, self._swarm, turn, meter.spent, meter.spent_by_model, limit, self._clock, self._kept
         )
 
     async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
@@ -362,14 +414,14 @@ class AgentTurn[T: Turn](LeasedTurn):
                 for task in ended:
                     checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
                 if running:
-                    with suppress(
-                        StoreUnavailable
-                    ):  # don't cancel the others for it: the next write has all receipts
+                    # the next write has all receipts: no reason to cancel the others
+                    with suppress(StoreUnavailable):
                         await self._keep(checkpoint)
         except asyncio.CancelledError:
             for task in [task for task in running if task.done() and not task.cancelled()]:
                 checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
-            with suppress(StoreError):  # the turn may be run again, and these have ended
+            # the turn may run again, and these have ended
+            with suppress(StoreError, TaskFull):
                 await self._keep(checkpoint)
             raise
         finally:
@@ -379,6 +431,10 @@ class AgentTurn[T: Turn](LeasedTurn):
         return checkpoint
 
     async def _keep(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
+        results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
+        if self._max_bytes is not None and self.turn.task.stored_bytes + results > self._max_bytes:
+            raise TaskFull
         await self._store.save_checkpoint(self.turn, checkpoint)
         self._kept = checkpoint
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from mail.core.engine.commit import load_task
+from mail.core.engine.pacing import Pacer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import Event
@@ -12,6 +13,28 @@ from mail.core.task.task import TaskKey
 
 LONG_POLL = 60.0
 """The longest time, in seconds, that one call to the store waits."""
+
+
+SLICE_BYTES = 512 * 1024
+"""About how much of a timeline is in memory at a time."""
+
+
+async def read_timeline(
+    store: Store, key: TaskKey, *, after: int = 0, upto: int | None = None, pacer: Pacer | None = None
+) -> AsyncGenerator[Event]:
+    """Yield the events of a task past `after`, and read them in slices. Raises TaskNotFound.
+
+    It reads to the event `upto` at least; None for all events. With a `pacer`, it pauses before each slice.
+    """
+    while upto is None or after < upto:
+        if pacer is not None:
+            await pacer.pause(SLICE_BYTES)
+        events = await store.read_events(key, after=after, max_bytes=SLICE_BYTES)
+        if not events:
+            return
+        for event in events:
+            yield event
+        after = events[-1].seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +66,7 @@ class Watch:
         if await self._store.load(key) is None:
             return None
         generation = 1
-        for event in await self._store.read_events(key):
+        async for event in read_timeline(self._store, key):
             if event.message is not None and event.message.id == message_id:
                 return Submitted(key, generation, event.seq - 1, event.seq)
             generation += event.is_terminal
@@ -67,7 +90,10 @@ class Watch:
                 return None
 
     async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
-        return next(event for event in await self._store.read_events(key, after=after) if event.is_terminal)
+        async for event in read_timeline(self._store, key, after=after):
+            if event.is_terminal:
+                return event
+        raise AssertionError("a generation with a response has a terminal event")
 
     async def watch(
         self, key: TaskKey, *, after: int, answer_to: int | None, heartbeat: float
@@ -75,7 +101,7 @@ class Watch:
         """Yield the task's events past `after` (`Runtime.watch`)."""
         while True:
             task = await load_task(self._store, key)
-            events = await self._store.read_events(key, after=after)
+            events = await self._store.read_events(key, after=after, max_bytes=SLICE_BYTES)
             if answer_to is not None:
                 upto = next((n for n, event in enumerate(events, 1) if event.answers(answer_to)), None)
                 events = events[:upto]

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
 from mail.core.engine.telemetry import DeliveryEnd
 from mail.core.engine.turn import LeasedTurn
+from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, WebhookClaim
 from mail.core.task.events import Event
@@ -94,7 +95,9 @@ class WebhookTurn(LeasedTurn):
         """Yield the events to send, reading the timeline page by page."""
         after = hook.after
         while after < hook.upto:
-            events = await self._store.read_events(self.turn.task.key, after=after, limit=EVENTS_PER_READ)
+            events = await self._store.read_events(
+                self.turn.task.key, after=after, limit=EVENTS_PER_READ, max_bytes=SLICE_BYTES
+            )
             if not events:
                 return
             for event in filter(hook.wants, events):

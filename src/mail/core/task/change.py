@@ -7,6 +7,7 @@ from typing import Protocol
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.events import Event, EventKind
+from mail.core.task.size import json_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -27,13 +28,18 @@ class InboxEntry:
         return build_mail_xml(self.message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HistoryRecord:
     """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
 
     agent: str
     n: int
     entries: History
+
+    @cached_property
+    def size(self) -> int:
+        """Its size (`mail.core.task.size`)."""
+        return json_size(self.entries)
 
 
 @dataclass(frozen=True, slots=True)

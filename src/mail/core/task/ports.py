@@ -1,7 +1,7 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol
 
@@ -82,12 +82,23 @@ class Idle:
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 
-    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones.
+    If `is_ordered` is False, the tasks have no order, and the next page may contain newer ones. `cursors` are those behind
+    each of the tasks.
     """
 
     tasks: list[Task]
     cursor: str | None
     is_ordered: bool = True
+    cursors: tuple[str, ...] = ()
+
+    def upto(self, max_bytes: int, size: Callable[[Task], int]) -> "TaskPage":
+        """Return the beginning of the page: its tasks up to that size together, and at least one."""
+        total = 0
+        for n, task in enumerate(self.tasks):
+            total += size(task)
+            if n and total > max_bytes:
+                return replace(self, tasks=self.tasks[:n], cursor=self.cursors[n - 1])
+        return self
 
 
 class Store(Protocol):
@@ -168,12 +179,23 @@ class Store(Protocol):
         """
         ...
 
-    async def read_inbox(self, key: TaskKey) -> list[InboxEntry]:
-        """Return all mail in the task's mailboxes, in (tier, seq) order."""
+    async def read_inbox(
+        self, key: TaskKey, *, after: InboxEntry | None = None, max_bytes: int | None = None
+    ) -> list[InboxEntry]:
+        """Return the mail in the task's mailboxes, in (tier, seq, mailbox) order; with `after`, the mail behind that.
+
+        With `max_bytes`, the list ends with the message with which it reaches that size (`mail.core.task.size`).
+        """
         ...
 
-    async def read_events(self, key: TaskKey, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        """Return the events with a higher seq than `after`, in order: all, or the first `limit`."""
+    async def read_events(
+        self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
+    ) -> list[Event]:
+        """Return the events with a higher seq than `after`, in order: all, or the first `limit`.
+
+        With `max_bytes`, the list ends with the commit with which it reaches about that size; so a slice of a long
+        timeline takes little memory, and an empty list still means that there are no more events.
+        """
         ...
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:

@@ -164,6 +164,8 @@ class Task:
         traceparent: the start of its trace (`mail.core.protocol.traceparent`); empty without one.
         webhooks: the webhooks that receive its events, by id.
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
+        stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions that
+            did not count it.
     """
 
     instance: str
@@ -196,6 +198,7 @@ class Task:
     traceparent: str = ""
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
+    stored_bytes: int = 0
 
     def unpaid(
         self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]

@@ -115,8 +115,8 @@ def _without_stray_parentheses(expression: str) -> str:
 
 def after_phrase(text: str, phrase: str) -> str | None:
     """Return the text after `phrase` and a colon, such as `stop` of `urgent: stop`; None without the phrase."""
-    found = re.search(rf"\b{phrase}:\s*(?P<rest>\S.*)", text, re.IGNORECASE | re.DOTALL)
-    return found.group("rest").strip() if found else None
+    found = re.compile(rf"\b{phrase}:\s*(?=\S)", re.IGNORECASE).search(text, 0, MAX_READ)
+    return text[found.end() :].strip() if found else None
 
 
 def brief(text: str, width: int = 80) -> str:

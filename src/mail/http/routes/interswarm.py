@@ -17,10 +17,9 @@ from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, follow_trace, submit
 from mail.http.openapi import PROTECTED, problems
 from mail.http.preferences import PREFER, read_preference
-from mail.http.routes.message import RESPONSES, accepted, await_answer, task_headers
+from mail.http.routes.message import RESPONSES, accepted, answer_with_events, await_answer, task_headers
 from mail.http.service import service_of
 from mail.http.sse import stream_events
-from mail.http.task_json import answer_events
 
 
 class PostInterswarm(Given):
@@ -178,6 +177,4 @@ async def send_message(
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
-    timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
-    events = answer_events(timeline, submitted.key.task_id)
-    return JSON({"response": message.model_dump(mode="json"), "events": events}, headers=headers)
+    return await answer_with_events(request, submitted, message.model_dump(mode="json"), preference, headers)

@@ -1,5 +1,7 @@
 """`POST /message`: send the swarm a message."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -11,15 +13,16 @@ from mail.core.decisions.submit import DEFAULT_SUBJECT, ResumeFrom, Submission
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.core.task.limits import Budget
-from mail.errors import Subject
+from mail.errors import AnswerTooLarge, Subject
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, submit
+from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.task_json import AnswerEvent, PendingToolCall, answer_events, pending_calls
+from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
 
 
 class MessageOptions(Given):
@@ -192,15 +195,33 @@ async def post_message(request: Request) -> Response:
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
-    events = None
-    if body.show_events:
-        timeline = await service.runtime.store.read_events(submitted.key, after=submitted.after)
-        events = answer_events(timeline, submitted.key.task_id)
-    answer: dict[str, Any] = {"response": message.message.body, "events": events}
+    response, more = message.message.body, dict[str, Any]()
     if message.message.subject == Subject.BREAKPOINT_TOOL_CALL:
         task = await service.runtime.store.load(submitted.key)
-        answer["pending_tool_calls"] = [] if task is None else pending_calls(task)
-    return JSON(answer, headers=headers)
+        more["pending_tool_calls"] = [] if task is None else pending_calls(task)
+    if body.show_events:
+        return await answer_with_events(request, submitted, response, preference, headers, more)
+    return JSON({"response": response, "events": None, **more}, headers=headers)
+
+
+async def answer_with_events(
+    request: Request,
+    submitted: Submitted,
+    response: str | dict[str, Any],
+    preference: Preference,
+    headers: dict[str, str],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Response:
+    """Return the answer to a message with its events, and `more` fields; 202 if that is more than a function can send.
+
+    The message was accepted, so this is never refused.
+    """
+    service = service_of(request)
+    pieces = answer_pieces(service, submitted, response, more)
+    try:
+        return await answer(service.large_answers, None, pieces, headers)
+    except AnswerTooLarge:
+        return accepted(request, submitted, preference, headers)
 
 
 def task_headers(submitted: Submitted) -> dict[str, str]:

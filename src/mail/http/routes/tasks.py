@@ -2,13 +2,11 @@
 
 import asyncio
 from contextlib import suppress
-from itertools import batched
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
-from pydantic_core import to_json
 
 from mail.core.decisions.cancel import MAX_REASON, StillRunning
 from mail.core.engine.runtime import Forked
@@ -18,11 +16,24 @@ from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import etag, follow_trace
+from mail.http.large_answers import answer
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
-from mail.http.task_json import READ_CONCURRENCY, TaskRecord, load_task, page_headers, read_task_json
+from mail.http.task_json import (
+    TaskRecord,
+    TaskSummary,
+    event_page,
+    load_task,
+    page_headers,
+    snapshot_pieces,
+    summaries_pieces,
+    task_pieces,
+    task_summary,
+    task_weight,
+    tasks_pieces,
+)
 
 MAX_PAGE = 1000
 """Tasks on a page at most, and the default, for clients that don't support paging."""
@@ -35,6 +46,12 @@ CANCEL_TIMEOUT = 10.0
 
 LOOK_SECONDS = 0.25
 """Seconds between checks whether a turn has ended; an event shows that a swarm has received the cancellation."""
+
+
+ASK_FOR_LESS = (
+    "leave out events with fields=summary, and read those of a task in pages: GET /task?task_id=…&limit=…"
+)
+"""What to do about an answer that is too large."""
 
 
 class GetTask(Given):
@@ -105,16 +122,19 @@ _task_body = JSONBody(GetTask, optional=True)
 _cancel_body = JSONBody(PostCancel)
 _fork_body = JSONBody(PostFork)
 
+Fields = Annotated[
+    Literal["summary"] | None, Query(description="`summary`: without events and waiting messages.")
+]
 EventId = Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="As `Last-Event-ID`.")]
 
 
 @router.get(
     "/tasks",
     summary="List the caller's tasks",
-    response_model=dict[str, TaskRecord],
+    response_model=dict[str, TaskRecord] | dict[str, TaskSummary],
     responses={
         200: {"description": "Tasks by task id, newest first.", "headers": PAGE_HEADERS},
-        **problems(400, *PROTECTED),
+        **problems(400, 413, *PROTECTED),
     },
 )
 async def get_tasks(
@@ -123,24 +143,34 @@ async def get_tasks(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Tasks on a page.")] = MAX_PAGE,
     cursor: Annotated[str | None, Query(description="The previous page's next cursor.")] = None,
     status: Annotated[TaskStatus | None, Query(description="Only tasks in this state.")] = None,
-) -> JSON:
-    """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand."""
-    runtime = service_of(request).runtime
-    instance = str(caller.principal(runtime.swarm.name))
-    page = await runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
-    members = []
-    for tasks in batched(page.tasks, READ_CONCURRENCY):
-        found = await asyncio.gather(*(read_task_json(runtime.store, task) for task in tasks))
-        members += [to_json(task["task_id"]) + b":" + to_json(task) for task in found]
+    fields: Fields = None,
+) -> Response:
+    """Return a page of the caller's tasks, newest first; without `limit`, the newest thousand.
+
+    A page with events ends early if its tasks are large together; its next cursor leads to the rest.
+    """
+    service = service_of(request)
+    instance = str(caller.principal(service.runtime.swarm.name))
+    page = await service.runtime.store.list_tasks(instance, status=status, limit=limit, cursor=cursor)
     query = {"limit": str(limit)} | ({"status": status.value} if status else {})
-    return JSON(b"{" + b",".join(members) + b"}", headers=page_headers(request, "/tasks", query, page.cursor))
+    if fields is None:
+        page = page.upto(service.page_bytes, task_weight)
+        pieces = tasks_pieces(service, page.tasks)
+    else:
+        query["fields"] = fields
+        pieces = summaries_pieces(page.tasks)
+    headers = page_headers(request, "/tasks", query, page.cursor)
+    return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
 
 
 @router.get(
     "/task",
     summary="Look at a task",
-    response_model=TaskRecord,
-    responses=problems(400, 404, 409, 413, *PROTECTED),
+    response_model=TaskRecord | TaskSummary,
+    responses={
+        200: {"description": "The task.", "headers": PAGE_HEADERS},
+        **problems(400, 404, 409, 413, *PROTECTED),
+    },
     openapi_extra=_task_body.docs(),
 )
 async def get_task(
@@ -151,17 +181,40 @@ async def get_task(
     at: Annotated[
         int | None, Query(description="The id (seq) of an event: the task as it was after that event.")
     ] = None,
-) -> JSON:
-    """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event."""
+    fields: Fields = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=MAX_SEQ, description="Only the events after this one, and a page of them.")
+    ] = None,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="Events on a page.")] = None,
+) -> Response:
+    """Return one of the caller's tasks, named in the query or in a JSON body: its current state, or that `at` an event.
+
+    With `after` or `limit`, return a page of its events, which ends early if they are large together, and the first of its
+    waiting messages. The next cursor, if there is one, is the next page's `after`.
+    """
     if task_id and body.task_id and task_id != body.task_id:
         raise BadRequest("task_id in the query and in the body differ; send one")
     wanted = task_id or body.task_id
     if wanted is None:
         raise BadRequest("task_id is missing: send it as ?task_id=… or in a JSON body")
     service = service_of(request)
+    is_page = after is not None or limit is not None
+    if at is not None and (is_page or fields):
+        raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
     task = await load_task(service, caller, wanted)
-    headers = {"ETag": etag(task.generation.number)} if at is None else None
-    return JSON(await read_task_json(service.runtime.store, task, at), headers=headers)
+    headers = {"ETag": etag(task.generation.number)} if at is None else {}
+    if fields is not None:
+        return JSON(task_summary(task), headers=headers)
+    if at is not None:
+        pieces = snapshot_pieces(service, await service.runtime.store.read_snapshot(task.key, at))
+    elif is_page:
+        pieces, last = await event_page(service, task, after or 0, limit)
+        query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
+        following = None if last is None else str(last)
+        headers |= page_headers(request, "/task", query, following, parameter="after")
+    else:
+        pieces = task_pieces(service, task)
+    return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
 
 
 @router.get(

@@ -8,8 +8,8 @@ number of tasks whose events it reads.
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import merge
@@ -18,22 +18,29 @@ from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from mail.agentmail import ACK_WITHIN, AgentMailMessage, BeadState, Summary, Thread, Tracker, Turn
 from mail.agentmail.beads import BeadStatus
 from mail.auth.keys import Caller
+from mail.core.engine.runtime import Runtime
+from mail.core.engine.watch import SLICE_BYTES, read_timeline
 from mail.core.protocol.message import MAILMessage, MAILRequest, MAILResponse, TaskId
 from mail.core.task.ports import Store
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
+from mail.http.large_answers import WHOLE_BYTES
 from mail.http.openapi import PAGE_HEADERS, PROTECTED, problems
 from mail.http.service import service_of
-from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers
+from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers, task_weight
 
 MAX_TASKS = 100
 """Tasks that one request reads at most."""
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""The size of the tasks that one request reads at most; or it reads a single one."""
 
 THREADS = 20
 """Threads on a page by default."""
@@ -133,7 +140,10 @@ async def get_threads(
     ] = False,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count."""
+    """Return the threads of a page of the caller's tasks. Of a thread in several tasks, only the page's tasks count.
+
+    A page ends early if its tasks are large together; its next cursor leads to the rest.
+    """
     start = read_cursor(cursor)
     if task_id is not None:
         tasks, following = [await load_task(service_of(request), caller, task_id)], None
@@ -141,20 +151,23 @@ async def get_threads(
         runtime = service_of(request).runtime
         instance = str(caller.principal(runtime.swarm.name))
         tasks, following = await tasks_from(runtime.store, instance, start, limit)
-    reader = await _read(request, tasks, ack_within)
     chosen = Filters(bead=bead, pending=pending, overdue=overdue, unfinished=unfinished)
-    found, rest = reader.page(chosen, after=start, limit=limit)
-    if rest is not None:
-        following = write_cursor(PageStart(start.cursor, *rest))
+
+    def list_threads(reader: Reader) -> tuple[bytes, str | None]:
+        found, rest = reader.page(chosen, after=start, limit=limit)
+        cursor = following if rest is None else write_cursor(PageStart(start.cursor, *rest))
+        answer = Threads(
+            threads=found,
+            who_works_on_what=reader.who_works_on_what(),
+            pending=reader.pending,
+            overdue=reader.overdue,
+            next_cursor=cursor,
+        )
+        return to_json(answer), cursor
+
+    found, rest = await _read(request, caller, tasks, ack_within, list_threads)
     query = {**request.query_params, "limit": str(limit)}
-    answer = Threads(
-        threads=found,
-        who_works_on_what=reader.who_works_on_what(),
-        pending=reader.pending,
-        overdue=reader.overdue,
-        next_cursor=following,
-    )
-    return JSON(answer, headers=page_headers(request, "/threads", query, following))
+    return JSON(found, headers=page_headers(request, "/threads", query, rest))
 
 
 class PageStart(NamedTuple):
@@ -200,10 +213,9 @@ async def tasks_from(
     page = await store.list_tasks(instance, limit=MAX_TASKS if start.task_id else limit, cursor=start.cursor)
     ids = [task.task_id for task in page.tasks]
     first = ids.index(start.task_id) if start.task_id in ids else 0
-    tasks = page.tasks[first : first + limit]
-    if first + limit < len(page.tasks):
-        return tasks, write_cursor(PageStart(start.cursor, ids[first + limit]))
-    return tasks, page.cursor
+    tasks = replace(page, tasks=page.tasks[first : first + limit]).upto(PAGE_BYTES, task_weight).tasks
+    end = first + len(tasks)
+    return tasks, write_cursor(PageStart(start.cursor, ids[end])) if end < len(ids) else page.cursor
 
 
 @router.get(
@@ -219,12 +231,20 @@ async def get_thread(
     task_id: OnlyTask = None,
     ack_within: AckWithin = DEFAULT_ACK_WITHIN,
 ) -> JSON:
-    """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task."""
+    """Return a thread, as far as it is in the caller's newest hundred tasks, or in the given task.
+
+    Large tasks count for several: those read have stored 16 MiB together, or it is one task.
+    """
     if task_id is not None:
         tasks = [await load_task(service_of(request), caller, task_id)]
     else:
         tasks = await _tasks_with(request, caller, thread_id)
-    thread = (await _read(request, tasks, ack_within)).thread(thread_id)
+
+    def show_thread(reader: Reader) -> bytes | None:
+        thread = reader.thread(thread_id)
+        return None if thread is None else to_json(thread)
+
+    thread = await _read(request, caller, tasks, ack_within, show_thread)
     if thread is None:
         where = (
             "that task"
@@ -239,8 +259,9 @@ async def _tasks_with(request: Request, caller: Caller, thread_id: str) -> list[
     """Return the newest tasks, and the task with the thread's id if that is older."""
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
-    tasks = (await runtime.store.list_tasks(instance, limit=MAX_TASKS)).tasks
-    if len(tasks) == MAX_TASKS and _is_task_id(thread_id):
+    page = await runtime.store.list_tasks(instance, limit=MAX_TASKS)
+    tasks = page.upto(PAGE_BYTES, task_weight).tasks
+    if (len(tasks) < len(page.tasks) or len(tasks) == MAX_TASKS) and _is_task_id(thread_id):
         named = await runtime.store.load(TaskKey(instance, thread_id))
         tasks += [named] if named is not None and all(task.key != named.key for task in tasks) else []
     return tasks
@@ -254,20 +275,36 @@ def _is_task_id(text: str) -> bool:
     return True
 
 
-async def _read(request: Request, tasks: list[Task], ack_within: float) -> "Reader":
-    runtime = service_of(request).runtime
-    mail: list[list[MAILMessage]] = []
-    for some in batched(tasks, READ_CONCURRENCY):
-        mail += await asyncio.gather(*(_mail_of(runtime.store, task) for task in some))
-    return Reader(tasks, mail, now=runtime.clock.now(), ack_within=timedelta(seconds=ack_within))
+async def _read[T](
+    request: Request, caller: Caller, tasks: list[Task], ack_within: float, use: Callable[["Reader"], T]
+) -> T:
+    """Read the messages of tasks, and return what `use` makes of them. Raises RateLimited."""
+    service = service_of(request)
+    runtime, answers = service.runtime, service.large_answers
+
+    async def read() -> Callable[[], T]:
+        mail: list[list[MAILMessage]] = []
+        for some in batched(tasks, READ_CONCURRENCY):
+            mail += await asyncio.gather(*(_mail_of(runtime, task) for task in some))
+        now, patience = runtime.clock.now(), timedelta(seconds=ack_within)
+        return lambda: use(Reader(tasks, mail, now=now, ack_within=patience))
+
+    if sum(map(task_weight, tasks)) <= WHOLE_BYTES:
+        return (await read())()
+    end = answers.claim(caller)
+    try:
+        async with answers.alone():
+            return await asyncio.to_thread(await read())
+    finally:
+        end()
 
 
-async def _mail_of(store: Store, task: Task) -> list[MAILMessage]:
+async def _mail_of(runtime: Runtime, task: Task) -> list[MAILMessage]:
     """Read a task's messages, except those from the system."""
-    events = await store.read_events(task.key)
+    pacer = runtime.pacer if task_weight(task) > SLICE_BYTES else None
     return [
         event.message
-        for event in events
+        async for event in read_timeline(runtime.store, task.key, upto=task.seq, pacer=pacer)
         if event.message is not None
         and not event.is_redrive
         and event.message.sender.address_type != "system"

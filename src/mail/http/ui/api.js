@@ -72,7 +72,7 @@ export const task = (id, at) => read("task", { task_id: id, at });
 
 /** A page of tasks, newest first, and the cursor of the next one. */
 export async function tasks({ cursor, status, limit = 20 }) {
-  const response = await request("GET", "tasks", { query: { cursor, status, limit } });
+  const response = await request("GET", "tasks", { query: { cursor, status, limit, fields: "summary" } });
   // An object's members lose their order where ids look like numbers.
   const records = Object.values(await response.json());
   records.sort((a, b) => Date.parse(b.start_time) - Date.parse(a.start_time));

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.message import Tier
+from mail.core.task.events import Event
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey, TaskStatus, Transition
 from mail.errors import MAILError, TaskNotFound, VersionConflict
@@ -279,6 +280,55 @@ async def test_a_paused_task_resumes_with_what_was_left_in_its_mailboxes(store: 
     assert await store.read_response(KEY, 2) == finished.response
     assert await store.read_response(KEY, 3) is None
     assert finished.task.status is TaskStatus.COMPLETED
+
+
+async def test_a_timeline_is_read_in_slices(store: Store, make: Maker) -> None:
+    """Each slice ends with the commit with which it reaches the size, so that every slice moves on."""
+    change = make.begin(KEY, Mail("alpha", body="x" * 1000))
+    await store.commit(change)
+    events = list(change.events)
+    for body in ("y" * 1000, "short", "z" * 5000):
+        change = make.change(change.task, Mail("alpha", body=body), Mail("beta", body=body))
+        await store.commit(change)
+        events += change.events
+    assert await store.read_events(KEY, max_bytes=10**9) == events
+    read: list[Event] = []
+    while batch := await store.read_events(KEY, after=len(read), max_bytes=2500):
+        assert len(batch) < len(events)
+        read += batch
+    assert read == events
+    assert await store.read_events(KEY, max_bytes=10**9, limit=2) == events[:2]
+
+
+async def test_mail_is_read_in_slices(store: Store, make: Maker) -> None:
+    mail = [Mail(agent, body="x" * 1000) for agent in ("alpha", "beta", "alpha", "alpha")]
+    await store.commit(make.begin(KEY, *mail, Mail("beta", Tier.PERSON, "first")))
+    everything = await store.read_inbox(KEY)
+    assert everything[0].message.message.body == "first"
+    assert await store.read_inbox(KEY, max_bytes=10**9) == everything
+    read = await store.read_inbox(KEY, max_bytes=1500)
+    assert 2 <= len(read) <= 3
+    while batch := await store.read_inbox(KEY, after=read[-1], max_bytes=1):
+        assert len(batch) == 1
+        read += batch
+    assert read == everything
+
+
+async def test_large_mail_and_checkpoints_come_back_as_they_were(store: Store, make: Maker) -> None:
+    """A store may keep short texts in memory only."""
+    body = "ü" * 100_000
+    await store.commit(make.begin(KEY, Mail("alpha", body=body)))
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.entry.message.message.body == body
+    done = checkpoint(body)
+    await store.save_checkpoint(turn, done)
+    await store.release(turn)
+    turn = await open_turn(store, KEY, "alpha", make)
+    assert turn.checkpoint == done
+    ended = make.change(turn.task, turn=turn, transition=Transition.COMPLETE)
+    await store.commit(ended)
+    assert await store.read_inbox(KEY) == []
+    assert await store.read_response(KEY, 1) == ended.response
 
 
 async def test_values_read_are_the_callers_own(store: Store, make: Maker) -> None:

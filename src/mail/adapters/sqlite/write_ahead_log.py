@@ -1,0 +1,45 @@
+"""Moves the write-ahead log into the database file beside the event loop, as that waits for the disk."""
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+"""About how much is written before the log is moved."""
+
+LONGEST_LOG = 16_384
+"""Pages (64 MiB) of the log from which a commit moves it itself, should the thread not keep up."""
+
+logger = logging.getLogger(__name__)
+
+
+class WriteAheadLog:
+    """The log of a database that this process writes."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        self._file = None if database.path == IN_MEMORY else Path(database.path).resolve().as_uri()
+        self._written = 0
+        self._move: asyncio.Future[None] | None = None
+        if self._file is not None:
+            database.connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
+
+    def add(self, size: int) -> None:
+        """Count what a commit has written; move the log, in a thread, if that is much."""
+        self._written += size
+        if self._file is None or self._written < CHECKPOINT_BYTES:
+            return
+        if self._move is None or self._move.done():
+            self._written = 0
+            self._move = asyncio.get_running_loop().run_in_executor(None, _move, self._file)
+
+
+def _move(file: str) -> None:
+    try:
+        with closing(sqlite3.connect(f"{file}?mode=rw", uri=True, timeout=0.0)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except sqlite3.Error as error:
+        logger.warning("the write-ahead log was not moved into the database, and is moved later: %s", error)

@@ -1,0 +1,45 @@
+"""The size of what a task stores: its texts in bytes of UTF-8, and a little for the rest.
+
+It is measured without writing anything as JSON, so that a commit knows what it adds before it is written.
+"""
+
+from mail.core.protocol.message import MAILMessage
+from mail.core.task.events import Event
+
+OVERHEAD = 200
+"""Bytes of a message or an event besides its texts: ids, addresses, times and names of fields."""
+
+SCALAR = 8
+"""Bytes of a number, of a truth value, and of the signs around a text."""
+
+
+def text_size(text: str) -> int:
+    """Return the length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def json_size(value: object) -> int:
+    """Return the approximate size of a JSON value. Raises RecursionError for one that is nested too deeply."""
+    if isinstance(value, str):
+        return text_size(value) + SCALAR
+    if isinstance(value, dict):
+        return SCALAR + sum(json_size(key) + json_size(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return SCALAR + sum(map(json_size, value))
+    return SCALAR
+
+
+def message_size(message: MAILMessage) -> int:
+    """Return the size of a message."""
+    payload = message.message
+    routing = payload.routing_info
+    texts = text_size(payload.subject) + text_size(payload.body)
+    return OVERHEAD + texts + (json_size(routing) if routing else 0)
+
+
+def event_size(event: Event) -> int:
+    """Return the size of an event with its message."""
+    size = OVERHEAD + text_size(event.text)
+    if event.extra:
+        size += json_size(event.extra)
+    return size if event.message is None else size + message_size(event.message)

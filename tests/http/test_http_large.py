@@ -1,0 +1,203 @@
+"""Large tasks over HTTP: pages that end by size, answers that are streamed, and how many of them a caller may read."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.http_server import HTTPServer, eventually
+
+from mail.auth.keys import Caller
+from mail.core.engine.quotas import Quotas
+from mail.http.large_answers import WHOLE_BYTES
+from mail.http.rates import LARGE_ANSWERS, LargeAnswers
+from mail.testing.agents import Call, View, build_swarm, complete
+
+ANN = Caller("user", "ann")
+LONG = "ü\n" * 100_000
+
+
+def answer(view: View) -> list[Call]:
+    """Answer with a short text, so that only the message is long."""
+    return [complete(f"{len(view.mail.body)} characters")]
+
+
+@pytest.fixture
+async def large() -> AsyncIterator[HTTPServer]:
+    """A server on which a task has a few hundred kilobytes."""
+    async with HTTPServer(build_swarm({"supervisor": answer})) as server:
+        yield server
+
+
+async def pages(server: HTTPServer, path: str, **query: str) -> list[dict[str, Any]]:
+    """Follow the links from page to page."""
+    found = []
+    response = await server.client.get(path, params=query)
+    while True:
+        assert response.status_code == 200, response.text
+        found.append(response.json())
+        if "next" not in response.links:
+            assert "x-next-cursor" not in response.headers
+            return found
+        response = await server.client.get(response.links["next"]["url"])
+
+
+async def test_a_summary_is_the_record_without_events_and_mail(large: HTTPServer) -> None:
+    await large.ask(task_id="a")
+    await large.ask(task_id="b")
+    record = await large.task("a")
+    assert record.pop("events")
+    assert record.pop("task_message_queue") == []
+    assert record["stored_bytes"] > 1000
+    response = await large.client.get("/tasks", params={"fields": "summary"})
+    assert list(response.json()) == ["b", "a"]
+    assert response.json()["a"] == record
+    response = await large.client.get("/task", params={"task_id": "a", "fields": "summary"})
+    assert response.json() == record
+    assert response.headers["etag"] == '"1"'
+    assert (await pages(large, "/tasks", fields="summary", limit="1"))[1].keys() == {"a"}
+    none = await large.client.get("/tasks", params={"fields": "summary", "status": "paused"})
+    assert none.json() == {}
+    assert (await large.client.get("/tasks", params={"fields": "all"})).status_code == 400
+
+
+async def test_a_page_of_tasks_ends_by_size(large: HTTPServer) -> None:
+    for n in range(5):
+        await large.ask(body=LONG, task_id=f"long{n}")
+    await large.ask(task_id="short")
+    [whole] = await pages(large, "/tasks")
+    large.app.state.service = replace(
+        large.service, page_bytes=sum(whole[f"long{n}"]["stored_bytes"] for n in (0, 1))
+    )
+    parts = await pages(large, "/tasks")
+    assert [list(part) for part in parts] == [["short", "long4"], ["long3", "long2"], ["long1", "long0"]]
+    assert {task_id: task for part in parts for task_id, task in part.items()} == whole
+    assert [len(part) for part in await pages(large, "/tasks", fields="summary")] == [6]
+
+
+async def test_a_large_answer_is_streamed_and_the_same(large: HTTPServer) -> None:
+    for n in range(4):
+        await large.ask(body=f"{n}{LONG}", task_id="t")
+    async with large.client.stream("GET", "/task", params={"task_id": "t"}) as response:
+        assert response.headers["transfer-encoding"] == "chunked"
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["etag"] == '"4"'
+        content = await response.aread()
+    assert len(content) > WHOLE_BYTES
+    record = json.loads(content)
+    assert [int(event["id"]) for event in record["events"]] == list(range(1, record["seq"] + 1))
+    data = [json.loads(event["data"]) for event in record["events"]]
+    bodies = [
+        each["extra_data"]["full_message"]["message"]["body"]
+        for each in data
+        if "full_message" in each.get("extra_data", {})
+    ]
+    assert [body for body in bodies if len(body) > 1000] == [f"{n}{LONG}" for n in range(4)]
+    assert not large.service.large_answers._in_flight
+
+
+async def test_events_come_in_pages(large: HTTPServer) -> None:
+    for n in range(6):
+        await large.ask(body=f"{n}{LONG}", task_id="t")
+    whole = await large.task("t")
+    parts = await pages(large, "/task", task_id="t", after="0")
+    assert len(parts) > 1
+    assert [event for part in parts for event in part["events"]] == whole["events"]
+    for part in parts:
+        assert part | {"events": whole["events"]} == whole
+    few = await pages(large, "/task", task_id="t", limit="4")
+    assert [event for part in few for event in part["events"]] == whole["events"]
+    assert max(len(part["events"]) for part in few) == 4
+    assert (await pages(large, "/task", task_id="t", after=str(whole["seq"])))[0]["events"] == []
+    refused = await large.client.get("/task", params={"task_id": "t", "at": "2", "limit": "3"})
+    assert refused.status_code == 400
+
+
+async def test_one_large_answer_too_many_is_refused(large: HTTPServer) -> None:
+    for n in range(4):
+        await large.ask(body=LONG, task_id="t" if n < 3 else "small")
+    ends = [large.service.large_answers.claim(ANN) for _ in range(LARGE_ANSWERS)]
+    refused = await large.client.get("/task", params={"task_id": "t"})
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "read one of them to its end first" in refused.json()["detail"]
+    assert (await large.client.get("/threads")).status_code == 429
+    assert (await large.client.get("/task", params={"task_id": "small"})).status_code == 200
+    assert (await large.client.get("/tasks", params={"fields": "summary"})).status_code == 200
+    ends.pop()()
+    assert (await large.task("t"))["generation"] == 3
+    assert (await large.client.get("/threads")).status_code == 200
+    for end in ends:
+        end()
+    assert not large.service.large_answers._in_flight
+
+
+async def test_a_client_that_goes_away_gives_its_place_back(large: HTTPServer) -> None:
+    async def is_free() -> bool:
+        return not large.service.large_answers._in_flight
+
+    for _ in range(8):
+        await large.ask(body=LONG * 4, task_id="t")
+    for _ in range(2 * LARGE_ANSWERS):
+        async with large.client.stream("GET", "/task", params={"task_id": "t"}) as response:
+            assert response.status_code == 200
+            await anext(response.aiter_raw())
+        await eventually(is_free)
+
+
+async def test_long_timelines_are_read_in_slices(large: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no request has a whole one in memory."""
+    for n in range(4):
+        await large.ask(body=f"{n}{LONG}", task_id="t")
+    store = large.rig.store
+    sizes: list[int] = []
+
+    async def read_events(*arguments: Any, **options: Any) -> Any:
+        events = await read(*arguments, **options)
+        assert options.get("max_bytes") is not None
+        sizes.append(sum(len(event.message.message.body) for event in events if event.message))
+        return events
+
+    read = store.read_events
+    monkeypatch.setattr(store, "read_events", read_events)
+    for path in ("/tasks", "/task?task_id=t", "/threads", "/threads/t", "/task?task_id=t&limit=100"):
+        assert (await large.client.get(path)).status_code == 200
+    async with large.frames("GET", "/task/stream?task_id=t&last_event_id=0") as frames:
+        assert len([frame async for frame in frames]) > 10
+    assert len(sizes) > 10
+    assert max(sizes) <= 4 * len(LONG)
+
+
+async def test_where_answers_are_buffered_one_that_is_too_large_says_what_to_do() -> None:
+    async with HTTPServer(build_swarm({"supervisor": answer}), large_answers=LargeAnswers(500_000)) as server:
+        await server.ask(body=LONG, task_id="t")
+        for path in ("/task?task_id=t", "/tasks"):
+            response = await server.client.get(path)
+            assert response.status_code == 413
+            assert "fields=summary" in response.json()["detail"]
+        assert (await server.client.get("/tasks?fields=summary")).json()["t"]["status"] == "completed"
+
+
+async def test_an_answer_with_its_events_is_streamed_or_says_where_to_look(large: HTTPServer) -> None:
+    answered = await large.ask(body=LONG * 4, task_id="t", show_events=True)
+    record = await large.task("t")
+    assert [event | {"data": json.dumps(event["data"])} for event in answered["events"]] == [
+        event | {"data": json.dumps(json.loads(event["data"]))} for event in record["events"]
+    ]
+    large.app.state.service = replace(large.service, large_answers=LargeAnswers(100_000))
+    response = await large.post(body=LONG, task_id="u", show_events=True)
+    assert response.status_code == 202
+    assert response.headers["location"] == "/task?task_id=u"
+    assert (await large.ask(task_id="v", show_events=True))["events"]
+
+
+async def test_a_message_for_a_full_task_is_413(large: HTTPServer) -> None:
+    large.rig.runtime.quotas = Quotas(task_bytes=20_000)
+    assert (await large.ask(task_id="t"))["response"] == "5 characters"
+    response = await large.post(body="x" * 20_000, task_id="t")
+    assert response.status_code == 413
+    assert "begin a new task" in response.json()["detail"]
+    answered = await large.ask(body="x" * 9_000, task_id="t")
+    assert "the task may store 20000 bytes" in answered["response"]
+    assert (await large.task("t"))["status"] == "failed"
