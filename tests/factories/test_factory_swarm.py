@@ -14,7 +14,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
-from mail.http.task_json import task_json
+from mail.http.task_json import task_summary
 from mail.testing.rig import Outcome, Rig
 
 
@@ -187,7 +187,7 @@ async def test_turns_agents_and_tasks_are_charged(stub: LLMStub) -> None:
         outcome = await rig.ask("Sure?", task_id=outcome.key.task_id, resume_from="user_response")
         assert outcome.task.usage["supervisor"].calls == 3, "another generation adds to it"
 
-        record = task_json(outcome.task, outcome.events, [])["usage"]
+        record = task_summary(outcome.task)["usage"]
         assert record["total"].calls == 5
         assert set(record["agents"]) == {"supervisor", "worker"}
 

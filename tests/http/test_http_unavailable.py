@@ -63,8 +63,9 @@ async def test_a_full_disk(server: HTTPServer, caplog: pytest.LogCaptureFixture)
     (pages,) = sql.execute("PRAGMA page_count").fetchone()
     sql.execute(f"PRAGMA max_page_count = {pages}")
     for n in range(200):  # until no page has room
-        answer = await server.post(headers={"Idempotency-Key": f"{n}-{'x' * 200}"})
-        if answer.status_code != 200:
+        headers = {"Idempotency-Key": f"{n}-{'x' * 200}", "Prefer": "respond-async"}
+        answer = await server.post(headers=headers)
+        if answer.status_code != 202:
             break
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     status = await server.client.post("/health", json={"status": "x" * 256}, headers=server.headers("admin"))

@@ -27,6 +27,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers
 from mail.http.service import Service, StopSignal
+from mail.stdlib.web import tls
 from mail.testing.rig import Rig
 
 TIMEOUT = 20.0
@@ -133,7 +134,9 @@ class HTTPServer:
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(
-            httpx.AsyncClient(base_url=self.uvicorn.url, headers=self.headers("user"), timeout=TIMEOUT)
+            httpx.AsyncClient(
+                base_url=self.uvicorn.url, headers=self.headers("user"), timeout=TIMEOUT, verify=tls()
+            )
         )
         return self
 

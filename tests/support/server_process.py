@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import httpx
 
+from mail.stdlib.web import tls
 from support import forkserver
 
 MAIL = (sys.executable, "-m", "mail.cli")
@@ -122,7 +123,7 @@ class ServerProcess:
     def client(self, role: str = "user") -> httpx.Client:
         """An HTTP client that shows the role's token."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, verify=tls())
 
     def post(self, body: str, *, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx.Response:
         """`POST /message`."""

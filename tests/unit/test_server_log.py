@@ -40,13 +40,10 @@ def log() -> Iterator[Log]:
 
 def test_the_same_warning_once_a_second(log: Log) -> None:
     logger = logging.getLogger(INTERESTING)
-    for _ in range(1000):
-        logger.warning("Invalid HTTP request received.")
-    log.now += 1.0
-    for _ in range(3):
-        logger.warning("Invalid HTTP request received.")
-    log.now += 1.0
-    logger.warning("Invalid HTTP request received.")
+    for times in (1000, 3, 1):
+        for _ in range(times):
+            logger.warning("Invalid HTTP request received.")
+        log.now += 1.0
     assert log.lines == [
         "Invalid HTTP request received.",
         "Invalid HTTP request received. (999 more since the last such line)",

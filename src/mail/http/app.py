@@ -65,7 +65,6 @@ def create_app(
         docs_url="/docs" if service.debug else None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.service = service
@@ -76,7 +75,7 @@ def create_app(
         app.add_middleware(TelemetryMiddleware, service=service)
     app.state.routers = tuple(routers)
     for router in app.state.routers:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # `include_router` would build each of them again
     if service.debug:
         from mail.http.openai.routes import router as responses
 

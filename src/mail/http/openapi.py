@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fastapi.routing import APIRoute
+
 from mail.http.bodies import Problem
 
 DESCRIPTION = """\
@@ -54,6 +56,11 @@ PAGE_HEADERS: dict[str, Any] = {
     "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
     "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
 }
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the id of an operation: the name of its function."""
+    return route.name
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -48,21 +48,21 @@ def set_up_logging(config: ServerConfig) -> None:
 class Throttle(logging.Filter):
     """Passes the same warning of `THROTTLED` at most once a second, with the number of those that it has dropped.
 
-    Warnings are the same if their text is, save for its arguments, and the error that comes with them.
+    Warnings are the same if the same line of code logs them, with the same error.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._next: dict[tuple[str, str, str], float] = {}
-        self._dropped: Counter[tuple[str, str, str]] = Counter()
+        self._next: dict[tuple[str, int, str], float] = {}
+        self._dropped: Counter[tuple[str, int, str]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
         """Return whether a record is logged, or the record to log in its place."""
         if record.levelno < logging.WARNING or not record.name.startswith(THROTTLED):
             return True
         error = record.exc_info[1] if record.exc_info else None
-        key = (record.name, str(record.msg).partition("\n")[0], repr(error))
+        key = (record.pathname, record.lineno, repr(error))
         now = self._clock()
         if now < self._next.get(key, 0.0):
             self._dropped[key] += 1

@@ -11,6 +11,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
+from mail.errors import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -154,8 +155,9 @@ class LocalWorkers:
     async def _run(self, key: TaskKey, mailbox: str) -> None:
         try:
             await self._runtime.run_turn(key, mailbox)
-        except Exception:  # the outermost loop: a failure of one task must not stop the rest
-            logger.exception("task %s: the turn of %s could not be run", key.task_id, mailbox)
+        except Exception as error:  # the outermost loop: a failure of one task must not stop the rest
+            trace = None if isinstance(error, StoreUnavailable) else error
+            logger.error("task %s: the turn of %s failed: %s", key.task_id, mailbox, error, exc_info=trace)
             self._failures[key, mailbox] = failures = self._failures.get((key, mailbox), 0) + 1
             delay = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_RETRY_SECONDS)
             self._at_work += 1

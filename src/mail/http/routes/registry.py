@@ -8,7 +8,7 @@ from pydantic import Field
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, problems
+from mail.http.openapi import PROTECTED, PUBLIC, operation_id, problems
 from mail.http.service import Registry, Service, service_of
 
 
@@ -76,7 +76,7 @@ class SwarmUnregistered(Answered):
     swarm_name: str
 
 
-router = APIRouter(tags=["swarms"])
+router = APIRouter(tags=["swarms"], generate_unique_id_function=operation_id)
 _register_body = JSONBody(PostSwarms)
 
 

@@ -9,7 +9,7 @@ from mail.core.task.swarm import SwarmCore
 from mail.errors import SwarmFixed
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, problems
+from mail.http.openapi import PROTECTED, operation_id, problems
 from mail.http.service import service_of
 from mail.swarms_json.live import LiveSwarm
 
@@ -71,7 +71,7 @@ class SwarmLoaded(Answered):
     swarm_name: str
 
 
-router = APIRouter(tags=["swarms"])
+router = APIRouter(tags=["swarms"], generate_unique_id_function=operation_id)
 _load_body = JSONBody(PostSwarmsLoad)
 
 

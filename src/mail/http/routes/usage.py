@@ -20,7 +20,7 @@ from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, problems
+from mail.http.openapi import PROTECTED, operation_id, problems
 from mail.http.service import Service, service_of
 
 MAX_TASKS = 1000
@@ -63,7 +63,7 @@ class UsageReport(Answered):
     )
 
 
-router = APIRouter(tags=["tasks"])
+router = APIRouter(tags=["tasks"], generate_unique_id_function=operation_id)
 
 
 @router.get(

@@ -13,7 +13,7 @@ from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookReco
 from mail.errors import BadRequest, WebhookNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
-from mail.http.openapi import PROTECTED, problems
+from mail.http.openapi import PROTECTED, operation_id, problems
 from mail.http.service import service_of
 from mail.http.task_json import load_task
 
@@ -54,7 +54,7 @@ class WebhookDeleted(Answered):
     id: str
 
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], generate_unique_id_function=operation_id)
 _body = JSONBody(GivenWebhook)
 _ID = re.compile("[0-9a-f]{16}")
 
