@@ -10,24 +10,26 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.server_process import MAIL, ServerProcess
+from support.server_process import ServerProcess
 
 resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets limits of other processes")
 
 FEW = 64
-LIMITED = (
-    sys.executable,
-    "-c",
-    f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, {FEW})); os.execv(sys.argv[1], sys.argv[1:])",
-)
+LIMITED = f"""
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, {FEW}))
+runpy.run_module("mail.cli", run_name="__main__", alter_sys=True)
+"""
 OUT_OF_DESCRIPTORS = "socket.accept() out of system resource"
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    script = tmp_path / "limited.py"
+    script.write_text(LIMITED, encoding="utf-8")
     process = ServerProcess(tmp_path)
-    process.command = (*LIMITED, *MAIL, "server")
+    process.command = (sys.executable, str(script), "server")
     with process:
         yield process
 

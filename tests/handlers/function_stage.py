@@ -16,7 +16,9 @@ from support.sqs_adapter import SQSQueueAdapter
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
+from mail.core.task.change import Lease
 from mail.core.task.documents import CallerRole
+from mail.core.task.mailboxes import hook_of
 from mail.core.task.task import Task, TaskKey
 
 ENGINE = "ministack"
@@ -107,6 +109,14 @@ class Stage:
         task = asyncio.run(self.table.store.load(TaskKey(instance, task_id)))
         assert task is not None
         return task
+
+    def lose_worker(self, task_id: str, mailbox: str = "supervisor") -> None:
+        """Let a worker begin a turn and die; its lease has expired."""
+        store, key, lease = self.table.another(), TaskKey(ALICE, task_id), Lease("gone/1", expires=1.0)
+        if hook_of(mailbox) is not None:
+            asyncio.run(store.claim(key, mailbox, lease, now=0.0))
+        else:
+            asyncio.run(store.open_turn(key, mailbox, lease, now=0.0, history_after=0))
 
     # ------------------------------------------------------------------------------------ what AWS does
 

@@ -241,6 +241,7 @@ class TestMailToThere:
 
     def test_a_dead_letter_tells_whoever_wrote_the_message(self, stage: Stage, peer: PeerServer) -> None:
         record = self.ask(stage, "dead delivery")
+        stage.lose_worker("dead delivery", "@swarm-beta")
         assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
         stage.delete(record)
         assert peer.requests == []

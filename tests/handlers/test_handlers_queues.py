@@ -22,9 +22,8 @@ from mail.adapters.aws.queue import decode_wake_up
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
-from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.ports import WakeUp
-from mail.core.task.task import TaskKey, TaskStatus
+from mail.core.task.task import TaskStatus
 from mail.testing.agents import build_swarm, turns
 from mail.testing.clock import FakeClock
 
@@ -248,7 +247,7 @@ def test_a_turn_that_is_killed_at_once_is_found_by_the_sweeper(stage: Stage) -> 
     """Its message stays hidden, and its group with it; the sweeper's has a group of its own."""
     ask(stage, "killed-at-once")
     record = take(stage)
-    lose_worker(stage, "killed-at-once")
+    stage.lose_worker("killed-at-once")
     swept = stage.invoke("sweeper", {"Records": [{"body": "sweep"}]})
     assert swept == {"tokens": 0, "taken_over": 1}
     assert stage.invoke("sweeper", stage.event("sweeper"))["taken_over"] == 0
@@ -302,13 +301,6 @@ def test_a_function_without_its_table_says_which_variable_is_missing(stage: Stag
         running.invoke(stage.event("turn"))
 
 
-def lose_worker(stage: Stage, task_id: str) -> None:
-    """Let a worker begin the supervisor's turn and die; its lease has expired."""
-    swarm = build_swarm({"supervisor": turns([])}, name="example-no-proxy")
-    runtime = Runtime(swarm, stage.table.another(), Forgetful(), SYSTEM_CLOCK)
-    asyncio.run(runtime.lease(TaskKey(ALICE, task_id), "supervisor", -1.0))
-
-
 def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> None:
     """Its deliveries were throttled, which counts as receiving it."""
     ask(stage, "throttled")
@@ -323,7 +315,7 @@ def test_a_turn_that_no_function_has_begun_is_no_dead_letter(stage: Stage) -> No
 def test_a_dead_letter_ends_the_turn_and_whoever_asked_is_told(stage: Stage) -> None:
     ask(stage, "dead")
     record = take(stage)
-    lose_worker(stage, "dead")
+    stage.lose_worker("dead")
     assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
     stage.delete(record)
     assert stage.load("dead").generation.turns == 1
@@ -377,7 +369,7 @@ def test_a_sweep_ends_what_is_overdue(stage: Stage) -> None:
 def test_a_dead_letter_is_listed_and_redriven(stage: Stage) -> None:
     ask(stage, "dead-twice")
     record = take(stage)
-    lose_worker(stage, "dead-twice")
+    stage.lose_worker("dead-twice")
     stage.invoke("dead_letter", {"Records": [record]})
     stage.delete(record)
     stage.work_off()

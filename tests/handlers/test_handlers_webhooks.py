@@ -13,6 +13,7 @@ from support.lambda_runtime import LambdaRuntime
 from support.webhook_receiver import WebhookReceiver
 
 from mail.adapters.aws.client import Aws
+from mail.core.task.mailboxes import hook_mailbox
 
 NOTHING_FAILED: dict[str, list[Any]] = {"batchItemFailures": []}
 SIGNED = "${WEBHOOK_SECRET_STAGE}"
@@ -88,6 +89,8 @@ def test_a_token_that_is_given_up_counts_as_a_failure(stage: Stage, receiver: We
     webhook = {"url": receiver.url, "events": ["new_message"]}
     stage.invoke("message", message(stage, "dead hook", webhook))
     (record,) = stage.deliveries()
+    (hook_id,) = stage.load("dead hook").webhooks
+    stage.lose_worker("dead hook", hook_mailbox(hook_id))
     assert stage.invoke("dead_letter", {"Records": [record]}) == NOTHING_FAILED
     stage.delete(record)
     (hook,) = stage.load("dead hook").webhooks.values()

@@ -133,6 +133,7 @@ def start(
     """
     assert command[0] == sys.executable, f"not this Python: {command}"
     ours = {name for name in env if name.startswith("PYTHON") and env[name] != os.environ.get(name)}
+    ours -= {"PYTHONPATH", "PYTHONUNBUFFERED"}
     assert not ours, f"{ours} only count for a Python that starts: use subprocess"
     order = {"arguments": command[1:], "cwd": str(cwd), "env": dict(env), "terminal": terminal}
     with open(os.devnull, "r+b") as nowhere:

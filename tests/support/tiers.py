@@ -89,8 +89,16 @@ NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
 """What moto can't show, by the beginning of the ids."""
 
 
-TOGETHER = ("tests/deploy/", "tests/e2e_aws/", "tests/handlers/", "tests/ui/")
-"""Folders whose modules each run in one process: their fixtures start many others, and last as long as a module."""
+TOGETHER = (
+    "tests/aws/test_aws_budget.py",
+    "tests/crash/",
+    "tests/deploy/",
+    "tests/docs/",
+    "tests/e2e_aws/",
+    "tests/handlers/",
+    "tests/ui/",
+)
+"""Modules that run in one process each: their fixtures are dear, and last as long as a module."""
 
 
 def current() -> Tier:
@@ -111,6 +119,8 @@ def is_in(tier: Tier, item: pytest.Item) -> bool:
 def tier_of(item: pytest.Item) -> Tier:
     """Return the lowest tier that runs a test."""
     found = TIER_OF[max((known for known in TIER_OF if item.nodeid.startswith(known)), key=len)]
+    if item.nodeid.startswith("tests/handlers/") and _has_parameter(item, ("source",)):
+        return "soak"
     runs_on_moto = (
         item.nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in item.nodeid
     )

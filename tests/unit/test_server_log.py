@@ -8,6 +8,7 @@ import pytest
 from mail.server.logs import Throttle
 
 INTERESTING = "uvicorn.error"
+OTHER = "mail.core.engine"
 
 
 class Collector(logging.Handler):
@@ -32,10 +33,14 @@ class Log:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
+    """A handler of these loggers themselves: what other tests set up may keep records from the root."""
     log = Log()
-    logging.root.addHandler(log.handler)
+    loggers = [logging.getLogger(name) for name in (INTERESTING, "asyncio", OTHER)]
+    for logger in loggers:
+        logger.addHandler(log.handler)
     yield log
-    logging.root.removeHandler(log.handler)
+    for logger in loggers:
+        logger.removeHandler(log.handler)
 
 
 def test_the_same_warning_once_a_second(log: Log) -> None:
@@ -70,5 +75,5 @@ def test_arguments_make_no_difference_but_errors_do(log: Log) -> None:
 
 def test_other_loggers_and_levels_are_left_alone(log: Log) -> None:
     for _ in range(3):
-        logging.getLogger("mail.core.engine").warning("a task failed")
+        logging.getLogger(OTHER).warning("a task failed")
     assert log.lines == ["a task failed"] * 3
