@@ -116,6 +116,19 @@ class TestOpening:
             assert database.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+async def test_counting_running_tasks_looks_at_no_ended_ones(path: Path) -> None:
+    """Each new task is counted, so that it must not cost more the longer a caller has been here."""
+    with SQLiteDatabase(path) as database:
+        rows = [("user:a@s", str(n), "running" if n < 3 else "completed") for n in range(2_000)]
+        database.connection.executemany(
+            "INSERT INTO tasks (instance, task_id, status) VALUES (?, ?, ?)", rows
+        )
+        steps: list[None] = []
+        database.connection.set_progress_handler(lambda: steps.append(None), 1)
+        assert await SQLiteStore(database).count_running("user:a@s", upto=100) == 3
+        assert len(steps) < 100
+
+
 class TestTrouble:
     """A write that the file refuses has not happened, in memory as little as on disk."""
 

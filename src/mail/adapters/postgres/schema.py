@@ -49,6 +49,7 @@ CREATE TABLE mail.tasks (
 CREATE INDEX tasks_of_instance ON mail.tasks (instance, born);
 CREATE INDEX tasks_in_order ON mail.tasks (born);
 CREATE INDEX running_tasks ON mail.tasks (due) WHERE status = 'running';
+CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON mail.tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON mail.tasks (instance, born) WHERE dead;
 CREATE TABLE mail.inbox (
@@ -138,6 +139,7 @@ ALTER TABLE mail.wake_ups ADD COLUMN round bigint NOT NULL DEFAULT 0;
 DROP INDEX mail.wake_ups_in_order;
 CREATE INDEX wake_ups_in_order ON mail.wake_ups (swarm, is_delivery, tier, round, place);
 CREATE INDEX wake_ups_of_callers ON mail.wake_ups (swarm, tier, instance, round) WHERE NOT is_delivery;
+CREATE INDEX running_tasks_of_instance ON mail.tasks (instance) WHERE status = 'running';
 """,
 }
 """The migration from each earlier version of the schema to the next."""

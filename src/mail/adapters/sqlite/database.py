@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 IN_MEMORY = ":memory:"
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # A commit is one row, with the task's state after it: so a turn costs one statement, and a task can be read as it was
 # after any commit. Only a fork, a new task with the histories of several agents, has a row for each, with the first
@@ -38,6 +38,7 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_of_instance ON tasks (instance, id);
 CREATE INDEX running_tasks ON tasks (deadline) WHERE status = 'running';
+CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 CREATE INDEX delivering_tasks ON tasks (id) WHERE delivering;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
 CREATE TABLE commits (
@@ -107,6 +108,9 @@ CREATE INDEX forgotten_keys ON idempotency_keys (until);
 CREATE TABLE webhooks (caller TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (caller, id));
 ALTER TABLE tasks ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX tasks_with_dead_letters ON tasks (instance, id) WHERE dead;
+""",
+    3: """
+CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'running';
 """,
 }
 """The migration from each earlier version of the schema to the next."""

@@ -282,7 +282,8 @@ class SQLiteStore:
 
     async def count_running(self, instance: str, *, upto: int) -> int:
         ((count,),) = self._read(
-            "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE instance = ? AND status = 'running' LIMIT ?)",
+            "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY running_tasks_of_instance"
+            " WHERE instance = ? AND status = 'running' LIMIT ?)",
             (instance, upto),
         )
         return int(count)
