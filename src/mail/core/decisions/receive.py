@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from pydantic import ValidationError
 
-from mail.core.decisions.deliver import BUDGET_LEFT, HOPS, STEPS_LEFT
+from mail.core.decisions.delivery import BUDGET_LEFT, HOPS, STEPS_LEFT
 from mail.core.decisions.submit import abandon_breakpoint, swarm_limits, title_of
 from mail.core.protocol.address import (
     EVERYONE,

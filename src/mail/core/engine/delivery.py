@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from mail.core.decisions.deliver import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
+from mail.core.decisions.delivery import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
 from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
