@@ -32,14 +32,19 @@ class Log:
 
 
 @pytest.fixture
-def log() -> Iterator[Log]:
-    """A handler of these loggers themselves: what other tests set up may keep records from the root."""
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    """A handler of these loggers themselves, as others that were set up may turn them off."""
     log = Log()
     loggers = [logging.getLogger(name) for name in (INTERESTING, "asyncio", OTHER)]
     for logger in loggers:
+        monkeypatch.setattr(logger, "disabled", False)
         logger.addHandler(log.handler)
-    yield log
+    levels = [logger.level for logger in loggers]
     for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    yield log
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
         logger.removeHandler(log.handler)
 
 

@@ -115,6 +115,9 @@ CREATE INDEX running_tasks_of_instance ON tasks (instance) WHERE status = 'runni
 }
 """The migration from each earlier version of the schema to the next."""
 
+LONGEST_LOG = 16_384
+"""Pages (64 MiB) of the write-ahead log from which a commit moves it itself (see `mail.adapters.sqlite.write_ahead_log`)."""
+
 TABLES = ("tasks", "commits", "checkpoints", "tokens", "settings", "peers", "idempotency_keys", "webhooks")
 
 
@@ -167,6 +170,7 @@ class SQLiteDatabase:
                 self.path, isolation_level=None, timeout=OPEN_SECONDS, check_same_thread=False
             )
             self.connection.execute("PRAGMA journal_mode = WAL")
+            self.connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._migrate()
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")

@@ -11,9 +11,6 @@ from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""
 
-LONGEST_LOG = 16_384
-"""Pages (64 MiB) of the log from which a commit moves it itself, should the thread not keep up."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -24,8 +21,6 @@ class WriteAheadLog:
         self._file = None if database.path == IN_MEMORY else Path(database.path).resolve().as_uri()
         self._written = 0
         self._move: asyncio.Future[None] | None = None
-        if self._file is not None:
-            database.connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
 
     def add(self, size: int) -> None:
         """Count what a commit has written; move the log, in a thread, if that is much."""
