@@ -357,9 +357,10 @@ def test(arguments: Sequence[str]) -> int:
     is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
     if is_narrow or given != list(arguments):
         set_up_tools(*ALWAYS)  # which the fast tier does without
+        # One process runs a module, as its fixtures may be dear, in the order of the folders, as the last ones are quick.
+        given = ["--dist=loadscope", "--no-loadscope-reorder", *given]
     if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
         given = ["-n", "auto", *given]
-    given = ["--dist=loadgroup", *given]
     # each process of a test would compile all that it imports
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return become([str(VENV_PYTHON), "-m", "pytest", *given])

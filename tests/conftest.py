@@ -51,16 +51,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if tier is not None and tiers.is_skipped_whole(tier, path) else None
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.stash[_SELECTED]
     if tier is not None:
         left = [item for item in items if not tiers.is_in(tier, item)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if tiers.is_in(tier, item)]
-    for item in items:
-        if (group := tiers.group_of(item)) is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:

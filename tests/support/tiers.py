@@ -89,18 +89,6 @@ NOT_ON_MOTO = "tests/aws/test_sqs_publish.py::test_what_is_refused"
 """What moto can't show, by the beginning of the ids."""
 
 
-TOGETHER = (
-    "tests/aws/test_aws_budget.py",
-    "tests/crash/",
-    "tests/deploy/",
-    "tests/docs/",
-    "tests/e2e_aws/",
-    "tests/handlers/",
-    "tests/ui/",
-)
-"""Modules that run in one process each: their fixtures are dear, and last as long as a module."""
-
-
 def current() -> Tier:
     """Return the tier that runs; a single test and a path are run as in the full one."""
     return next((tier for tier in TIERS if tier == os.environ.get(VARIABLE)), "full")
@@ -127,12 +115,6 @@ def tier_of(item: pytest.Item) -> Tier:
     if runs_on_moto and _has_parameter(item, SECOND_ENGINES):
         return "soak"
     return "full" if found == "fast" and _has_parameter(item, SERVERS_AND_FILES) else found
-
-
-def group_of(item: pytest.Item) -> str | None:
-    """Return the name that a test shares with those which run in the same process; None if it may run anywhere."""
-    path = item.nodeid.partition("::")[0]
-    return path if path.startswith(TOGETHER) else None
 
 
 def _has_parameter(item: pytest.Item, endings: tuple[str, ...]) -> bool:
