@@ -412,7 +412,7 @@ class SQLiteStore:
         for cached in self._cache.values():
             self._cached_bytes -= cached.size
             cached.forget()
-            if self._cached_bytes <= CACHED_BYTES:
+            if self._cached_bytes <= CACHED_BYTES * 3 // 4:  # so that commits rarely look for texts to drop
                 break
 
     def _get(self, key: TaskKey) -> CachedTask:
