@@ -188,7 +188,6 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
         running = begun(rig, submitted.key)
         await within(5, lambda: calls)
         await drain(rig.queue)
-        frozen = rig.store.renew
         never: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
 
         async def hang(*_: Any, **__: Any) -> set[str]:
@@ -208,7 +207,6 @@ async def test_a_frozen_worker_loses_its_turn_once_and_its_death_is_told_once(
         assert counted.taken_over == ["supervisor"]
         (told,) = [line for line in caplog.messages if "counts as dead" in line]
         assert f"supervisor of task {submitted.key.task_id}" in told
-        rig.store.renew = frozen  # type: ignore[method-assign]
         thaw.set()
         assert (await running).outcome is TurnReport.Outcome.LOST
         outcome = await rig.outcome(submitted)
