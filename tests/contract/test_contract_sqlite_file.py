@@ -267,12 +267,16 @@ class TestBytesInMemory:
                 assert await store.read_response(key, 1) == ended.response
                 assert store._cached_bytes == sum(cached.size for cached in store._cache.values()) <= 20_000
 
-    async def test_long_texts_are_not_in_memory(self, path: Path, make: Maker) -> None:
+    async def test_a_text_larger_than_all_of_memory_is_read_from_the_file(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.store, "CACHED_BYTES", 50_000)
         with SQLiteDatabase(path) as database:
             store = SQLiteStore(database)
             await store.commit(make.begin(KEY, Mail("alpha", body="x" * 100_000)))
             assert store._cached_bytes == 0
             turn = await open_turn(store, KEY, "alpha", make)
+            assert turn.entry.message.message.body == "x" * 100_000
             await store.save_checkpoint(turn, checkpoint("x" * 100_000))
             assert store._cached_bytes == 0
 

@@ -10,9 +10,6 @@ from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint
 
-KEPT_BYTES = 32 * 1024
-"""The size of a message or checkpoint up to which it is kept in memory; a larger one is read from the file."""
-
 Position = tuple[Tier, int, str]
 """Where a message waits: its tier and seq, and its mailbox."""
 
@@ -20,7 +17,7 @@ Position = tuple[Tier, int, str]
 class CachedTask:
     """A task with the positions of its mail, as in the file, and its leases.
 
-    The texts of short messages and checkpoints are kept, too, until `forget`.
+    The texts of messages and checkpoints are kept, too, until `forget`.
 
     Attributes:
         row: the task's row in the file.
@@ -72,12 +69,10 @@ class CachedTask:
         insort(self._mail[position[2]], position)
 
     def keep_checkpoint(self, mailbox: str, seq: int, checkpoint: Checkpoint) -> None:
-        """Note that a turn has a checkpoint, and keep it if it is short."""
+        """Keep the checkpoint of a turn."""
         self._drop_checkpoint(mailbox, seq)
-        size = _checkpoint_size(checkpoint)
-        self.checkpoints[mailbox, seq] = checkpoint if size <= KEPT_BYTES else None
-        if size <= KEPT_BYTES:
-            self.size += size
+        self.checkpoints[mailbox, seq] = checkpoint
+        self.size += _checkpoint_size(checkpoint)
 
     def finished_checkpoint(self, change: TaskChange) -> tuple[str, int] | None:
         """Return the key of the checkpoint of the turn that the change ends, if there is one."""
@@ -114,18 +109,14 @@ class CachedTask:
     def _put(self, entry: InboxEntry) -> None:
         position = (entry.tier, entry.seq, entry.mailbox)
         self.place(position)
-        size = message_size(entry.message)
-        if size <= KEPT_BYTES:
-            self._entries[position] = entry
-            self.size += size
+        self._entries[position] = entry
+        self.size += message_size(entry.message)
 
     def _keep_answer(self, generation: int, message: MAILMessage) -> None:
         if self.answer is not None:
             self.size -= message_size(self.answer[1])
-        size = message_size(message)
-        self.answer = (generation, message) if size <= KEPT_BYTES else None
-        if self.answer is not None:
-            self.size += size
+        self.answer = (generation, message)
+        self.size += message_size(message)
 
     def _drop_checkpoint(self, mailbox: str, seq: int) -> None:
         kept = self.checkpoints.pop((mailbox, seq), None)
