@@ -3,9 +3,10 @@
     root, health, whoami, status, message, tasks, task, threads, swarms, interswarm
                           routes behind the HTTP API (`http_api`)
     stream                all routes, streamed, behind a function URL
-    turn, outbound        wake-ups from the queues: agents' turns, and deliveries to other swarms
+    turn, outbound        wake-ups from the queues: agents' turns, and deliveries to other swarms and to webhooks
     dead_letter           wake-ups that failed too often
-    sweeper, peer_health  every minute
+    sweeper               several times a minute
+    peer_health           every minute
 
 `wiring` builds what they work with, once per process; `telemetry` is their log and their metrics.
 """

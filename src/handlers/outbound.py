@@ -1,4 +1,4 @@
-"""Wake-ups of other swarms' mailboxes: deliver the next message that waits for a swarm."""
+"""Wake-ups of outbound mailboxes: deliver mail to other swarms, and events to webhooks."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a function's process works with, made while the function is initialized: system, event loop, secrets."""
+"""Objects that each function builds once per process: system, event loop, secrets."""
 
 import asyncio
 import logging
@@ -65,7 +65,7 @@ def make_loop() -> asyncio.AbstractEventLoop:
 def run_turn(
     system: AwsSystem, loop: asyncio.AbstractEventLoop, record: "SQSRecord", context: "LambdaContext"
 ) -> TurnReport:
-    """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm.
+    """Run what a wake-up asks for: an agent's turn, or a delivery to another swarm or to a webhook.
 
     If this raises, the queue delivers the wake-up again, after a delay that grows with each attempt.
     """

@@ -38,6 +38,9 @@
     │       ├── ModelRefusal        the request is invalid; a retry won't help
     │       └── ModelUnavailable    rate limits, outages, timeouts
     ├── StepFailed                  a step failed in manual mode
+    ├── PeerError                   502  mail could not be delivered to another swarm
+    │   ├── PeerRefused             a retry won't help
+    │   └── PeerUnavailable         try again later
     ├── AgentFault                  sent to the agent that caused it, as a system message
     │   ├── ToolCallFault           ::tool_call_error::
     │   ├── UnknownRecipient        ::agent_error::
@@ -58,7 +61,10 @@ from typing import Any, ClassVar
 
 
 class Subject(StrEnum):
-    """Subjects written by the runtime: labels for readers, never control (SPEC, section 5)."""
+    """Subjects written by the runtime (SPEC, section 5).
+
+    They are labels for readers. Only between swarms does one count: `::task_complete::` on a response ends the task.
+    """
 
     TASK_COMPLETE = "::task_complete::"
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
@@ -277,6 +283,20 @@ class StepFailed(MAILError):
     """The agent did not respond; its mail still waits, and the step can be retried."""
 
 
+class PeerError(MAILError):
+    """The mail could not be delivered to another swarm."""
+
+    http_status = 502
+
+
+class PeerRefused(PeerError):
+    """The peer rejects the message, or is unknown; a retry won't help."""
+
+
+class PeerUnavailable(PeerError):
+    """The peer can't be reached, or is failing; try again later."""
+
+
 class AgentFault(MAILError):
     """An agent's mistake, which a system message explains to it."""
 
@@ -301,20 +321,6 @@ class InvalidRecipient(AgentFault):
 
 class UnreachableSwarm(AgentFault):
     """Mail to this remote swarm can't be delivered."""
-
-
-class PeerError(MAILError):
-    """The mail could not be delivered to another swarm."""
-
-    http_status = 502
-
-
-class PeerRefused(PeerError):
-    """The peer rejects the message, or is unknown; a retry won't help."""
-
-
-class PeerUnavailable(PeerError):
-    """The peer can't be reached, or is failing; try again later."""
 
 
 class ImproperResponseToUser(AgentFault):

@@ -53,7 +53,7 @@ def make_service(
     stream_url: str = "",
     max_answer_bytes: int | None = None,
 ) -> Service:
-    """Build what the HTTP routes serve.
+    """Build the service behind the HTTP routes.
 
     Args:
         time_left: the seconds until the process of a request ends; None for a process that runs on.

@@ -1,7 +1,6 @@
 """For tests of agents and swarms, without a model, a server or a network; and of stores and queues of your own.
 
-- `agents`     scripted agents: a policy from what an agent has read to the tools it calls
-- `swarms`     small swarms of such agents
+- `agents`     scripted agents, each a function from the mail that it has read to the tools that it calls; small swarms of them
 - `rig`        a swarm on the real engine, in this process and in memory
 - `clock`      a clock whose times and ids are the same in every run
 - `changes`    changes of tasks, as stores commit them

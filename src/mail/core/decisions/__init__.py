@@ -1,1 +1,1 @@
-"""What should happen: pure functions from a task and an occurrence to a `TaskChange`. No I/O, no asyncio, no clock."""
+"""What should happen: pure functions that return a `TaskChange`. Time and ids come from their `Clock` argument."""

@@ -27,7 +27,7 @@ MAX_REASON = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillRunning:
-    """What a cancelled task waits for until it has stopped.
+    """The agents and swarms that have not stopped yet, of a cancelled task.
 
     Attributes:
         agents: agents with a running turn, which will be discarded.
@@ -60,7 +60,7 @@ def cancel(task: Task, swarm: SwarmCore, caller: Principal, reason: str, clock: 
 
 
 def still_running(task: Task, leases: Mapping[str, Lease]) -> StillRunning:
-    """Return what a cancelled task waits for; `leases` are the current ones, by mailbox."""
+    """Return the agents and swarms of a cancelled task that have not stopped yet; `leases` are the current ones, by mailbox."""
     return StillRunning(
         agents=tuple(sorted(mailbox for mailbox in leases if not goes_out(mailbox))),
         swarms=tuple(swarm for swarm, peer in task.peers.items() if peer.end_message),

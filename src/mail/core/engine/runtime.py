@@ -274,7 +274,7 @@ class Runtime:
         return task
 
     async def still_running(self, task: Task) -> StillRunning:
-        """Return what a cancelled task waits for."""
+        """Return the agents and swarms of a cancelled task that have not stopped yet."""
         return still_running(task, await self.store.read_leases(task.key, now=self._now()))
 
     async def fork(

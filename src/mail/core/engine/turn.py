@@ -120,7 +120,7 @@ class LeasedTurn(ABC):
         """Stop waiting for the agent and end with the error, as the turn has lost its lease; safe to call at any time."""
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """Return what there is to measure."""
+        """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
 
     async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
@@ -215,7 +215,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         self.interrupt()
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """Return what there is to measure, the models' cost included."""
+        """Return the turn's measurements, with the models' cost."""
         return TurnReport(
             outcome, self._committer.conflicts, self._agent_seconds, self._meter.spent, self._meter.models
         )

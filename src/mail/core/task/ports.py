@@ -255,7 +255,7 @@ class Store(Protocol):
 
 
 class Documents(Protocol):
-    """Where everything lives that is not a task, as small documents. Each method is atomic."""
+    """Port: small documents, for everything that is not a task. Each method is atomic."""
 
     async def get(self, kind: Kind, *key: str) -> Document | None:
         """Return a document; it may have expired."""

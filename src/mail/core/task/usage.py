@@ -1,4 +1,4 @@
-"""What language models cost: tokens and money, added up from calls to turns, agents and tasks.
+"""Costs of language models: tokens and money, added up from calls to turns, agents and tasks.
 
 Code that calls a model reports it with `report_usage`. While a turn runs, the engine collects reports in `USAGE_METER`.
 """

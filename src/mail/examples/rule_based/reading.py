@@ -111,7 +111,3 @@ def read_message(content: str) -> Message:
         subject=message.findtext("subject", ""),
         body=message.findtext("body", ""),
     )
-
-
-read_letter = read_message
-"""The previous name, for programs that import it."""

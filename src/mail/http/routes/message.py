@@ -198,7 +198,10 @@ async def post_message(request: Request) -> Response:
     response, more = message.message.body, dict[str, Any]()
     if message.message.subject == Subject.BREAKPOINT_TOOL_CALL:
         task = await service.runtime.store.load(submitted.key)
-        more["pending_tool_calls"] = [] if task is None else pending_calls(task)
+        if (
+            task is not None and task.generation.breakpoint is not None
+        ):  # another swarm's answer may have that subject
+            more["pending_tool_calls"] = pending_calls(task)
     if body.show_events:
         return await answer_with_events(request, submitted, response, preference, headers, more)
     return JSON({"response": response, "events": None, **more}, headers=headers)
