@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from support.dynamodb import Calls, DynamoDBAdapter, make_client
+from support.tiers import sized
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
@@ -18,7 +19,7 @@ from mail.testing.contracts import open_turn
 KEY = TaskKey(ANN, "task-1")
 MAILBOXES = ("alpha", "beta", "gamma")
 WORKERS = 6
-TURNS = 60
+TURNS = sized(fast=20, full=20, soak=60)
 
 
 class Worker:

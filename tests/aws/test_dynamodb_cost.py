@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.dynamodb import Calls, DynamoDBAdapter
+from support.tiers import sized
 
 from mail.adapters.aws.client import AwsClient
 from mail.adapters.aws.items import item_size
@@ -82,7 +83,7 @@ async def test_a_late_turn_costs_what_the_first_one_did(
         costs.append((dict(calls.count), calls.sent.total()))
         return change.task
 
-    for n in range(100):
+    for n in range(sized(fast=25, full=25, soak=100)):
         task = await take_turn(n)
     years_later = replace(task, histories={"alpha": 10**6}, seq=10**6 * 2)
     await store.commit(make.change(years_later))

@@ -21,7 +21,7 @@ SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""
 
-SAMPLE = sized(fast=10, full=4, soak=1)
+SAMPLE = sized(fast=10, full=6, soak=1)
 """Processes die at each point in the soak tier, else at one of so many."""
 
 STRIDE = 2 * SAMPLE if SAMPLE > 1 else 1

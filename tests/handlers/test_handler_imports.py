@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from mail.local_aws.processes import system_environment
 FLOOR = "from botocore.session import Session; from fastapi import FastAPI; from mangum import Mangum"
 
 MORE_THAN_FLOOR = 275
-"""Modules of a handler beside FastAPI, Mangum and botocore; at the time of writing, some 200 are MAIL and Powertools."""
+"""Modules of all these handlers beside FastAPI, Mangum and botocore; at the time of writing, some 200 are MAIL and Powertools."""
 
 OURS_ALONE = 660
-"""Modules of a handler without FastAPI."""
+"""Modules of all handlers without FastAPI."""
 
 NEVER = {
     "litellm",
@@ -66,22 +67,21 @@ def packages(loaded: frozenset[str]) -> set[str]:
     return {name.partition(".")[0] for name in loaded}
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "stream"])
-def test_a_handler_loads_nothing_that_it_does_not_need(name: str) -> None:
-    loaded = packages(modules(f"import handlers.{name}"))
-    assert not loaded & NEVER
-    if name not in (*HTTP, "stream"):
-        assert not loaded & HTTP_ONLY
+def imported(names: Iterable[str]) -> frozenset[str]:
+    """What these handlers load, all in one process: each of them loads no more."""
+    return modules("import " + ", ".join(f"handlers.{name}" for name in names))
 
 
-@pytest.mark.parametrize("name", HTTP)
-def test_a_handler_behind_the_http_api_is_little_more_than_its_frameworks(name: str) -> None:
-    assert len(modules(f"import handlers.{name}") - modules(FLOOR)) <= MORE_THAN_FLOOR
+def test_handlers_behind_the_http_api_load_little_more_than_their_frameworks() -> None:
+    loaded = imported((*HTTP, "stream"))
+    assert not packages(loaded) & NEVER
+    assert len(loaded - modules(FLOOR)) <= MORE_THAN_FLOOR
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in HTTP])
-def test_a_handler_without_http_is_small(name: str) -> None:
-    assert len(modules(f"import handlers.{name}")) <= OURS_ALONE
+def test_handlers_without_http_load_no_framework() -> None:
+    loaded = imported(name for name in FUNCTIONS if name not in HTTP)
+    assert not packages(loaded) & (NEVER | HTTP_ONLY)
+    assert len(loaded) <= OURS_ALONE
 
 
 @pytest.mark.parametrize("name", ["turn", "message"])

@@ -23,7 +23,7 @@ VARIABLE = "MAIL_TEST_TIER"
 TIER_OF: dict[str, Tier] = {
     "tests": "fast",
     "tests/agentmail/test_agentmail_document.py": "full",
-    "tests/agentmail/test_agentmail_fuzz.py::test_a_body_of_1_mb_costs_no_more_per_byte_than_one_of_62_kb": "full",
+    "tests/agentmail/test_agentmail_fuzz.py::test_a_long_body_costs_no_more_per_byte_than_a_short_one": "full",
     "tests/api/test_api_manual.py::test_tokens_are_counted_beside_the_event_loop": "full",
     "tests/api/test_api_names.py::test_defining_a_swarm_loads_nothing_heavy": "full",
     "tests/api/test_api_templates.py::TestServer": "full",
@@ -59,7 +59,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/examples/test_crew.py": "fast",
     "tests/examples/test_mafia_rules.py": "fast",
     "tests/exchange/test_exchange_document.py": "full",
-    "tests/exchange/test_exchange_memory.py::test_a_thousand_entities_and_a_hundred_thousand_mails": "full",
+    "tests/exchange/test_exchange_memory.py::test_a_thousand_entities_and_much_mail": "full",
     "tests/exchange/test_exchange_memory.py::test_sync_is_linear": "full",
     "tests/exchange/test_exchange_processes.py": "full",
     "tests/factories": "full",
