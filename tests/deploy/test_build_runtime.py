@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deploy_tools import ROOT
 from support.lambda_runtime import HOW_TO_INSTALL, FunctionFailed, LambdaRuntime, built_function, has_emulator
+from support.tiers import sized
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -15,6 +16,7 @@ pytestmark = [
     pytest.mark.skipif(sys.version_info[:2] != (3, 12), reason="the functions run on Python 3.12"),
 ]
 
+HTTP = ["message", "interswarm", "health", "whoami", "status", "tasks", "task", "swarms"]
 NOBODY = "http://127.0.0.1:1"
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "none",
@@ -46,9 +48,7 @@ def test_the_root_answers(built: Path) -> None:
     assert json.loads(answer["body"])["swarm"]["name"] == "example-no-proxy"
 
 
-@pytest.mark.parametrize(
-    "module", ["health", "whoami", "status", "tasks", "task", "message", "swarms", "interswarm"]
-)
+@pytest.mark.parametrize("module", HTTP[: sized(fast=2, full=2, soak=len(HTTP))])
 def test_a_request_is_told_that_the_store_is_away(built: Path, module: str) -> None:
     answer = ask(built, module)
     assert answer["statusCode"] == 503
