@@ -32,15 +32,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 def _dead_letter(record: SQSRecord) -> None:
     try:
-        token = _system.queue.read(record.body)
+        wake_up = _system.queue.read(record.body)
     except BadRequest:
         logger.exception("discarded a message that is not a wake-up: %s", record.body)
         return
-    key, mailbox = token.key, token.mailbox
+    key, mailbox = wake_up.key, wake_up.mailbox
     CURRENT_TASK.set(key.task_id)
     _loop.run_until_complete(_system.served.refresh())
     report = _loop.run_until_complete(
-        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=token.seq, attempts=RECEIVES)
+        _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=wake_up.seq, attempts=RECEIVES)
     )
     if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
         raise LeaseLost

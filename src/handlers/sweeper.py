@@ -17,7 +17,7 @@ _system = make_system()
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
-    """Sweep; return the number of wake-ups published, under the key `tokens`, and of turns taken over."""
+    """Sweep; return the number of wake-ups published, under the key `wake_ups`, and of turns taken over."""
     telemetry.begin_invocation(context)
     return _loop.run_until_complete(_sweep(is_tick="Records" not in event))
 
@@ -34,4 +34,4 @@ async def _sweep(*, is_tick: bool) -> dict[str, int]:
     wake_ups = await _system.runtime.recover(quiet_for=QUIET_SECONDS)
     if wake_ups:
         logger.warning("published %d lost wake-ups again: mail had been waiting", wake_ups)
-    return {"tokens": wake_ups, "taken_over": taken_over}
+    return {"wake_ups": wake_ups, "taken_over": taken_over}

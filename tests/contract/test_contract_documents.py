@@ -39,7 +39,7 @@ async def test_at_first_there_is_nothing(records: ServerDocuments) -> None:
     assert await records.remove_token(ALICE.digest) is False
     assert await records.has_tokens() is False
     assert await records.health() is None
-    assert await records.template() is None
+    assert await records.loaded_swarm() is None
     assert await records.peers() == []
     assert await records.peer("beta") is None
     assert await records.peers_health() == {}
@@ -101,8 +101,8 @@ async def test_health_is_what_was_set_last(records: ServerDocuments) -> None:
 async def test_template_is_what_was_set_last(records: ServerDocuments) -> None:
     for text in ('{"name": "wetter 🌦"}', "x" * 300_000, ""):
         record = LoadedSwarm(text=text, loaded="2026-01-31T08:00:00+00:00", replaces="e" * 64)
-        await records.set_template(record)
-        assert await records.template() == record
+        await records.set_loaded_swarm(record)
+        assert await records.loaded_swarm() == record
 
 
 async def test_peers_are_what_was_set_last(records: ServerDocuments) -> None:
@@ -158,7 +158,7 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
         await durable.records.add_token(token)
     assert await durable.records.remove_token(ROOT.digest) is True
     await durable.records.set_health("degraded")
-    await durable.records.set_template(template)
+    await durable.records.set_loaded_swarm(template)
     await durable.records.set_peer(GAMMA)
     await durable.records.set_peer_health(GAMMA.name, WELL)
     await durable.reopen()
@@ -166,7 +166,7 @@ async def test_records_survive_reopening(durable: StoreAdapter) -> None:
     assert await durable.records.find_token(ALICE.digest) == ALICE
     assert await durable.records.tokens() == [ALICE]
     assert await durable.records.health() == "degraded"
-    assert await durable.records.template() == template
+    assert await durable.records.loaded_swarm() == template
     assert await durable.records.peers() == [GAMMA]
     assert await durable.records.peers_health() == {GAMMA.name: WELL}
 

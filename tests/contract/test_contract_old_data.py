@@ -163,7 +163,7 @@ async def test_documents(old: StoreAdapter) -> None:
     assert await documents.has_tokens()
     assert [token.id for token in await documents.tokens()] == ["ann"]
     assert await documents.health() == "degraded"
-    swarm = await documents.template()
+    swarm = await documents.loaded_swarm()
     assert swarm is not None
     assert (swarm.text, swarm.replaces) == ('{"name": "example"}', "e" * 64)
     beta, gamma = await documents.peers()

@@ -249,7 +249,7 @@ def test_a_turn_that_is_killed_at_once_is_found_by_the_sweeper(stage: Stage) -> 
     record = take(stage)
     stage.lose_worker("killed-at-once")
     swept = stage.invoke("sweeper", {"Records": [{"body": "sweep"}]})
-    assert swept == {"tokens": 0, "taken_over": 1}
+    assert swept == {"wake_ups": 0, "taken_over": 1}
     assert stage.invoke("sweeper", stage.event("sweeper"))["taken_over"] == 0
     again = take(stage)
     assert again["messageId"] != record["messageId"]
@@ -333,7 +333,7 @@ def test_a_dead_letter_that_is_no_token_is_thrown_away(stage: Stage) -> None:
 
 def test_a_sweep_leaves_alone_what_is_being_worked_on(stage: Stage) -> None:
     ask(stage, "fresh")
-    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 0, "taken_over": 0}
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"wake_ups": 0, "taken_over": 0}
     stage.work_off()
 
 
@@ -349,7 +349,7 @@ def test_a_sweep_wakes_mail_whose_token_was_lost(stage: Stage) -> None:
     submission = Submission(body="what is 2**10", task_id="lost")
     asyncio.run(runtime.submit(Principal.parse(ALICE), submission))
     assert next(stage.records(), None) is None
-    assert stage.invoke("sweeper", stage.event("sweeper")) == {"tokens": 1, "taken_over": 0}
+    assert stage.invoke("sweeper", stage.event("sweeper")) == {"wake_ups": 1, "taken_over": 0}
     assert stage.work_off() >= 1
     assert stage.load("lost").status is TaskStatus.COMPLETED
 

@@ -191,7 +191,7 @@ class TestLoad:
         assert response.status_code == 400
         assert complaint in response.json()["detail"]
         assert await client.version() == "1.3.0"
-        assert await client.system.documents.template() is None
+        assert await client.system.documents.loaded_swarm() is None
 
     async def test_private_urls_are_not_asked(self, client: Client) -> None:
         agents = json.loads(changed())["agents"]

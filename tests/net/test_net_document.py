@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.http_server import HTTPServer
-from support.letters import letter
+from support.messages import letter
 from support.peer_server import PeerServer
 
 from mail.http.routes.registry import PostSwarms

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.http_server import eventually
-from support.letters import letter, wrapped
+from support.messages import letter, wrapped
 from support.peer_server import PeerServer
 
 from mail.core.protocol.address import create_agent_address

@@ -8,7 +8,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from support.letters import wrapped
+from support.messages import wrapped
 from support.peer_server import PeerServer, Request
 
 from mail.errors import BadRequest, PeerRefused

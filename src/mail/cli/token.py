@@ -98,24 +98,24 @@ def _describe(token: "StoredToken") -> dict[str, str]:
 async def _list(storage: "StorageConfig") -> "list[StoredToken]":
     from mail.bootstrap.backends import open_documents
 
-    async with open_documents(storage) as records:
-        return await records.tokens()
+    async with open_documents(storage) as documents:
+        return await documents.tokens()
 
 
 async def _revoke(storage: "StorageConfig", number: str) -> None:
     """Remove a token. Raises MAILError unless exactly one token has this number."""
     from mail.bootstrap.backends import open_documents
 
-    async with open_documents(storage) as records:
-        found = [each.digest for each in await records.tokens() if each.digest.startswith(number)]
+    async with open_documents(storage) as documents:
+        found = [each.digest for each in await documents.tokens() if each.digest.startswith(number)]
         if len(found) != 1 or len(number) < SHOWN_CHARACTERS:
             raise MAILError(f"no token has the number {number!r}; mail token list shows them")
-        await records.remove_token(found[0])
+        await documents.remove_token(found[0])
 
 
 async def _issue(storage: "StorageConfig", caller: "Caller") -> str:
     from mail.auth.tokens import issue_token
     from mail.bootstrap.backends import open_documents
 
-    async with open_documents(storage) as records:
-        return await issue_token(records, caller)
+    async with open_documents(storage) as documents:
+        return await issue_token(documents, caller)

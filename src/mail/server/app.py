@@ -82,9 +82,9 @@ def make_service(
     )
 
 
-async def _issue_first_tokens(records: ServerDocuments) -> str:
+async def _issue_first_tokens(documents: ServerDocuments) -> str:
     """Create a token per role, and return the text that shows them to the operator."""
-    tokens = {role: await issue_token(records, Caller(role, role)) for role in get_args(CallerRole)}
+    tokens = {role: await issue_token(documents, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [
         "There were no API tokens yet. These are the first ones; they are shown only this once:",
         "",

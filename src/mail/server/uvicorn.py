@@ -293,8 +293,8 @@ async def _is_first_run(config: ServerConfig) -> bool:
         return False
     if config.storage.database == IN_MEMORY:
         return True
-    async with open_documents(config.storage) as records:
-        return not await records.has_tokens()
+    async with open_documents(config.storage) as documents:
+        return not await documents.has_tokens()
 
 
 def _set_up(config: ServerConfig) -> None:

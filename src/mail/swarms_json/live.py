@@ -39,12 +39,12 @@ class LiveSwarm:
     def __init__(
         self,
         runtime: Runtime,
-        records: ServerDocuments,
+        documents: ServerDocuments,
         configured: SwarmEntry,
         build: Callable[[SwarmEntry], SwarmCore],
     ) -> None:
         self._runtime = runtime
-        self._records = records
+        self._documents = documents
         self._build = build
         self._configured = configured
         self._configured_core = runtime.swarm
@@ -73,7 +73,7 @@ class LiveSwarm:
             core = await self._built(entry)
         except ConfigurationError as error:
             raise BadRequest(error.detail) from error
-        await self._records.set_template(
+        await self._documents.set_loaded_swarm(
             LoadedSwarm(
                 text=entry.model_dump_json(),
                 loaded=self._runtime.clock.now().isoformat(),
@@ -93,7 +93,7 @@ class LiveSwarm:
         if now < self._fresh_until:
             return
         self._fresh_until = now + REFRESH_SECONDS
-        loaded = await self._records.template()
+        loaded = await self._documents.loaded_swarm()
         if loaded is None or loaded.replaces != self._configured_digest:
             if self._text is not None:
                 self._adopt(self._configured, self._configured_core, None)

@@ -65,12 +65,12 @@ class ServerDocuments:
         """Set the health status that other swarms see."""
         await self._documents.put(Kind.HEALTH, Document((), {"status": status}))
 
-    async def template(self) -> LoadedSwarm | None:
+    async def loaded_swarm(self) -> LoadedSwarm | None:
         """Return the swarm that was loaded last."""
         document = await self._documents.get(Kind.LOADED_SWARM)
         return None if document is None else LoadedSwarm(**document.fields)
 
-    async def set_template(self, swarm: LoadedSwarm) -> None:
+    async def set_loaded_swarm(self, swarm: LoadedSwarm) -> None:
         """Store a loaded swarm in place of the one before it. Raises PayloadTooLarge."""
         await self._documents.put(Kind.LOADED_SWARM, Document((), asdict(swarm)))
 

@@ -160,14 +160,14 @@ class TestRenewal:
     async def test_what_is_lost_is_told_apart_and_stays_lost(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
         alpha, beta, gamma = [await open_turn(store, KEY, name, make) for name in ("alpha", "beta", "gamma")]
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
         await store.release(gamma)
         lost = await store.renew([alpha, beta, gamma], expires=NOW + 300)
         assert lost == {alpha.lease.token, gamma.lease.token}
-        assert (await store.read_leases(KEY, now=NOW))["alpha"] == heir.lease
+        assert (await store.read_leases(KEY, now=NOW))["alpha"] == new_holder.lease
         with pytest.raises(LeaseLost):
             await store.save_checkpoint(alpha, checkpoint("late"))
-        await store.commit(make.change(heir.task, turn=heir))
+        await store.commit(make.change(new_holder.task, turn=new_holder))
 
     async def test_renewing_is_no_change_of_the_task(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
@@ -191,7 +191,7 @@ class TestExpiredLease:
         await open_turn(store, KEY, "alpha", make)
         await open_turn(store, KEY, "alpha", make, now=NOW + 60)
 
-    async def test_each_is_handed_out_once_to_whoever_looks(self, store: Store, make: Maker) -> None:
+    async def test_each_is_handed_out_once_to_one_caller(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
         alpha = await open_turn(store, KEY, "alpha", make)
         await store.release(await open_turn(store, KEY, "beta", make))
@@ -201,9 +201,9 @@ class TestExpiredLease:
         taken = await asyncio.gather(*(store.take_expired(NAME, now=NOW + 60) for _ in range(3)))
         ((expired,),) = [each for each in taken if each]
         assert (expired.task.key, expired.mailbox, expired.lease) == (KEY, "alpha", alpha.lease)
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
-        assert heir.replaced is not None
-        assert (heir.replaced.token, heir.replaced.expires) == (alpha.lease.token, 0.0)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 60)
+        assert new_holder.replaced is not None
+        assert (new_holder.replaced.token, new_holder.replaced.expires) == (alpha.lease.token, 0.0)
         with pytest.raises(LeaseLost):
             await store.commit(make.change(alpha.task, turn=alpha))
 
@@ -243,35 +243,35 @@ class TestExpiredLease:
         await store.commit(change)
         assert await store.load(KEY) == change.task
 
-    async def test_whoever_took_over_fences_the_old_holder_off(self, store: Store, make: Maker) -> None:
+    async def test_the_new_holder_fences_the_old_holder_off(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         slow = await open_turn(store, KEY, "alpha", make)
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         before = await everything(store, KEY)
         with pytest.raises(LeaseLost):
             await store.save_checkpoint(slow, checkpoint("late"))
         with pytest.raises(LeaseLost):
             await store.commit(make.change(slow.task, Mail("beta"), turn=slow, history=[{"late": True}]))
         assert await everything(store, KEY) == before
-        await store.commit(make.change(heir.task, turn=heir))
+        await store.commit(make.change(new_holder.task, turn=new_holder))
 
-    async def test_release_by_the_old_holder_does_not_free_the_heirs_lease(
+    async def test_release_by_the_old_holder_does_not_free_the_new_holders_lease(
         self, store: Store, make: Maker
     ) -> None:
         await store.commit(make.begin(KEY, Mail("alpha")))
         slow = await open_turn(store, KEY, "alpha", make)
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.release(slow)
         assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 61, history_after=0) == Leased()
-        await store.commit(make.change(heir.task, turn=heir))
+        await store.commit(make.change(new_holder.task, turn=new_holder))
 
-    async def test_the_old_holder_stays_out_after_the_heir_has_finished(
+    async def test_the_old_holder_stays_out_after_the_new_holder_has_finished(
         self, store: Store, make: Maker
     ) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
         slow = await open_turn(store, KEY, "alpha", make)
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
-        finished = make.change(heir.task, turn=heir)
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        finished = make.change(new_holder.task, turn=new_holder)
         await store.commit(finished)
         before = await everything(store, KEY)
         with pytest.raises(LeaseLost):
@@ -285,8 +285,8 @@ class TestExpiredLease:
         """Told of a conflict, the old holder would only decide again; it must give up."""
         await store.commit(make.begin(KEY, Mail("alpha")))
         slow = await open_turn(store, KEY, "alpha", make)
-        heir = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
-        await store.commit(make.change(heir.task, turn=heir))
+        new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
+        await store.commit(make.change(new_holder.task, turn=new_holder))
         with pytest.raises(LeaseLost):
             await store.commit(make.change(slow.task, turn=slow))
 
