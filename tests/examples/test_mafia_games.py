@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mafia_models import MODEL, models, speaker
+from support.tiers import sized
 
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskKey
@@ -17,7 +18,7 @@ from mail.examples.mafia.phrases import KILLS, NOMINATES, PROTECTS, VOTES
 from mail.examples.mafia.roles import MAFIA, Team
 from mail.factories.models import close_clients
 
-SEEDS = range(8)
+SEEDS = range(sized(fast=4, full=4, soak=8))
 SIZES = (4, 5, 7, 9)
 DAY = (GamePhase.DISCUSSION, GamePhase.NOMINATION, GamePhase.TRIAL)
 
