@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ def test_a_checkpoint_comes_back_as_it_was_stored(stored: dict[str, Any]) -> Non
 
 
 def test_the_stored_tasks_have_every_field_and_every_status() -> None:
-    names = {field.name for field in (*fields(Task), *fields(Generation))} - {"generation"} - LATER
+    names = {field.name for field in (*fields(Task), *fields(Generation)) if field.init}
+    names -= {"generation"} | LATER
     assert {STORED_NAMES.get(name, name) for name in names} == set().union(*TASKS)
     assert {each["status"] for each in TASKS} == {status.value for status in TaskStatus}
     contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]
@@ -66,20 +67,12 @@ def test_what_a_newer_version_stores_besides_is_left_alone() -> None:
     assert task == read_task(json.dumps(TASKS[-1]))
 
 
-def test_a_task_does_not_change() -> None:
-    task: Any = read_task(json.dumps(TASKS[0]))
-    with pytest.raises(FrozenInstanceError):
-        task.status = TaskStatus.RUNNING
-    with pytest.raises(FrozenInstanceError):
-        task.generation.steps = 1
-
-
 CHANGES = """\
 from dataclasses import replace
 
 from mail.core.decisions.submit import Submission
 from mail.core.task.draft import Draft
-from mail.core.task.task import Task
+from mail.core.task.task import Task, TaskStatus
 
 
 def change(task: Task, draft: Draft, submission: Submission) -> None:
@@ -90,10 +83,12 @@ def change(task: Task, draft: Draft, submission: Submission) -> None:
     draft.unherad = True
     submission.evolve(task_id=1)
     submission.evolve(taskid="t")
+    task.status = TaskStatus.RUNNING
+    task.generation.steps = 1
 """
 
 
-def test_mypy_refuses_a_change_that_is_misspelt_or_of_the_wrong_type(tmp_path: Path) -> None:
+def test_mypy_refuses_a_change_that_is_misspelt_or_of_the_wrong_type_or_made_in_place(tmp_path: Path) -> None:
     (tmp_path / "changes.py").write_text(CHANGES)
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(tmp_path / "changes.py")],
@@ -104,4 +99,4 @@ def test_mypy_refuses_a_change_that_is_misspelt_or_of_the_wrong_type(tmp_path: P
         for line in checked.stdout.splitlines()
         if "changes.py" in line and " error:" in line
     ]
-    assert lines == [10, 11, 12, 13, 14, 15], checked.stdout + checked.stderr
+    assert lines == [10, 11, 12, 13, 14, 15, 16, 17], checked.stdout + checked.stderr

@@ -157,6 +157,8 @@ class Service:
 
     def ceiling(self, caller: Principal) -> Budget:
         """Return the upper limit for tasks of this caller."""
+        if not self.budgets:
+            return NO_BUDGET
         own = self.budgets.get(f"{caller.role}:{caller.id}", NO_BUDGET)
         return own.tightened(self.budgets.get(caller.role, NO_BUDGET))
 

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from mail.config import ConnectionsConfig
+from mail.server.transport import JoiningTransport
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse the connection."""
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))
         if self._all.admit(self):
             self._enter(Phase.HEAD)
         else:

@@ -34,7 +34,7 @@ from mail.adapters.aws.items import (
     string,
 )
 from mail.adapters.aws.table import key_of
-from mail.adapters.shared.codec import encode_events, encode_history
+from mail.adapters.shared.codec import encode_events
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
@@ -104,9 +104,7 @@ class CommitPlan:
         self._state = Text(encode_state(change.task))
         self._counts = encode_counts(change.task)
         self._mail_changes = {"delivered": encode_delivered(change), "read": encode_read(change)}
-        self._histories = [
-            (history, Text(encode_history(history.entries).decode())) for history in change.histories
-        ]
+        self._histories = [(history, Text(history.encoded.decode())) for history in change.histories]
         self._messages = {
             id(message): Text(message.model_dump_json()) for message in self._messages_with_items()
         }

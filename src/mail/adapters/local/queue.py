@@ -16,15 +16,15 @@ class PriorityQueue:
 
     def __init__(self) -> None:
         self._tiers: dict[Tier, RoundRobin[tuple[TaskKey, str]]] = {tier: RoundRobin() for tier in Tier}
-        self._waiting: set[tuple[Tier, TaskKey, str]] = set()
+        self._waiting: dict[Tier, set[tuple[TaskKey, str]]] = {tier: set() for tier in Tier}
         self._takers: set[asyncio.Future[None]] = set()  # new ones at each wait: event loops come and go
 
     def put(self, wake_up: WakeUp) -> None:
         """Add a wake-up, unless one of its tier and mailbox waits already."""
-        key = (wake_up.tier, wake_up.key, wake_up.mailbox)
-        if key not in self._waiting:
-            self._waiting.add(key)
-            self._tiers[wake_up.tier].put(wake_up.key.instance, (wake_up.key, wake_up.mailbox))
+        waiting, item = self._waiting[wake_up.tier], (wake_up.key, wake_up.mailbox)
+        if item not in waiting:
+            waiting.add(item)
+            self._tiers[wake_up.tier].put(wake_up.key.instance, item)
             for taker in self._takers:
                 if not taker.done():
                     taker.set_result(None)
@@ -41,16 +41,15 @@ class PriorityQueue:
         return found
 
     def _take_now(self, excluded: Collection[str]) -> tuple[TaskKey, str] | None:
-        if self._waiting:
-            for tier, wake_ups in self._tiers.items():
-                if (found := wake_ups.take(excluded)) is not None:
-                    self._waiting.discard((tier, *found))
-                    return found
+        for tier, waiting in self._waiting.items():
+            if waiting and (found := self._tiers[tier].take(excluded)) is not None:
+                waiting.discard(found)
+                return found
         return None
 
     def __len__(self) -> int:
         """Return the number of wake-ups that wait."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
 
 class LocalQueue:

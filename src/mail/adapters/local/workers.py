@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from time import monotonic
 from weakref import WeakValueDictionary
 
 from mail.adapters.local.memory import turns_in_memory
@@ -108,7 +109,7 @@ class LocalWorkers:
         at least every `BREAK_SECONDS`.
         """
         loop = asyncio.get_running_loop()
-        last_break = loop.time()
+        last_break = monotonic()
         while True:
             key, mailbox = await self._next()
             self._at_work += 1
@@ -117,9 +118,9 @@ class LocalWorkers:
             if not turn.done():
                 self._turns.add(turn)
                 turn.add_done_callback(self._turns.discard)
-            if loop.time() - last_break > BREAK_SECONDS:
+            if monotonic() - last_break > BREAK_SECONDS:
                 await asyncio.sleep(0)
-                last_break = loop.time()
+                last_break = monotonic()
 
     async def _next(self) -> tuple[TaskKey, str]:
         """Return the next wake-up of a caller that may run one more turn, when there is one."""
@@ -174,7 +175,7 @@ class LocalWorkers:
     def _end_one(self) -> None:
         """Count a turn as over, and wake `idle` after the last."""
         self._at_work -= 1
-        if not self._at_work and not self._queue:
+        if not self._at_work and self._watchers and not self._queue:
             for watcher in self._watchers:
                 if not watcher.done():
                     watcher.set_result(None)

@@ -18,7 +18,11 @@ _EVENTS = TypeAdapter(tuple[Event, ...])
 
 def encode_events(events: tuple[Event, ...]) -> bytes:
     """Encode the events of one commit."""
-    return _EVENTS.dump_json(events)
+    rows = [
+        (seq, str(kind), timestamp, text, extra, message)
+        for seq, kind, timestamp, text, extra, message in events
+    ]
+    return to_json(rows, inf_nan_mode="null")
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
@@ -26,13 +30,8 @@ def decode_events(text: bytes | str) -> tuple[Event, ...]:
     return _EVENTS.validate_json(text)
 
 
-def encode_history(entries: History) -> bytes:
-    """Encode what one turn adds to a history. Raises ValueError for entries that are not JSON."""
-    return to_json(entries)
-
-
 def decode_history(text: bytes | str) -> History:
-    """Decode what `encode_history` has encoded."""
+    """Decode what one turn has added to a history (`HistoryRecord.encoded`)."""
     entries: History = from_json(text)
     return entries
 

@@ -5,7 +5,7 @@ their commits. So the mail that waited after a commit is all that was delivered 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic_core import from_json, to_json
 
@@ -19,7 +19,7 @@ Waiting = dict[tuple[str, int], Tier]
 """The tiers of waiting mail, by mailbox and seq."""
 
 
-def rows_of(change: TaskChange) -> Iterator[tuple[int, HistoryRecord | None, tuple[Event, ...]]]:
+def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, tuple[Event, ...]]]:
     """Split a commit into rows with at most one agent's history each: seq, history and events.
 
     A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
@@ -27,14 +27,13 @@ def rows_of(change: TaskChange) -> Iterator[tuple[int, HistoryRecord | None, tup
     """
     *early, last = change.histories or (None,)
     assert len(change.events) > len(early) or not early
-    for event, record in zip(change.events, early, strict=False):
-        yield event.seq, record, (event,)
-    yield change.task.seq, last, change.events[len(early) :]
+    rows = [(event.seq, record, (event,)) for event, record in zip(change.events, early, strict=False)]
+    return [*rows, (change.task.seq, last, change.events[len(early) :])]
 
 
 def encode_delivered(change: TaskChange) -> str | None:
     """Encode which mail a commit delivers: `[[mailbox, tier, seq], …]`."""
-    mail = [(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries]
+    mail = [(entry.mailbox, int(entry.tier), entry.seq) for entry in change.deliveries]
     return to_json(mail).decode() if mail else None
 
 

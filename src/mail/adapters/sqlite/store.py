@@ -23,7 +23,6 @@ from mail.adapters.shared.codec import (
     decode_events,
     decode_history,
     encode_events,
-    encode_history,
     make_page,
     read_cursor,
     upto_bytes,
@@ -38,7 +37,7 @@ from mail.adapters.shared.snapshots import (
 )
 from mail.adapters.shared.waiters import Waiters
 from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
-from mail.adapters.sqlite.task_cache import CachedTask, Position
+from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import (
@@ -172,8 +171,9 @@ class SQLiteStore:
         cached = self._find(change.key) if change.turn is None else self._leased_task(change.turn)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
+        columns = index_columns(change.task)
         try:
-            row = self._write(change, cached)
+            row = self._write(change, cached, columns)
         except BaseException as error:
             self._roll_back(error)
             raise
@@ -182,7 +182,7 @@ class SQLiteStore:
         if cached is None:
             cached = self._remember(CachedTask(row, change.task))
         before = cached.size
-        cached.apply(change)
+        cached.apply(change, columns)
         self._make_room(cached.size - before)
         self._changes.notify(change.key)
         if change.response is not None:
@@ -442,18 +442,10 @@ class SQLiteStore:
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write(self, change: TaskChange, cached: CachedTask | None) -> int:
+    def _write(self, change: TaskChange, cached: CachedTask | None, columns: IndexColumns) -> int:
         """Write a change; return the row of its task. The usual turn is a single statement, which is atomic."""
-        task = change.task
         finished = None if cached is None else cached.finished_checkpoint(change)
-        if (
-            cached is not None
-            and finished is None
-            and task.status is cached.task.status
-            and task.is_delivering is cached.task.is_delivering
-            and bool(task.dead_letters) is bool(cached.task.dead_letters)
-            and task.deadline == cached.task.deadline
-        ):
+        if cached is not None and finished is None and columns == cached.columns:
             self._insert_commit(cached.row, change)
             return cached.row
         self._sql.execute("BEGIN IMMEDIATE")
@@ -461,13 +453,13 @@ class SQLiteStore:
             (row,) = self._sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
                 " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                (*task.key, task.status, task.deadline, task.is_delivering, bool(task.dead_letters)),
+                (*change.key, *columns),
             ).fetchone()
         else:
             row = cached.row
             self._sql.execute(
                 "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
-                (task.status, task.deadline, task.is_delivering, bool(task.dead_letters), row),
+                (*columns, row),
             )
         if finished is not None:
             self._sql.execute(
@@ -494,7 +486,7 @@ class SQLiteStore:
                     record.n,
                     state,
                     encode_events(batch),
-                    encode_history(record.entries),
+                    record.encoded,
                 ),
             )
         self._sql.execute(
@@ -510,7 +502,7 @@ class SQLiteStore:
                 consumed_seqs,
                 state,
                 encode_events(events),
-                new and encode_history(new.entries),
+                new and new.encoded,
                 response and response.model_dump_json(),
             ),
         )

@@ -7,11 +7,20 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import Claim, InboxEntry, Lease, TaskChange
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
-from mail.core.task.task import Task
+from mail.core.task.task import Task, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 
 Position = tuple[Tier, int, str]
 """Where a message waits: its tier and seq, and its mailbox."""
+
+
+IndexColumns = tuple[TaskStatus, float | None, bool, bool]
+"""The columns of a task's row that tasks are looked up by: status, deadline, delivering and dead."""
+
+
+def index_columns(task: Task) -> IndexColumns:
+    """Return what the row of a task has in these columns."""
+    return task.status, task.deadline, task.is_delivering, bool(task.dead_letters)
 
 
 class CachedTask:
@@ -21,6 +30,7 @@ class CachedTask:
 
     Attributes:
         row: the task's row in the file.
+        columns: what that row says.
         leases: the leases of running turns, by mailbox.
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
@@ -30,6 +40,7 @@ class CachedTask:
     def __init__(self, row: int, task: Task) -> None:
         self.row = row
         self.task = task
+        self.columns = index_columns(task)
         self.answer: tuple[int, MAILMessage] | None = None
         self.leases: dict[str, Lease] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}
@@ -49,6 +60,8 @@ class CachedTask:
 
     def count_leases(self, now: float) -> int:
         """Return the number of leased mailboxes of agents."""
+        if not self.leases:
+            return 0
         return sum(lease.expires > now for mailbox, lease in self.leases.items() if not goes_out(mailbox))
 
     def head(self, mailbox: str) -> Position | None:
@@ -81,18 +94,18 @@ class CachedTask:
         key = (change.consumed.mailbox, change.consumed.seq)
         return key if key in self.checkpoints else None
 
-    def apply(self, change: TaskChange) -> None:
-        """Apply a change that was committed to the file."""
+    def apply(self, change: TaskChange, columns: IndexColumns) -> None:
+        """Apply a change that was committed to the file, and what the task's row says after it."""
         if change.response is not None and change.ended is not None:
             self._keep_answer(change.ended, change.response)
-        self.task = change.task
+        self.task, self.columns = change.task, columns
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
             for entry in (change.consumed, *change.also_read):
                 position = (entry.tier, entry.seq, mailbox)
                 self._mail[mailbox].remove(position)
                 if (kept := self._entries.pop(position, None)) is not None:
-                    self.size -= message_size(kept.message)
+                    self.size -= kept.size
             self._drop_checkpoint(mailbox, change.consumed.seq)
         for entry in change.deliveries:
             self._put(entry)
@@ -110,7 +123,7 @@ class CachedTask:
         position = (entry.tier, entry.seq, entry.mailbox)
         self.place(position)
         self._entries[position] = entry
-        self.size += message_size(entry.message)
+        self.size += entry.size
 
     def _keep_answer(self, generation: int, message: MAILMessage) -> None:
         if self.answer is not None:

@@ -31,6 +31,7 @@ from mail.core.protocol.mail_tools import (
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.values import value
 from mail.core.protocol.xml import build_body_xml, render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -112,7 +113,7 @@ def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> 
     return draft.seal()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StepTurn(Turn):
     """A turn of a step.
 

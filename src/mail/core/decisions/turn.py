@@ -10,7 +10,7 @@ Rules first (SPEC, section 5):
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.tools import ToolExecutor
@@ -19,6 +19,7 @@ from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.mail_tools import read_call
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.values import value
 from mail.core.protocol.xml import render_message
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
@@ -31,7 +32,7 @@ from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentFailure:
     """The failure of an agent function.
 
@@ -228,7 +229,8 @@ def find_used_up(task: Task, swarm: SwarmCore, turn: Turn, now: float) -> str | 
 
 def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
     """Return whether processing the message counts as a step: all do, except this swarm's system messages."""
-    return (message.sender.address_type, message.sender.address) != ("system", swarm.name)
+    sender = message.sender
+    return (sender.address_type, sender.address) != ("system", swarm.name)
 
 
 class Settlement:
@@ -247,10 +249,11 @@ class Settlement:
         self.is_late = turn.task.generation.number != task.generation.number
         self.tools = ToolExecutor(self.draft, self.name, self.agent, turn.entry.message, is_late=self.is_late)
         self._mail = mail
+        self._client_tools = task.client_tools_of(self.name)
         self._questions: dict[str, UserQuestion] = {}
         self._faults = 0
         self._last_reasoning: str | None = None
-        self._unannounced = NO_USAGE
+        self._unannounced: Usage | None = None
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
@@ -280,7 +283,7 @@ class Settlement:
         """Process the agent's calls, in order."""
         history: History = self.turn.prompts
         said: History = []
-        self.tools.acts = any(receipt is not None for receipt in output.receipts)
+        self.tools.acts = any(output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
             if call.turns != said:  # calls of one completion share it; their results follow it
@@ -338,7 +341,7 @@ class Settlement:
         """Return whether the user runs the tool: a breakpoint tool, or one of the caller's."""
         if call.tool_name in self.swarm.breakpoint_tools:
             return True
-        tools = self.task.client_tools_of(self.name)
+        tools = self._client_tools
         return tools is not None and receipt is None and tools.holds(call.tool_name)
 
     def _perform(self, call: AgentToolCall, receipt: Receipt | None) -> str | None:
@@ -383,8 +386,7 @@ class Settlement:
             "tool_args": call.tool_args,
             "tool_call_id": call.tool_call_id,
         }
-        reasoning = [block for block in call.reasoning or () if block.strip()]
-        if reasoning:
+        if call.reasoning and (reasoning := [block for block in call.reasoning if block.strip()]):
             extra["reasoning"] = "\n\n".join(reasoning)
             self._last_reasoning = call.tool_call_id
         elif self._last_reasoning is not None:
@@ -395,9 +397,9 @@ class Settlement:
 
     def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
         """Add an event about this agent; the first one includes the turn's usage."""
-        if self._unannounced:
+        if self._unannounced is not None:
             extra["usage"] = asdict(self._unannounced)
-            self._unannounced = NO_USAGE
+            self._unannounced = None
         self.draft.emit(kind, text, agent=self.name, **extra)
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
@@ -418,15 +420,17 @@ class Settlement:
 
         Do nothing if the task has ended, or if a breakpoint of this turn will wake the agent.
         """
-        if self.tools.is_finished or self.draft.generation.breakpoint is not self.task.generation.breakpoint:
+        if (
+            not self.tools.acts
+            or self.tools.is_finished
+            or self.draft.generation.breakpoint is not self.task.generation.breakpoint
+        ):
             return
         acted = [
             (call, receipt)
             for call, receipt in zip(output.calls, output.receipts, strict=True)
             if receipt is not None
         ]
-        if not acted:
-            return
         body = "\n".join(
             f"{call.tool_name}: {'' if receipt.state is Receipt.State.DONE else 'ERROR: '}{receipt.content}"
             for call, receipt in acted
@@ -439,7 +443,7 @@ class Settlement:
     def _pause(self, calls: list[AgentToolCall]) -> History:
         """Pause at breakpoint tools; return the results of calls that the user need not answer."""
         if self.draft.is_running:
-            tools = self.task.client_tools_of(self.name)
+            tools = self._client_tools
             count = len(calls) if tools is None or tools.parallel else 1
             for call in calls[:count]:
                 self._emit(

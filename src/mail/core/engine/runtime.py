@@ -425,7 +425,8 @@ class Runtime:
         """Lease a mailbox, if the engine decides when its agent takes a turn."""
         engine = (self.swarm, self.store, self.clock)
         if hook_of(mailbox) is not None:
-            opening = self.store.claim(key, mailbox, self._lease(lease_seconds, attempt), now=self._now())
+            now = self._now()
+            opening = self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
             claim = await self._leased(key, mailbox, opening)
             if isinstance(claim, TurnReport.Outcome):
                 return claim
@@ -456,13 +457,14 @@ class Runtime:
     ) -> tuple[Turn, int] | TurnReport.Outcome:
         """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
-        lease, now = self._lease(seconds, attempt), self._now()
+        now = self._now()
+        lease = self._lease(now + seconds, attempt)
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
 
-    def _lease(self, seconds: float, attempt: int) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}", self._now() + seconds, attempt)
+    def _lease(self, expires: float, attempt: int) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
 
     async def _leased[T: Claim](
         self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
@@ -487,9 +489,9 @@ class Runtime:
 
     def _is_late(self, key: TaskKey, mailbox: str) -> bool:
         """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
-        return any(
-            leased.turn.mailbox == mailbox and self._heartbeat.is_late(leased)
-            for leased in self._running_turns.get(key, ())
+        running = self._running_turns.get(key)
+        return running is not None and any(
+            leased.turn.mailbox == mailbox and self._heartbeat.is_late(leased) for leased in running
         )
 
     async def take_over(self, *, max_attempts: int | None = None, reason: str = "") -> int:
@@ -577,7 +579,8 @@ class Runtime:
     ) -> TurnReport:
         turn = leased.turn
         key = turn.task.key
-        self._running_turns[key].add(leased)
+        running = self._running_turns[key]
+        running.add(leased)
         self._heartbeat.begin(leased, self.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
         try:
             change = await work
@@ -592,8 +595,8 @@ class Runtime:
             raise
         finally:
             self._heartbeat.end(leased)
-            self._running_turns[key].discard(leased)
-            if not self._running_turns[key]:
+            running.discard(leased)
+            if not running:
                 del self._running_turns[key]
         if change is None:
             await self._release(turn)
@@ -661,10 +664,10 @@ class Runtime:
             await self._wake(wake_ups(change.task))
             return
         touched = {entry.mailbox for entry in change.deliveries}
-        touched |= {hook_mailbox(hook_id) for hook_id in called_by(change)}
+        touched.update(map(hook_mailbox, called_by(change)))
         if change.turn is not None:
             touched.add(change.turn.mailbox)
-        await self._wake([wake_up for wake_up in wake_ups(change.task) if wake_up.mailbox in touched])
+        await self._wake(wake_ups(change.task, touched))
 
     async def _wake(self, wake_ups: Sequence[WakeUp]) -> None:
         """Publish wake-ups for stored mail; if that fails, the mail is late but not lost."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.values import value
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.events import EventKind
@@ -23,7 +24,7 @@ class DeliveryEnd(StrEnum):
     FANNED_OUT = "fanned_out"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnReport:
     """The result of a wake-up.
 

@@ -21,7 +21,7 @@ from mail.core.decisions.turn import (
     settle,
 )
 from mail.core.engine.commit import Committer
-from mail.core.engine.pacing import Pacer
+from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
@@ -30,7 +30,7 @@ from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
 from mail.core.task.ports import Store
-from mail.core.task.size import json_size, message_size, text_size
+from mail.core.task.size import json_size, text_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -189,6 +189,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         pacer: Pacer | None = None,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
+        self._agent = swarm.agent(turn.mailbox)
         self._policy = policy
         self._max_bytes = max_bytes
         self._pacer = pacer or Pacer()
@@ -236,11 +237,14 @@ class AgentTurn[T: Turn](LeasedTurn):
                 )
             )
         history = await self._history()
-        size = message_size(turn.entry.message)
-        await self._pacer.pause(size)
+        size = turn.entry.size
+        is_large = size > LARGE
+        if is_large:
+            await self._pacer.pause(size)
         try:
             output = await self._run(history, seconds)
-            await self._pacer.pause(size)
+            if is_large:
+                await self._pacer.pause(size)
             change = await self._settle(output)
         except StoreError:
             raise
@@ -294,10 +298,9 @@ class AgentTurn[T: Turn](LeasedTurn):
 
     async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
         """Return the messages of the task if a form that the agent has filled in needs them."""
-        if isinstance(output, AgentFailure):
+        if isinstance(output, AgentFailure) or not self._agent.actions:
             return ()
-        agent = self._swarm.agent(self.turn.mailbox)
-        forms = [self._swarm.form(agent, call.tool_name) for call in output.calls]
+        forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
         if not any(form is not None and form.reads_mail for form in forms):
             return ()
         events = await self._store.read_events(self.turn.task.key)
@@ -330,9 +333,11 @@ class AgentTurn[T: Turn](LeasedTurn):
         return output
 
     async def _work(self, history: History) -> TurnOutput:
-        agent = self._swarm.agent(self.turn.mailbox)
+        agent = self._agent
         output = self.turn.checkpoint or await self._call(agent, history)
-        return output if isinstance(output, AgentFailure) else await self._act(agent, output)
+        if isinstance(output, AgentFailure) or not (agent.actions or self._builtins):
+            return output
+        return await self._act(agent, output)
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         if self._policy.prepare is not None:

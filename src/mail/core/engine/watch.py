@@ -1,12 +1,12 @@
 """Waiting for a task: for the answer to a message, or for its events as they happen."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
 from mail.core.engine.commit import load_task
 from mail.core.engine.pacing import Pacer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.values import value
 from mail.core.task.events import Event
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
@@ -37,7 +37,7 @@ async def read_timeline(
         after = events[-1].seq
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submitted:
     """The position of an accepted submission in its task.
 

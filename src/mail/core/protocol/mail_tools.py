@@ -179,62 +179,59 @@ def write_message(
     routing_info: dict[str, Any] | None = None,
 ) -> MAILMessage:
     """Return the message that a tool sends; see `mail.core.protocol.tool_schemas.convert_call_to_mail_message`."""
-    common: dict[str, Any] = {
-        "task_id": task_id,
-        "sender": create_agent_address(sender),
-        "routing_info": routing_info,
-    }
+    author = create_agent_address(sender)
     kind: MessageType
     payload: MAILPayload
     match tool:
-        case SendRequest():
-            kind = "request"
-            payload = MAILRequest(
-                **common,
-                request_id=request_id or clock.new_id(),
-                recipient=create_agent_address(tool.target),
-                subject=tool.subject,
-                body=tool.body,
+        case SendRequest() | SendResponse():
+            kind, shape = (
+                ("request", MAILRequest) if isinstance(tool, SendRequest) else ("response", MAILResponse)
             )
-        case SendResponse():
-            kind = "response"
-            payload = MAILResponse(
-                **common,
-                request_id=request_id or clock.new_id(),
-                recipient=create_agent_address(tool.target),
+            payload = shape.trusted(
+                task_id=task_id,
+                sender=author,
                 subject=tool.subject,
                 body=tool.body,
+                request_id=request_id or clock.new_id(),
+                recipient=create_agent_address(tool.target),
             )
         case SendInterrupt():
             kind = "interrupt"
             payload = MAILInterrupt(
-                **common,
+                task_id=task_id,
+                sender=author,
+                subject=tool.subject,
+                body=tool.body,
                 interrupt_id=clock.new_id(),
                 recipients=(create_agent_address(tool.target),),
-                subject=tool.subject,
-                body=tool.body,
             )
-        case SendBroadcast() | SendInterswarmBroadcast():
+        case SendInterswarmBroadcast():
             kind = "broadcast"
             payload = MAILBroadcast(
-                **common,
-                broadcast_id=clock.new_id(),
-                recipients=(create_agent_address(EVERYONE),),
+                task_id=task_id,
+                sender=author,
                 subject=tool.subject,
                 body=tool.body,
-                recipient_swarms=tuple(tool.target_swarms) or None
-                if isinstance(tool, SendInterswarmBroadcast)
-                else None,
-            )
-        case TaskComplete():
-            kind = "broadcast_complete"
-            payload = MAILBroadcast(
-                **common,
                 broadcast_id=clock.new_id(),
                 recipients=(create_agent_address(EVERYONE),),
-                subject=Subject.TASK_COMPLETE.value,
-                body=tool.finish_message,
+                recipient_swarms=tuple(tool.target_swarms) or None,
+            )
+        case SendBroadcast() | TaskComplete():
+            kind, subject, body = (
+                ("broadcast", tool.subject, tool.body)
+                if isinstance(tool, SendBroadcast)
+                else ("broadcast_complete", Subject.TASK_COMPLETE.value, tool.finish_message)
+            )
+            payload = MAILBroadcast.trusted(
+                task_id=task_id,
+                sender=author,
+                subject=subject,
+                body=body,
+                broadcast_id=clock.new_id(),
+                recipients=(create_agent_address(EVERYONE),),
             )
         case _:
             raise ToolCallFault(f"{tool.tool_name} sends no message")
-    return MAILMessage(id=clock.new_id(), timestamp=timestamp, msg_type=kind, message=payload)
+    if routing_info is not None:
+        payload = payload.routed(routing_info)
+    return MAILMessage.trusted(message_id=clock.new_id(), timestamp=timestamp, msg_type=kind, message=payload)

@@ -48,6 +48,13 @@ Uuid = Annotated[
 Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "string"})]
 """Any text that UTF-8 can encode; pydantic checks that only for constrained text, hence the constraint."""
 
+
+def _encodable(text: str) -> str:
+    if not text.isascii():
+        text.encode()
+    return text
+
+
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 
@@ -65,11 +72,41 @@ class _Payload(Value):
         """Return the payload as one of another task."""
         return type(self)(**{**self, "task_id": task_id})
 
+    def routed(self, routing_info: dict[str, Any]) -> Self:
+        """Return the payload with its `routing_info`. Raises ValidationError."""
+        return type(self)(**{**self, "routing_info": routing_info})
+
 
 class _OneRecipient(_Payload):
     request_id: MessageId
     recipient: MAILAddress
     recipient_swarm: Text | None = None
+
+    @classmethod
+    def trusted(
+        cls,
+        *,
+        task_id: str,
+        sender: MAILAddress,
+        subject: str,
+        body: str,
+        request_id: str,
+        recipient: MAILAddress,
+    ) -> Self:
+        """Return a payload of our own making; only its texts are checked. Raises UnicodeEncodeError."""
+        return cls._trusted(
+            {
+                "task_id": task_id,
+                "sender": sender,
+                "subject": _encodable(subject),
+                "body": _encodable(body),
+                "sender_swarm": None,
+                "routing_info": None,
+                "request_id": request_id,
+                "recipient": recipient,
+                "recipient_swarm": None,
+            }
+        )
 
     @property
     def recipients(self) -> tuple[MAILAddress, ...]:
@@ -115,6 +152,32 @@ class MAILBroadcast(_ManyRecipients):
     """A notice to several agents."""
 
     broadcast_id: MessageId
+
+    @classmethod
+    def trusted(
+        cls,
+        *,
+        task_id: str,
+        sender: MAILAddress,
+        subject: str,
+        body: str,
+        recipients: tuple[MAILAddress, ...],
+        broadcast_id: str,
+    ) -> Self:
+        """Return a payload as `MAILRequest.trusted` does."""
+        return cls._trusted(
+            {
+                "task_id": task_id,
+                "sender": sender,
+                "subject": _encodable(subject),
+                "body": _encodable(body),
+                "sender_swarm": None,
+                "routing_info": None,
+                "recipients": recipients,
+                "recipient_swarms": None,
+                "broadcast_id": broadcast_id,
+            }
+        )
 
     @property
     def own_id(self) -> str:
@@ -183,6 +246,13 @@ class MAILMessage(Value):
     msg_type: MessageType
     message: ShapedPayload
 
+    @classmethod
+    def trusted(cls, *, message_id: str, timestamp: str, msg_type: MessageType, message: MAILPayload) -> Self:
+        """Return a message of our own making, without a check."""
+        return cls._trusted(
+            {"id": message_id, "timestamp": timestamp, "msg_type": msg_type, "message": message}
+        )
+
     @property
     def sender(self) -> MAILAddress:
         return self.message.sender
@@ -224,4 +294,4 @@ _TIER_BY_TYPE = {
 
 def tier_of(message: MAILMessage) -> Tier:
     """Return the priority of a message: by its sender, and among agents by its type."""
-    return _TIER_BY_SENDER.get(message.sender.address_type) or _TIER_BY_TYPE[message.msg_type]
+    return _TIER_BY_SENDER.get(message.message.sender.address_type) or _TIER_BY_TYPE[message.msg_type]

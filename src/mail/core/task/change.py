@@ -1,19 +1,22 @@
 """The change that one commit makes to a task, as data: pure functions decide it, a store applies it as a whole."""
 
-from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 from typing import Protocol
 
+from pydantic_core import to_json
+
 from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.values import value
 from mail.core.protocol.xml import build_mail_xml
 from mail.core.task.events import Event, EventKind
-from mail.core.task.size import json_size
+from mail.core.task.size import message_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.turn_state import Checkpoint
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InboxEntry:
     """One message in one mailbox, ordered by (tier, seq)."""
 
@@ -23,12 +26,17 @@ class InboxEntry:
     message: MAILMessage
 
     @cached_property
+    def size(self) -> int:
+        """The size of the message (`mail.core.task.size`)."""
+        return message_size(self.message)
+
+    @cached_property
     def prompt(self) -> dict[str, str]:
         """The user turn that shows the message to its reader's model."""
         return build_mail_xml(self.message)
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class HistoryRecord:
     """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
 
@@ -37,12 +45,17 @@ class HistoryRecord:
     entries: History
 
     @cached_property
+    def encoded(self) -> bytes:
+        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
+        return to_json(self.entries)
+
+    @property
     def size(self) -> int:
-        """Its size (`mail.core.task.size`)."""
-        return json_size(self.entries)
+        """The number of bytes that it takes in a store."""
+        return len(self.encoded)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """The right to run the turns of one mailbox.
 
@@ -81,7 +94,7 @@ class Claim(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WebhookClaim:
     """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task.
 
@@ -95,7 +108,7 @@ class WebhookClaim:
     replaced: Lease | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExpiredLease:
     """A lease that its worker has neither renewed nor released in time."""
 
@@ -104,7 +117,7 @@ class ExpiredLease:
     lease: Lease
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Turn:
     """A turn that a worker has opened: the first message of a mailbox, and everything needed to process it.
 
@@ -114,6 +127,7 @@ class Turn:
         running_turns: how many other mailboxes of the task were leased when the turn was opened.
         also_read: other mail of the mailbox that is read in the same turn; only in manual mode.
         replaced: the lease of an earlier attempt, which ended without a commit or a release.
+        mailbox: the mailbox of its message.
     """
 
     task: Task
@@ -124,19 +138,18 @@ class Turn:
     running_turns: int = 0
     also_read: tuple[InboxEntry, ...] = ()
     replaced: Lease | None = None
+    mailbox: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.mailbox = self.entry.mailbox  # type: ignore[misc]  # while it is made
 
     @property
     def prompts(self) -> History:
         """The user turns that show the agent what it reads in this turn."""
         return [self.entry.prompt]
 
-    @property
-    def mailbox(self) -> str:
-        """The mailbox of its message."""
-        return self.entry.mailbox
 
-
-@dataclass(frozen=True, slots=True)
+@value
 class TaskChange:
     """Everything that one commit writes; it is applied as a whole or not at all.
 
@@ -174,7 +187,7 @@ class TaskChange:
         return [event for event in self.events if event.kind is EventKind.DEAD_LETTER]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapshot:
     """A task as one of its commits left it.
 

@@ -6,7 +6,6 @@ tools; an agent function finds them with `caller_tools`.
 
 from collections.abc import Collection
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from pydantic import Field
 from mail.core.protocol.calls import BUILTIN_TOOLS, TEXT_OUTPUT, ToolFormat
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import tool_declaration
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.errors import BadClientTools
 
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -69,7 +68,7 @@ class ClientTools(Value):
             )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnTools:
     """The caller's tools in one turn.
 

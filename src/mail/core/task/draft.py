@@ -147,7 +147,7 @@ class Draft:
 
     def tell(self, agent: str, subject: Subject, body: str, **extra: Any) -> None:
         """Send an agent a response from the system; its event has `extra`."""
-        payload = MAILResponse(
+        payload = MAILResponse.trusted(
             task_id=self.task_id,
             request_id=self.clock.new_id(),
             sender=create_system_address(self.swarm.name),
@@ -355,7 +355,7 @@ class Draft:
         self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None
     ) -> MAILMessage:
         """Send a response to an agent of another swarm."""
-        payload = MAILResponse(
+        payload = MAILResponse.trusted(
             task_id=self.task_id,
             request_id=request_id or self.clock.new_id(),
             sender=sender,
@@ -374,7 +374,9 @@ class Draft:
 
     def envelope(self, kind: MessageType, payload: MAILPayload) -> MAILMessage:
         """Return a message that is sent now."""
-        return MAILMessage(id=self.clock.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload)
+        return MAILMessage.trusted(
+            message_id=self.clock.new_id(), timestamp=self.timestamp, msg_type=kind, message=payload
+        )
 
     def seal(self) -> TaskChange:
         """Return the complete change."""
@@ -392,11 +394,16 @@ class Draft:
             if unread:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
-        task = replace(
-            self.before,
+        before = self.before
+        task = Task(
+            instance=before.instance,
+            task_id=before.task_id,
             status=self.status,
-            entrypoint=self.entrypoint,
+            owner=before.owner,
             contributors=self.contributors,
+            entrypoint=self.entrypoint,
+            title=before.title,
+            started=before.started,
             updated=self.timestamp,
             seq=self._seq,
             version=version + 1,
@@ -407,15 +414,19 @@ class Draft:
             requests=self.requests,
             unread_questions=self.unread_questions,
             peers=self.peers,
+            parent_swarm=before.parent_swarm,
+            hops=before.hops,
             received=self.received,
             usage=self.usage,
             models=self.models,
             prepaid=self.prepaid,
             manual=self.manual,
             cancellation=self.cancellation,
+            submitted=before.submitted,
+            traceparent=before.traceparent,
             webhooks=add_events(self.webhooks, self._events),
             dead_letters=self.dead_letters,
-            stored_bytes=self.before.stored_bytes + self._added_bytes(response),
+            stored_bytes=before.stored_bytes + self._added_bytes(response),
         )
         return TaskChange(
             task=task,
@@ -457,25 +468,23 @@ class Draft:
             self._count(entry, +1)
 
     def _count(self, entry: InboxEntry, change: int) -> None:
-        counts = list(self._pending.get(entry.mailbox, NO_MAIL))
-        counts[entry.tier - 1] += change
-        if any(counts):
-            self._pending[entry.mailbox] = tuple(counts)
-        else:
+        before, index = self._pending.get(entry.mailbox, NO_MAIL), entry.tier - 1
+        counts = (*before[:index], before[index] + change, *before[index + 1 :])
+        if counts == NO_MAIL:
             self._pending.pop(entry.mailbox, None)
+        else:
+            self._pending[entry.mailbox] = counts
 
     def _append_event(
         self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None
     ) -> None:
         self._seq += 1
-        self._events.append(
-            Event(seq=self._seq, kind=kind, timestamp=self.timestamp, text=text, extra=extra, message=message)
-        )
+        self._events.append(Event(self._seq, kind, self.timestamp, text, extra, message))
 
     def _broadcast(
         self, kind: MessageType, sender: MAILAddress, recipient: str, subject: Subject, body: str
     ) -> MAILMessage:
-        payload = MAILBroadcast(
+        payload = MAILBroadcast.trusted(
             task_id=self.task_id,
             broadcast_id=self.clock.new_id(),
             sender=sender,

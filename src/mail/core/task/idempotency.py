@@ -1,7 +1,6 @@
 """Idempotency keys: a caller names a submission, so that sending it again has no further effect."""
 
-from dataclasses import dataclass
-
+from mail.core.protocol.values import value
 from mail.errors import IdempotencyConflict
 
 REMEMBERED_SECONDS = 86_400.0
@@ -11,7 +10,7 @@ MAX_REMEMBERED = 64
 """The number of keys that one task stores; the oldest are dropped first, so that it stays small."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class IdempotencyKey:
     """The identity of a submission.
 
@@ -26,7 +25,7 @@ class IdempotencyKey:
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Remembered(IdempotencyKey):
     """A submission that was accepted under a key.
 

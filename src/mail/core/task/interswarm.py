@@ -1,15 +1,14 @@
 """Other swarms: their part in a task, the requests that wait for an answer, and their entries in the registry."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mail.core.protocol.address import parse_agent_address
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class OpenRequest:
     """A request that has not been answered yet.
 
@@ -40,7 +39,7 @@ class OpenRequest:
         return parse_agent_address(self.recipient)[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class UnreadQuestion:
     """A message from a person, or from the parent swarm, that joined a running task and has not been read."""
 
@@ -48,7 +47,7 @@ class UnreadQuestion:
     seq: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Answer:
     """The answer of one remote agent to a person who has written to several."""
 
@@ -56,7 +55,7 @@ class Answer:
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Peer:
     """Another swarm that takes part in a task.
 

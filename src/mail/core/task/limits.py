@@ -1,10 +1,10 @@
 """Limits of a task's generation, and of what a task stores."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import Field
 
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 
 TURNS_PER_STEP = 20
 """Turns caused by system messages are not steps; a loop of them ends after this many turns per allowed step."""
@@ -79,7 +79,7 @@ def _smaller[Number: (int, float)](one: Number | None, other: Number | None) -> 
 NO_BUDGET = Budget()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Limits:
     """The limits of one generation of a task.
 
@@ -105,8 +105,9 @@ class Limits:
     @property
     def ends_at(self) -> float | None:
         """When the task ends with an error, in seconds since the epoch: at its deadline, or soon after `finish_by`."""
-        last = None if self.finish_by is None else self.finish_by + LAST_TURN_SECONDS
-        return _smaller(self.deadline, last)
+        if self.finish_by is None:
+            return self.deadline
+        return _smaller(self.deadline, self.finish_by + LAST_TURN_SECONDS)
 
     def without_time(self) -> "Limits":
         """Return the limits without a deadline and a time to finish by."""

@@ -1,12 +1,13 @@
 """Ports: what the engine needs from outside. The implementations are in `mail.adapters`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import field, replace
 from math import inf
 from typing import Protocol
 
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
+from mail.core.protocol.values import value
 from mail.core.task.change import (
     Claim,
     ExpiredLease,
@@ -24,7 +25,7 @@ from mail.core.task.turn_state import Checkpoint
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WakeUp:
     """A hint that a mailbox has mail. It may be lost or duplicated, as the inbox decides.
 
@@ -49,12 +50,12 @@ class WakeUp:
     overtakes: bool = field(default=False, compare=False)
 
 
-def wake_ups(task: Task) -> list[WakeUp]:
-    """Return a wake-up for every mailbox of a task whose mail must be processed."""
-    cause = str(task.version)
+def wake_ups(task: Task, among: Container[str] | None = None) -> list[WakeUp]:
+    """Return a wake-up for every mailbox of a task whose mail must be processed; with `among`, only for these."""
+    key, cause = task.key, str(task.version)
     return [
-        WakeUp(task.key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
-        for mailbox, tier in task.ready()
+        WakeUp(key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
+        for mailbox, tier in task.ready(among)
     ]
 
 
@@ -66,19 +67,19 @@ class TurnQueue(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Leased:
     """The mailbox is leased to another worker, whose commit will see its mail."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Idle:
     """There is no turn to run: the task is unknown or not running, or the mailbox is empty."""
 
     task: Task | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskPage:
     """A page of tasks, newest first; `cursor` leads to the next page, None on the last.
 

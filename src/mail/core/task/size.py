@@ -12,6 +12,8 @@ OVERHEAD = 200
 SCALAR = 8
 """Bytes of a number, of a truth value, and of the signs around a text."""
 
+_LISTS = (list, tuple)
+
 
 def text_size(text: str) -> int:
     """Return the length of a text in UTF-8."""
@@ -22,11 +24,15 @@ def json_size(value: object) -> int:
     """Return the approximate size of a JSON value. Raises RecursionError for one that is nested too deeply."""
     if isinstance(value, str):
         return text_size(value) + SCALAR
+    size = SCALAR
     if isinstance(value, dict):
-        return SCALAR + sum(json_size(key) + json_size(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return SCALAR + sum(map(json_size, value))
-    return SCALAR
+        for key, item in value.items():
+            size += len(key) + SCALAR if isinstance(key, str) and key.isascii() else json_size(key)
+            size += len(item) + SCALAR if isinstance(item, str) and item.isascii() else json_size(item)
+    elif isinstance(value, _LISTS):
+        for item in value:
+            size += len(item) + SCALAR if isinstance(item, str) and item.isascii() else json_size(item)
+    return size
 
 
 def message_size(message: MAILMessage) -> int:

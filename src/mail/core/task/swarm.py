@@ -15,6 +15,7 @@ from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.tool_schemas import tool_declaration
+from mail.core.protocol.values import value
 from mail.errors import AgentUnavailable, ConfigurationError
 
 History = list[dict[str, Any]]
@@ -35,7 +36,7 @@ AGENT_FUNCTION = "an agent function is async, takes a history and a tool choice,
 """The contract of agent functions, for error messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FormResult:
     """The effect of a form that was filled in.
 
@@ -50,7 +51,7 @@ class FormResult:
     settles: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UserQuestion(FormResult):
     """A question to the task's owner; it pauses the task as a breakpoint does.
 
@@ -141,9 +142,10 @@ class AgentCore:
             raise _useless(step)
         output = await step
         match output:
-            case (str() | None as text, list() | tuple() as calls) if all(
-                isinstance(call, AgentToolCall) for call in calls
-            ):
+            case (str() | None as text, list() | tuple() as calls):
+                for call in calls:
+                    if not isinstance(call, AgentToolCall):
+                        raise _useless(output)
                 return text, [*calls]
         raise _useless(output)
 
@@ -212,6 +214,8 @@ class SwarmCore:
 
     def form(self, agent: AgentCore, tool: str) -> ActionCore | None:
         """Return the form with this name that the agent may fill in, if any."""
+        if not agent.actions:
+            return None
         action = self.actions.get(tool) if tool in agent.actions else None
         return action if action is not None and action.form is not None else None
 

@@ -9,12 +9,13 @@
 When a task stops, its mail stays in the mailboxes; resuming the task makes that mail deliverable again.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from mail.core.protocol.message import Tier
+from mail.core.protocol.values import value
 from mail.core.task.client_tools import NO_CLIENT_TOOLS, ClientTools, TurnTools
 from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
@@ -66,7 +67,7 @@ class TaskKey(NamedTuple):
     task_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Cancellation:
     """The last cancellation of a task.
 
@@ -82,7 +83,7 @@ class Cancellation:
     seq: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Generation:
     """One run of a task, from its start or a resume to its next answer; a new one starts from these defaults.
 
@@ -139,7 +140,7 @@ NO_MAIL = (0,) * len(Tier)
 _TIERS = tuple(Tier)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Task:
     """The state of a task: small, and of bounded size however long the task runs.
 
@@ -166,6 +167,7 @@ class Task:
         dead_letters: the seqs of dead letters that were neither redriven nor discarded, oldest first.
         stored_bytes: the size of all that its commits have stored (`mail.core.task.size`), except those of versions that
             did not count it.
+        key: its identity.
     """
 
     instance: str
@@ -199,6 +201,10 @@ class Task:
     webhooks: dict[str, TaskWebhook] = field(default_factory=dict)
     dead_letters: tuple[int, ...] = ()
     stored_bytes: int = 0
+    key: TaskKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.key = TaskKey(self.instance, self.task_id)  # type: ignore[misc]  # while it is made
 
     def unpaid(
         self, agent: str, seq: int, usage: Usage, models: Mapping[str, Usage]
@@ -218,11 +224,6 @@ class Task:
         """Return the caller's tools that the agent may call in a turn that begins now."""
         tools = self.client_tools_of(agent)
         return NO_CLIENT_TOOLS if tools is None else tools.in_turn(is_first=self.generation.turns == 0)
-
-    @property
-    def key(self) -> TaskKey:
-        """Its identity."""
-        return TaskKey(self.instance, self.task_id)
 
     @property
     def max_steps(self) -> int:
@@ -245,7 +246,10 @@ class Task:
     @property
     def is_delivering(self) -> bool:
         """Whether mail waits for another swarm or a webhook; it is delivered even when the task has stopped."""
-        return any(map(goes_out, self.pending)) or any(hook.is_waiting for hook in self.webhooks.values())
+        for mailbox in self.pending:
+            if goes_out(mailbox):
+                return True
+        return bool(self.webhooks) and any(hook.is_waiting for hook in self.webhooks.values())
 
     def lets_open(self, mailbox: str) -> bool:
         """Return whether turns of a mailbox may begin: an agent's while the task runs, any other always."""
@@ -261,16 +265,23 @@ class Task:
                 return _TIERS[index]
         return None
 
-    def ready(self) -> Iterator[tuple[str, Tier]]:
-        """Yield the mailboxes whose mail must be processed, each with the tier of its most urgent message."""
+    def ready(self, among: Container[str] | None = None) -> Iterator[tuple[str, Tier]]:
+        """Yield the mailboxes whose mail must be processed, each with the tier of its most urgent message.
+
+        With `among`, only these mailboxes.
+        """
         agents_rest = self.manual or not self.is_running
         for mailbox in (*self.pending, *map(hook_mailbox, self.webhooks)):
+            if among is not None and mailbox not in among:
+                continue
             tier = self.head_tier(mailbox)
             if tier is not None and (goes_out(mailbox) or not agents_rest):
                 yield mailbox, tier
 
     def rests_until(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
+        if not goes_out(mailbox):
+            return 0.0
         if (hook_id := hook_of(mailbox)) is not None:
             return self.webhooks[hook_id].retry_at if hook_id in self.webhooks else 0.0
         peer = self.peers.get(peer_of(mailbox) or "")
@@ -279,11 +290,14 @@ class Task:
     @property
     def deadline(self) -> float | None:
         """When the task or one of its requests expires, in seconds since the epoch; None for never."""
-        times = [request.answer_deadline for request in self.requests if request.answer_deadline is not None]
-        if self.limits.ends_at is not None:
-            times.append(self.limits.ends_at)
-        return min(times, default=None)
+        earliest = self.limits.ends_at
+        for request in self.requests:
+            due = request.answer_deadline
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the task's time limit, if any, has passed at `now` (seconds since the epoch)."""
-        return self.limits.ends_at is not None and now >= self.limits.ends_at
+        end = self.limits.ends_at
+        return end is not None and now >= end

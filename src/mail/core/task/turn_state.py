@@ -1,16 +1,17 @@
 """The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.values import value
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Receipt:
     """How far one action of a turn has come; stored before the action starts and after it ends."""
 
@@ -25,7 +26,7 @@ class Receipt:
     content: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Checkpoint:
     """An unfinished turn.
 
@@ -50,7 +51,7 @@ class Checkpoint:
         return replace(self, receipts=receipts, usage=meter.spent, models=meter.spent_by_model)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Prepaid:
     """Cost of a discarded turn that its task has been charged for already.
 
@@ -65,7 +66,7 @@ class Prepaid:
     models: dict[str, Usage]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class OpenUserQuestion:
     """A question to the task's owner that waits for an answer (`mail.core.task.swarm.UserQuestion`)."""
 
@@ -84,7 +85,7 @@ def _normal(subject: str) -> str:
     return " ".join(subject.split()).casefold()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class PausedCall:
     """A breakpoint tool call that waits for its result; `asks` is the question it put to the user, if any."""
 
@@ -94,7 +95,7 @@ class PausedCall:
     asks: OpenUserQuestion | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Breakpoint:
     """Why a task is paused: `agent` needs the results of `calls` from the user."""
 

@@ -5,14 +5,15 @@ Code that calls a model reports it with `report_usage`. While a turn runs, the e
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
 from pydantic import ConfigDict
 
+from mail.core.protocol.values import value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@value(kw_only=True)
 class Usage:
     """The cost of one or more model calls.
 

@@ -5,13 +5,13 @@ A webhook is a mailbox of a task whose mail is the task's timeline, so a task st
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from mail.core.protocol.values import Value
+from mail.core.protocol.values import Value, value
 from mail.core.task.events import Event, EventKind
 from mail.core.task.mailboxes import hook_of
 
@@ -66,7 +66,7 @@ def in_order(webhooks: Iterable[WebhookRecord]) -> list[WebhookRecord]:
     return sorted(webhooks, key=lambda webhook: (webhook.created, webhook.id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class TaskWebhook:
     """A webhook of a task, with its position in the timeline.
 
@@ -117,7 +117,7 @@ def add_events(webhooks: Mapping[str, TaskWebhook], events: Sequence[Event]) -> 
     return extended
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """The outcome of one request to a webhook.
 

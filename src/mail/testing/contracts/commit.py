@@ -1,6 +1,7 @@
 """Store: a commit is atomic, compares the version, and is durable once acknowledged."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,11 +130,12 @@ async def test_a_change_that_cannot_be_written_leaves_nothing_behind(store: Stor
     await store.commit(make.begin(KEY))
     turn = await open_turn(store, KEY, "alpha", make)
     before = await everything(store, KEY)
-    poisoned = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": object()}])
+    sound = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": "fine"}])
+    (record,) = sound.histories
+    poisoned = replace(sound, histories=(replace(record, entries=[{"content": object()}]),))
     with pytest.raises((ValueError, TypeError, MAILError)):
         await store.commit(poisoned)
     assert await everything(store, KEY) == before
-    sound = make.change(turn.task, Mail("beta"), turn=turn, history=[{"content": "fine"}])
     await store.commit(sound)
     assert await store.load(KEY) == sound.task
 
