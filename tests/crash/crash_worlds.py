@@ -161,7 +161,7 @@ class PostgresWorld:
         notifier = Notifier(postgres)
         await notifier.start()
         store = PostgresStore(postgres, notifier)
-        store.ahead = FaultyAhead(lambda: clock.now().timestamp(), points)
+        store.ahead = FaultyAhead(notifier, lambda: clock.now().timestamp(), points)
         self._queue = PostgresQueue(postgres, notifier, NAME, store=store, clock=store.ahead.clock)
         yield store
         await self._queue.close()

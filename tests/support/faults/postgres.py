@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from mail.adapters.postgres.ahead import Ahead
+from mail.adapters.postgres.ahead import Ahead, Opened
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
-from mail.core.task.change import Turn
 from mail.core.task.task import TaskKey
 from support.faults.points import Points
 
@@ -25,11 +25,11 @@ class FaultyPostgres(Postgres):
 class FaultyAhead(Ahead):
     """Turns that commits open; between its commit and its begin, each passes a point."""
 
-    def __init__(self, clock: Callable[[], float], points: Points) -> None:
-        super().__init__(clock)
+    def __init__(self, notifier: Notifier, clock: Callable[[], float], points: Points) -> None:
+        super().__init__(notifier, clock)
         self._points = points
 
-    def begin(self, key: TaskKey, mailbox: str) -> Turn | None:
+    def begin(self, key: TaskKey, mailbox: str) -> Opened | None:
         if self.covers(key, mailbox):
             self._points.hit("between commit and begin")
         return super().begin(key, mailbox)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import time
 
+from mail.adapters.postgres.notifier import Notifier, change_topic
+from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.backend import Workers
 from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import TaskKey
 
-FRESH_SECONDS = 0.2
-"""How long an opened turn may wait for its worker. After that its task is read again: it may have been cancelled elsewhere."""
+FRESH_SECONDS = 1.0
+"""How long an opened turn may wait for its worker. After that its task is read again, and its lease renewed."""
 
 REMEMBERED_TASKS = 10_000
 
@@ -34,6 +36,22 @@ class Opening:
     lease: Lease
 
 
+@dataclass(slots=True, eq=False)
+class Opened:
+    """A turn that a commit has opened, and that waits for its worker. It listens to the changes of its task.
+
+    Attributes:
+        is_stale: whether another server has changed the task since, such as by cancelling it.
+    """
+
+    turn: Turn
+    is_stale: bool = False
+
+    def notify(self, news: object) -> None:
+        """Take note of a change of the task; those of this process come with news."""
+        self.is_stale |= news is None
+
+
 class Ahead:
     """The turns that the commits of one process open ahead, until they begin.
 
@@ -44,13 +62,14 @@ class Ahead:
         on_planned: called when a plan has been carried out, so that the workers it kept free are available.
     """
 
-    def __init__(self, clock: Callable[[], float] = time) -> None:
+    def __init__(self, notifier: Notifier, clock: Callable[[], float] = time) -> None:
+        self._notifier = notifier
         self.clock = clock
         self.workers: Workers | None = None
         self.on_opened: Callable[[Turn], None] = lambda turn: None
         self.on_planned: Callable[[], None] = lambda: None
         self._planned = 0
-        self._opened: dict[tuple[TaskKey, str], Turn] = {}
+        self._opened: dict[tuple[TaskKey, str], Opened] = {}
         self._tasks: OrderedDict[TaskKey, None] = OrderedDict()
 
     @property
@@ -93,7 +112,8 @@ class Ahead:
             if opening.entry.mailbox in opened:
                 turn = Turn(change.task, opening.entry, opening.lease, [], None, running)
                 running += 1
-                self._opened[change.key, turn.mailbox] = turn
+                self._opened[change.key, turn.mailbox] = opened_turn = Opened(turn)
+                self._notifier.add(change_topic(task_number(change.key)), opened_turn)
                 self._remember(change.key)
                 self.on_opened(turn)
         if planned:
@@ -101,30 +121,34 @@ class Ahead:
 
     def has(self, turn: Turn) -> bool:
         """Return whether an opened turn still waits for its worker."""
-        return self._opened.get((turn.task.key, turn.mailbox)) is turn
+        opened = self._opened.get((turn.task.key, turn.mailbox))
+        return opened is not None and opened.turn is turn
 
     def covers(self, key: TaskKey, mailbox: str) -> bool:
         """Return whether a turn of a mailbox is open, and waits for its worker."""
         return (key, mailbox) in self._opened
 
-    def begin(self, key: TaskKey, mailbox: str) -> Turn | None:
+    def begin(self, key: TaskKey, mailbox: str) -> Opened | None:
         """Remove and return the opened turn of a mailbox, which begins now."""
-        return self._opened.pop((key, mailbox), None)
+        return self._remove(key, mailbox) if self.covers(key, mailbox) else None
 
     def stop(self, key: TaskKey) -> list[Turn]:
         """Remove and return the opened turns of a task that has stopped; they may not begin."""
         self._tasks.pop(key, None)
-        return [self._opened.pop(place) for place in [*self._opened] if place[0] == key]
+        return [self._remove(*place).turn for place in [*self._opened] if place[0] == key]
 
     def abandon(self) -> list[Turn]:
         """Remove and return all opened turns, for other servers to run."""
-        turns = list(self._opened.values())
-        self._opened.clear()
-        return turns
+        return [self._remove(*place).turn for place in [*self._opened]]
 
     def runs(self, key: TaskKey) -> bool:
         """Return whether turns of a task were opened here, and it has not ended here since."""
         return key in self._tasks
+
+    def _remove(self, key: TaskKey, mailbox: str) -> Opened:
+        opened = self._opened.pop((key, mailbox))
+        self._notifier.remove(change_topic(task_number(key)), opened)
+        return opened
 
     def _remember(self, key: TaskKey) -> None:
         self._tasks[key] = None

@@ -97,7 +97,7 @@ class PostgresQueue:
         self._rounds = dict.fromkeys(Tier, 0)
         self._running: set[asyncio.Task[Any]] = set()
         self._store = store
-        self._ahead = Ahead() if store is None else store.ahead
+        self._ahead = Ahead(notifier) if store is None else store.ahead
         self._ahead.on_opened = self._begin_turn
         self._ahead.on_planned = self._wake_takers
         self._ready: deque[Turn | WakeUp] = deque()

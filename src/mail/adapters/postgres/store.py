@@ -45,7 +45,7 @@ NO_LIMIT = 2**62
 START = (0, 0, "")
 """A position before all mail."""
 
-HERE_SECONDS = 0.05
+HERE_SECONDS = 0.25
 """How long the response of a task that runs in this process is waited for before the table is read."""
 
 COMMITS_PER_SLICE = 256
@@ -64,7 +64,7 @@ class PostgresStore:
         self._sql = postgres
         self._notifier = notifier
         self.turns = Leases(postgres)
-        self.ahead = Ahead(clock)
+        self.ahead = Ahead(notifier, clock)
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -73,10 +73,11 @@ class PostgresStore:
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        turn = self.ahead.begin(key, mailbox)
-        if turn is None:
+        ahead = self.ahead.begin(key, mailbox)
+        if ahead is None:
             return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
-        is_fresh = lease.expires - turn.lease.expires <= FRESH_SECONDS
+        turn = ahead.turn
+        is_fresh = not ahead.is_stale and lease.expires - turn.lease.expires <= FRESH_SECONDS
         if is_fresh and turn.task.histories.get(mailbox, 0) <= history_after:
             return turn
         held = replace(turn.lease, expires=lease.expires)
