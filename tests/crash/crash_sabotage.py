@@ -58,12 +58,12 @@ def forgotten_checkpoints() -> Iterator[None]:
 
 @contextmanager
 def no_recovery() -> Iterator[None]:
-    """After a restart nobody is woken."""
+    """After a restart nobody is woken, not even for the turns that commits have opened."""
 
     async def sleep_on(self: Runtime, **_: Any) -> int:
         return 0
 
-    with patch.object(Runtime, "recover", sleep_on):
+    with patch.object(Runtime, "recover", sleep_on), patch.object(Runtime, "take_over", sleep_on):
         yield
 
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import psycopg
 from support.faults.dynamodb import FaultyClient
 from support.faults.points import Points
-from support.faults.postgres import FaultyPostgres
+from support.faults.postgres import FaultyAhead, FaultyPostgres
 from support.faults.sqlite import faulty_connections
 
 from mail.adapters.aws import index as dynamodb_index
@@ -160,8 +160,10 @@ class PostgresWorld:
         postgres = FaultyPostgres(self.url, points)
         notifier = Notifier(postgres)
         await notifier.start()
-        self._queue = PostgresQueue(postgres, notifier, NAME, clock=lambda: clock.now().timestamp())
-        yield PostgresStore(postgres, notifier)
+        store = PostgresStore(postgres, notifier)
+        store.ahead = FaultyAhead(notifier, lambda: clock.now().timestamp(), points)
+        self._queue = PostgresQueue(postgres, notifier, NAME, store=store, clock=store.ahead.clock)
+        yield store
         await self._queue.close()
         await notifier.stop()
         await postgres.close()

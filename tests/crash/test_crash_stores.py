@@ -137,6 +137,18 @@ def test_being_held_up_between_taking_a_lease_and_reading_the_mail(zygote: Zygot
     zygote.must_survive(twins={"ann": [{"at": "after dynamodb.update_item [ann", "held_up": True}]})
 
 
+@pytest.mark.parametrize("agent", ["chief", "scout", "clerk"])
+def test_the_end_of_a_process_between_a_commit_and_the_turn_that_it_opened(
+    zygote: Zygote, store: Store, agent: str
+) -> None:
+    """It dies, and the turn is taken over; or it is stopped until that has happened, and may then not run the turn again."""
+    if store.commit != "postgres.commit":
+        pytest.skip("its commits open no turns")
+    point = f"between commit and begin [ann {agent}"
+    assert len(zygote.must_survive({"at": point})) == 1
+    zygote.must_survive(twins={"ann": [{"at": point, "held_up": True}]})
+
+
 @pytest.mark.parametrize("bug", ["torn", "forgotten checkpoints", "no recovery", "unordered"])
 def test_the_suite_finds_bugs(zygote: Zygote, store: Store, bug: str) -> None:
     sabotage, point = {

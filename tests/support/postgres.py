@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -83,7 +84,8 @@ def _user() -> pwd.struct_passwd | None:
 class PostgresServer:
     """A server with an empty cluster. `url` leads to one of its databases; `stop` and `start` are for tests of trouble."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**SETTINGS, **(settings or {})}
         programs, user = _programs(), _user()
         assert programs is not None
         assert user is not None
@@ -112,7 +114,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it, at first or again."""
         settings = {
-            **SETTINGS,
+            **self._settings,
             "listen_addresses": LOOPBACK,
             "port": str(self.port),
             "unix_socket_directories": str(self.folder),
@@ -128,12 +130,16 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End it, and with it all sessions, by its process id."""
-        number = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
-        os.kill(number, 2)  # a fast shutdown: clients are not waited for
+        os.kill(self.number, 2)  # a fast shutdown: clients are not waited for
         deadline = time.monotonic() + TIMEOUT
         while self._process.ended is None and time.monotonic() < deadline:
             time.sleep(0.02)
         self._process.stop()
+
+    @property
+    def number(self) -> int:
+        """Its process id."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
 
     def remove(self) -> None:
         """End it, and delete all that it has written."""

@@ -1,9 +1,12 @@
-"""PostgreSQL: a point before and after each round trip."""
+"""PostgreSQL: a point before and after each round trip, and one before the begin of each turn that a commit has opened."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from mail.adapters.postgres.ahead import Ahead, Opened
+from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
+from mail.core.task.task import TaskKey
 from support.faults.points import Points
 
 
@@ -17,3 +20,16 @@ class FaultyPostgres(Postgres):
     async def run[T](self, work: Callable[[Connection, bool], Awaitable[T]]) -> T:
         name = work.__qualname__.split(".")[-3]
         return await self._points.around(f"postgres.{name}", partial(super().run, work))
+
+
+class FaultyAhead(Ahead):
+    """Turns that commits open; between its commit and its begin, each passes a point."""
+
+    def __init__(self, notifier: Notifier, clock: Callable[[], float], points: Points) -> None:
+        super().__init__(notifier, clock)
+        self._points = points
+
+    def begin(self, key: TaskKey, mailbox: str) -> Opened | None:
+        if self.covers(key, mailbox):
+            self._points.hit("between commit and begin")
+        return super().begin(key, mailbox)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import time
 
+from mail.adapters.shared.backend import Workers
 from mail.core.engine.fairness import RoundRobin
 from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import goes_out
@@ -70,6 +71,9 @@ class LocalQueue:
     def depths(self) -> Mapping[str, Callable[[], float]]:
         """The lengths of the queues, for metrics."""
         return {"turns": lambda: len(self.turns), "deliveries": lambda: len(self.deliveries)}
+
+    def serve(self, workers: Workers | None) -> None:
+        """Do nothing: all of its wake-ups are for this process."""
 
     async def publish(self, wake_ups: Sequence[WakeUp]) -> None:
         for wake_up in wake_ups:

@@ -10,6 +10,7 @@ from mail.adapters.shared.backend import WakeUpSource
 from mail.core.engine.fairness import NONE_FULL, Shares
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
+from mail.core.task.change import Lease
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
@@ -54,6 +55,7 @@ class LocalWorkers:
     async def start(self) -> None:
         """Resume the work of an earlier process, and begin to take wake-ups."""
         await self._runtime.recover()
+        self._queue.serve(self)
         self._loops = [
             asyncio.create_task(self._dispatch()),
             asyncio.create_task(self._dispatch_deliveries()),
@@ -68,6 +70,7 @@ class LocalWorkers:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        self._queue.serve(None)
         if self._turns:
             _, late = await asyncio.wait(self._turns, timeout=grace)
             if late:
@@ -75,6 +78,19 @@ class LocalWorkers:
             for turn in late:
                 turn.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def free(self) -> int:
+        """The number of turns of agents that may begin at once."""
+        return self._shares.free
+
+    def lets_begin(self, caller: str, reserved: int = 0) -> bool:
+        """Return whether a turn of a caller may begin at once besides `reserved` others, and a worker stays free."""
+        return self._shares.lets_begin(caller, reserved)
+
+    def new_lease(self) -> Lease:
+        """Return a lease for a turn that begins now."""
+        return self._runtime.new_lease()
 
     async def idle(self) -> None:
         """Wait until no turn runs or waits for a retry, and no mailbox waits for a turn."""

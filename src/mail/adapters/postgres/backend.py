@@ -28,9 +28,13 @@ class PostgreSQL(Database):
         prepare(self.place)
         postgres = Postgres(self.place)
         notifier = Notifier(postgres)
-        store = PostgresStore(postgres, notifier)
+
+        def now() -> float:
+            return clock.now().timestamp()
+
+        store = PostgresStore(postgres, notifier, clock=now)
         takeover = Takeover(Liveness(postgres, notifier, store.turns))
-        queue = PostgresQueue(postgres, notifier, swarm, clock=lambda: clock.now().timestamp())
+        queue = PostgresQueue(postgres, notifier, swarm, store=store, clock=now)
 
         async def start(recover: Recover) -> None:
             await notifier.start()

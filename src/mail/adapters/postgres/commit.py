@@ -2,11 +2,14 @@
 
 It writes all or nothing, and nothing if the task has another version or the turn's lease is gone: all writes are joined with
 the row of the task that the statement could change. The statement before it has locked that row, so that it sees the last
-commit.
+commit. The first commit of a task needs no lock, as it inserts that row. A commit may also take the leases of turns that read
+its messages (`mail.adapters.postgres.ahead`).
 """
 
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
+from mail.adapters.postgres.ahead import Opening
 from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import encode_events
@@ -41,6 +44,7 @@ WITH moved AS (
 ), freed AS (
     DELETE FROM mail.leases USING moved
     WHERE leases.task = moved.id AND mailbox = %(leased)s::text AND token = %(token)s::text
+        AND mailbox <> ALL(%(opened)s::text[])
 ), consumed AS (
     DELETE FROM mail.inbox USING moved
     WHERE inbox.task = moved.id AND mailbox = %(read_mailbox)s::text AND inbox.seq = ANY(%(read)s::integer[])
@@ -56,23 +60,52 @@ _ADD: LiteralString = """, delivered AS (
     SELECT id, %(seq)s, %(agent)s::text, %(n)s::integer, %(ended)s::integer, %(delivered)s::text,
         %(consumed)s::text, %(state)s::text, %(events)s::text, %(history)s::text, %(response)s::text
     FROM moved
+), opened AS (
+    INSERT INTO mail.leases (task, mailbox, token, expires, owner)
+    SELECT moved.id, opening.mailbox, opening.token, %(expires)s::double precision, %(owner)s::integer
+    FROM moved, unnest(%(opened)s::text[], %(tokens)s::text[]) AS opening (mailbox, token)
+    WHERE opening.mailbox IS DISTINCT FROM %(leased)s::text
+    ON CONFLICT DO NOTHING
+    RETURNING mailbox
+), reopened AS (
+    UPDATE mail.leases SET token = opening.token, expires = %(expires)s, owner = %(owner)s
+    FROM moved, unnest(%(opened)s::text[], %(tokens)s::text[]) AS opening (mailbox, token)
+    WHERE leases.task = moved.id AND leases.mailbox = opening.mailbox
+        AND opening.mailbox = %(leased)s::text AND leases.token = %(token)s::text
+    RETURNING leases.mailbox
 )
 SELECT is_done, (SELECT state FROM mail.tasks WHERE id = %(task)s AND NOT is_done),
-    (SELECT token FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text)
+    (SELECT token FROM mail.leases WHERE task = %(task)s AND mailbox = %(leased)s::text),
+    ARRAY(SELECT mailbox FROM opened UNION ALL SELECT mailbox FROM reopened),
+    ARRAY(
+        SELECT mailbox FROM mail.leases WHERE task = %(task)s AND cardinality(%(opened)s::text[]) > 0
+            AND mailbox IS DISTINCT FROM %(leased)s::text AND expires > %(now)s
+    )
 FROM (SELECT EXISTS (SELECT FROM moved) AS is_done) AS outcome
 """
 
 BEGIN_TASK: LiteralString = _BEGIN + _ADD
 MOVE_TASK: LiteralString = _MOVE + _ADD
 
-IS_WRITTEN: LiteralString = (
-    "SELECT FROM mail.commits WHERE task = %(task)s AND seq = %(seq)s AND events = %(events)s"
-)
-"""Selects a row if a commit whose outcome was lost went through: no two commits have the same events."""
+FIND_WRITTEN: LiteralString = """
+SELECT true, NULL, NULL,
+    ARRAY(SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token = ANY(%(tokens)s::text[])),
+    ARRAY(
+        SELECT mailbox FROM mail.leases WHERE task = %(task)s AND token <> ALL(%(tokens)s::text[]) AND expires > %(now)s
+    )
+FROM mail.commits WHERE task = %(task)s AND seq = %(seq)s AND events = %(events)s
+"""
+"""Selects the outcome of a commit whose answer was lost, if it went through: no two commits have the same events."""
 
 
-def commit_values(change: TaskChange) -> dict[str, Any]:
-    """Return the values of the statements. Raises ValueError for a history that is not JSON."""
+def commit_values(
+    change: TaskChange, openings: Sequence[Opening], *, owner: int | None, now: float
+) -> dict[str, Any]:
+    """Return the values of the statements. Raises ValueError for a history that is not JSON.
+
+    Args:
+        openings: the turns that the commit opens, for the server with the number `owner`.
+    """
     task, turn, response = change.task, change.turn, change.response
     *early, (_, new, events) = rows_of(change)
     inherited = [(seq, history, batch) for seq, history, batch in early if history is not None]
@@ -93,6 +126,11 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
         "state": write_task(task),
         "leased": turn and turn.mailbox,
         "token": turn and turn.lease.token,
+        "opened": [opening.entry.mailbox for opening in openings],
+        "tokens": [opening.lease.token for opening in openings],
+        "expires": max((opening.lease.expires for opening in openings), default=0.0),
+        "owner": owner,
+        "now": now,
         "read_mailbox": change.consumed and change.consumed.mailbox,
         "read": [entry.seq for entry in consumed],
         "mailboxes": [entry.mailbox for entry in change.deliveries],
@@ -117,7 +155,7 @@ def commit_values(change: TaskChange) -> dict[str, Any]:
 
 def refusal(change: TaskChange, row: Row) -> StoreError | None:
     """Return why a change was not written, from the row of its statement; None if it was written."""
-    is_done, state, token = row
+    is_done, state, token, *_ = row
     if is_done:
         return None
     if change.turn is not None and token != change.turn.lease.token:

@@ -259,9 +259,8 @@ def _read(
 ) -> Turn | Leased | Idle:
     if row is None:
         return Idle(None)
-    state, token, expires, *head, leased = row
-    if token == lease.token:
-        tier, seq, message, checkpoint = head
+    state, token, expires, tier, seq, message, checkpoint, leased = row
+    if token == lease.token and seq is not None:
         entry = InboxEntry(mailbox, Tier(tier), seq, MAILMessage.model_validate_json(message))
         return Turn(
             read_task(state),

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from typing import Protocol
 from uuid import UUID, uuid4
 
 import psycopg
@@ -26,6 +27,9 @@ POLL_SECONDS = 3.0
 PAYLOAD_BYTES = 7_000
 """The size limit of a payload; that of PostgreSQL is 8,000."""
 
+PAUSE_SECONDS = 0.025
+"""Seconds between two notifications of changes, each of which names all tasks that have changed meanwhile."""
+
 RECONNECT_SECONDS = 1.0
 
 SERVER_KEEPALIVE = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
@@ -36,10 +40,22 @@ logger = logging.getLogger(__name__)
 AtConnect = Callable[[Connection], Awaitable[None]]
 
 
+class Listener(Protocol):
+    """Hears the notifications of a topic."""
+
+    def notify(self, news: object) -> None:
+        """Take note of a notification; those of this process may contain the news itself."""
+
+
 class Subscription:
-    """A waiter's subscription to a topic."""
+    """A waiter's subscription to a topic.
+
+    Attributes:
+        news: what the last notification contained; None if it came from another process.
+    """
 
     def __init__(self) -> None:
+        self.news: object = None
         self._notified = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
@@ -48,8 +64,9 @@ class Subscription:
             await asyncio.wait_for(self._notified.wait(), min(seconds, POLL_SECONDS))
         self._notified.clear()
 
-    def notify(self) -> None:
+    def notify(self, news: object) -> None:
         """Wake the waiter."""
+        self.news = news
         self._notified.set()
 
 
@@ -63,11 +80,13 @@ class Notifier:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
         self._name = uuid4().hex
-        self._waiting: defaultdict[str, set[Subscription]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[Listener]] = defaultdict(set)
         self._to_send: dict[str, None] = {}
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._next_notification = 0.0
         self.at_connect: list[AtConnect] = []
 
     async def start(self) -> None:
@@ -77,6 +96,7 @@ class Notifier:
 
     async def stop(self) -> None:
         """Send what is left, and stop listening."""
+        self._urgent.set()
         if self._sending is not None:
             await self._sending
         if self._listening is not None:
@@ -88,29 +108,51 @@ class Notifier:
     def subscribe(self, topic: str) -> Iterator[Subscription]:
         """Subscribe to a topic. Check the condition to wait for after subscribing, not before."""
         subscription = Subscription()
-        self._waiting[topic].add(subscription)
+        self.add(topic, subscription)
         try:
             yield subscription
         finally:
-            self._waiting[topic].discard(subscription)
-            if not self._waiting[topic]:
-                del self._waiting[topic]
+            self.remove(topic, subscription)
 
-    def notify(self, *topics: str) -> None:
-        """Wake all waiters of these topics: those in this process immediately, the rest soon."""
-        self._wake(topics)
-        self._to_send |= dict.fromkeys(topics)
+    def add(self, topic: str, listener: Listener) -> None:
+        """Notify a listener of a topic until it is removed."""
+        self._waiting[topic].add(listener)
+
+    def remove(self, topic: str, listener: Listener) -> None:
+        """Notify a listener no longer."""
+        self._waiting[topic].discard(listener)
+        if not self._waiting[topic]:
+            del self._waiting[topic]
+
+    def has_listener(self, topic: str) -> bool:
+        """Return whether this process listens to a topic."""
+        return topic in self._waiting
+
+    def notify_here(self, topic: str, news: object = None) -> None:
+        """Notify the listeners in this process, and no others."""
+        self._wake((topic,), news)
+
+    def notify(self, topic: str, news: object = None, *, is_urgent: bool = False) -> None:
+        """Notify the listeners of a topic: those in this process immediately and with the news, the rest soon.
+
+        Notifications that are not urgent are sent together, with a pause between any two.
+        """
+        self._wake((topic,), news)
+        self._to_send[topic] = None
+        if is_urgent:
+            self._urgent.set()
         if self._sending is None and self._listening is not None:
             self._sending = asyncio.create_task(self._send())
 
-    def _wake(self, topics: Iterable[str]) -> None:
+    def _wake(self, topics: Iterable[str], news: object = None) -> None:
         for topic in topics:
-            for subscription in self._waiting.get(topic, ()):
-                subscription.notify()
+            for listener in self._waiting.get(topic, ()):
+                listener.notify(news)
 
     async def _send(self) -> None:
         try:
             while self._to_send:
+                await self._pause()
                 topics, self._to_send = self._to_send, {}
                 for payload in _payloads(self._name, topics):
                     await self._postgres.fetch("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
@@ -118,6 +160,15 @@ class Notifier:
             logger.warning("notifications could not be sent; other servers will find the changes by polling")
         finally:
             self._sending = None
+
+    async def _pause(self) -> None:
+        """Wait for the end of the pause after the last notification, or for something urgent."""
+        loop = asyncio.get_running_loop()
+        if (seconds := self._next_notification - loop.time()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), seconds)
+        self._urgent.clear()
+        self._next_notification = loop.time() + PAUSE_SECONDS
 
     async def _listen(self) -> None:
         is_logged = False

@@ -1,17 +1,21 @@
 """The store on PostgreSQL, which any number of servers share. No state is in a process only.
 
-Opening a turn is one round trip and committing it another, however long the task. Each is a transaction that first
-locks the task's row and then reads, by another statement, which at READ COMMITTED sees all that was committed before the
+Opening a turn is one round trip and committing it another, however long the task; a commit may also open the next turn
+(`mail.adapters.postgres.ahead`). Each is a transaction that first locks the task's row and then reads, by another statement, which at READ COMMITTED sees all that was committed before the
 lock was taken. So the changes of one task are serial, different tasks don't wait for each other, and no transaction
 locks more than one task: there are no deadlocks. Reads need no lock, as a commit is visible as a whole or not at all.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
+from time import time
 from typing import LiteralString
 
-from mail.adapters.postgres.commit import BEGIN_TASK, IS_WRITTEN, MOVE_TASK, commit_values, refusal
+from mail.adapters.postgres.ahead import FRESH_SECONDS, Ahead
+from mail.adapters.postgres.commit import BEGIN_TASK, FIND_WRITTEN, MOVE_TASK, commit_values, refusal
 from mail.adapters.postgres.leases import LOCK_TASK, Leases, join_history
 from mail.adapters.postgres.notifier import Notifier, change_topic, ending_topic
 from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
@@ -34,12 +38,15 @@ from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
-from mail.errors import LeaseLost, TaskNotFound
+from mail.errors import LeaseLost, StoreUnavailable, TaskNotFound
 
 LAST_TURN = 2**31 - 1
 NO_LIMIT = 2**62
 START = (0, 0, "")
 """A position before all mail."""
+
+HERE_SECONDS = 0.25
+"""How long the response of a task that runs in this process is waited for before the table is read."""
 
 COMMITS_PER_SLICE = 256
 """The number of commits whose sizes are added up to find the end of a slice of a timeline."""
@@ -50,12 +57,14 @@ class PostgresStore:
 
     Attributes:
         turns: the leases of this process.
+        ahead: the turns that its commits open ahead.
     """
 
-    def __init__(self, postgres: Postgres, notifier: Notifier) -> None:
+    def __init__(self, postgres: Postgres, notifier: Notifier, *, clock: Callable[[], float] = time) -> None:
         self._sql = postgres
         self._notifier = notifier
         self.turns = Leases(postgres)
+        self.ahead = Ahead(notifier, clock)
 
     async def load(self, key: TaskKey) -> Task | None:
         rows = await self._sql.fetch("SELECT state FROM mail.tasks WHERE id = %s", (task_number(key),))
@@ -64,7 +73,19 @@ class PostgresStore:
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
     ) -> Turn | Leased | Idle:
-        return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
+        ahead = self.ahead.begin(key, mailbox)
+        if ahead is None:
+            return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
+        turn = ahead.turn
+        is_fresh = not ahead.is_stale and lease.expires - turn.lease.expires <= FRESH_SECONDS
+        if is_fresh and turn.task.histories.get(mailbox, 0) <= history_after:
+            return turn
+        held = replace(turn.lease, expires=lease.expires)
+        opened = await self.turns.open(key, mailbox, held, now=now, history_after=history_after)
+        if isinstance(opened, Turn) and opened.task.lets_open(mailbox):
+            return opened
+        await self.turns.release(key, mailbox, held)
+        return Idle(opened.task) if isinstance(opened, Turn) else opened
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
@@ -91,30 +112,53 @@ class PostgresStore:
         await self.turns.release(turn.task.key, turn.mailbox, turn.lease, failed=failed)
 
     async def commit(self, change: TaskChange) -> None:
-        values = commit_values(change)
-        statement = MOVE_TASK if change.expected_version else BEGIN_TASK
+        openings = self.ahead.plan(change)
+        values = commit_values(change, openings, owner=self.turns.owner, now=self.ahead.clock())
 
-        async def work(connection: Connection, is_retry: bool) -> Row | None:
-            async with transaction(connection):
-                await connection.execute(LOCK_TASK, values)
-                outcome = await connection.execute(statement, values)
+        async def work(connection: Connection, is_retry: bool) -> Row:
+            if change.expected_version:
+                async with transaction(connection):
+                    await connection.execute(LOCK_TASK, values)
+                    outcome = await connection.execute(MOVE_TASK, values)
+            else:
+                outcome = await connection.execute(BEGIN_TASK, values)
             row = await outcome.fetchone()
             assert row is not None
             if is_retry and not row[0]:
-                written = await connection.execute(IS_WRITTEN, values)
-                return None if written.rowcount else row
+                return await (await connection.execute(FIND_WRITTEN, values)).fetchone() or row
             return row
 
-        row = await self._sql.run(work)
-        error = None if row is None else refusal(change, row)
+        opened: Sequence[str] = ()
+        leased: Sequence[str] = ()
+        self.turns.held.update(opening.lease.token for opening in openings)
+        try:
+            row = await self._sql.run(work)
+            error = refusal(change, row)
+            if error is None:
+                *_, opened, leased = row
+        finally:
+            for opening in openings:
+                if opening.entry.mailbox not in opened:
+                    self.turns.held.discard(opening.lease.token)
+            self.ahead.settle(change, openings, opened, leased)
         if change.turn is not None and (error is None or isinstance(error, LeaseLost)):
             self.turns.held.discard(change.turn.lease.token)
         if error is not None:
             raise error
-        number = values["task"]
-        self._notifier.notify(
-            change_topic(number), *((ending_topic(number),) if change.response is not None else ())
-        )
+        if not change.task.is_running:
+            for turn in self.ahead.stop(change.key):
+                with suppress(StoreUnavailable):
+                    await self.release(turn)
+        self._notify(change)
+
+    def _notify(self, change: TaskChange) -> None:
+        """Hand a commit to who waits for it here, and notify the others."""
+        number = task_number(change.key)
+        self._notifier.notify(change_topic(number), change.task.seq)
+        if change.response is not None:
+            topic = ending_topic(number)
+            is_awaited_here = self._notifier.has_listener(topic)
+            self._notifier.notify(topic, (change.ended, change.response), is_urgent=not is_awaited_here)
 
     async def read_history(
         self, key: TaskKey, agent: str, *, upto: int | None = None
@@ -190,29 +234,38 @@ class PostgresStore:
         return [event for (events,) in rows for event in decode_events(events) if event.seq > after][:limit]
 
     async def read_response(self, key: TaskKey, generation: int) -> MAILMessage | None:
-        rows = await self._rows(
-            key, "SELECT response FROM mail.commits WHERE task = %s AND ended = %s", generation
+        rows = await self._sql.fetch(
+            "SELECT response FROM mail.tasks LEFT JOIN mail.commits ON task = id AND ended = %s WHERE id = %s",
+            (generation, task_number(key)),
         )
-        return MAILMessage.model_validate_json(rows[0][0]) if rows else None
+        if not rows:
+            raise TaskNotFound(f"there is no task {key.task_id!r}")
+        return None if rows[0][0] is None else MAILMessage.model_validate_json(rows[0][0])
 
     async def wait_for_response(self, key: TaskKey, generation: int, *, seconds: float) -> MAILMessage | None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         with self._notifier.subscribe(ending_topic(task_number(key))) as subscription:
-            while (response := await self.read_response(key, generation)) is None:
-                if (remaining := end - loop.time()) <= 0:
-                    break
+            if self.ahead.runs(key):
+                await subscription.wait(min(HERE_SECONDS, seconds))
+            while True:
+                match subscription.news:
+                    case (ended, MAILMessage() as answer) if ended == generation:
+                        return answer
+                response = await self.read_response(key, generation)
+                if response is not None or (remaining := end - loop.time()) <= 0:
+                    return response
                 await subscription.wait(remaining)
-            return response
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         with self._notifier.subscribe(change_topic(task_number(key))) as subscription:
-            while (seq := await self._seq(key)) <= after:
-                if (remaining := end - loop.time()) <= 0:
-                    break
+            seq = await self._seq(key)
+            while seq <= after and (remaining := end - loop.time()) > 0:
                 await subscription.wait(remaining)
+                news, subscription.news = subscription.news, None
+                seq = news if isinstance(news, int) and news > after else await self._seq(key)
             return max(after, seq)
 
     async def list_tasks(

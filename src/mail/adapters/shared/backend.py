@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 from mail.core.protocol.clock import Clock
+from mail.core.task.change import Lease
 from mail.core.task.ports import Documents, MailboxStore, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 
@@ -14,8 +15,25 @@ Recover = Callable[[float], Awaitable[object]]
 """`Runtime.recover`: wake the mailboxes of tasks that have been quiet for so many seconds."""
 
 
+class Workers(Protocol):
+    """The workers of a process, as the queue that they take from sees them."""
+
+    @property
+    def free(self) -> int:
+        """The number of turns of agents that may begin at once."""
+
+    def lets_begin(self, caller: str, reserved: int = 0, /) -> bool:
+        """Return whether a turn of a caller may begin at once besides `reserved` others, and a worker stays free."""
+
+    def new_lease(self) -> Lease:
+        """Return a lease for a turn that begins now."""
+
+
 class WakeUpSource(Protocol):
     """The consumer's end of a queue."""
+
+    def serve(self, workers: Workers | None, /) -> None:
+        """Say which workers take from the queue, before they do; None when they stop, so that others get the work."""
 
     async def take(self, excluded: Collection[str] = (), /) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up of an agent, when there is one; for one taker at a time.

@@ -62,6 +62,11 @@ class Shares:
         if not self._by_caller[caller]:
             del self._by_caller[caller]
 
+    def lets_begin(self, caller: str, reserved: int = 0) -> bool:
+        """Return whether a caller may begin a use besides `reserved` others, and a place for others stays free."""
+        left = self.free - reserved - 1
+        return left > 0 and self._by_caller[caller] + reserved < 3 * left
+
     def full(self) -> frozenset[str]:
         """Return the callers that may begin no further use now."""
         most = max(1, 3 * (self.free - 1))

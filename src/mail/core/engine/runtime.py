@@ -164,12 +164,13 @@ class Runtime:
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
-        if submission.task_id is None:
+        is_new = submission.task_id is None
+        if is_new:
             submission = submission.evolve(task_id=self.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
-        task = await self.store.load(key)
+        task = None if is_new else await self.store.load(key)
         registered: Sequence[Webhook] = ()
         if task is None and self.webhooks is not None:
             registered = await self.webhooks.registered(key.instance)
@@ -462,6 +463,10 @@ class Runtime:
         opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         turn = await self._leased(key, mailbox, opening)
         return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
+
+    def new_lease(self) -> Lease:
+        """Return a lease for a turn that begins now in this process, to be renewed after `lease_seconds`."""
+        return self._lease(self._now() + self.lease_seconds, 1)
 
     def _lease(self, expires: float, attempt: int) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
