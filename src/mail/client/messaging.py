@@ -171,12 +171,10 @@ class TaskOutcome:
             "task_id": data["task_id"],
             "broadcast_id": str(uuid4()),
             "sender": {"address_type": "system", "address": swarm},
-            "sender_swarm": None,
             "recipients": [{"address_type": "agent", "address": "all"}],
-            "recipient_swarms": None,
             "subject": "::task_error::" if has_failed else "::breakpoint_tool_call::",
             "body": self.response,
-            "routing_info": None,
+            "routing_info": {},
         }
         return {
             "id": str(uuid4()),

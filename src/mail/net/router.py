@@ -200,6 +200,7 @@ class InterswarmRouter:
             raise PeerRefused(f"authentication token missing for swarm '{name}'")
         sent = message.model_dump(mode="json")
         sent |= {"auth_token": message.auth_token or "", "metadata": message.metadata or {}}
+        sent["payload"] = message.payload.as_json()
         traceparent = traceparent_in(message.payload.routing_info)
         try:
             answer = await self.swarm_registry.http.request(

@@ -131,6 +131,7 @@ class _Fork:
             for question in old.unread_questions
             if question.seq in seqs and question.mailbox in self._swarm.agents
         )
+        draft.wake_ups = tuple(seqs[seq] for seq in old.wake_ups if seq in seqs)
         for agent, things in self._left_behind.items():
             draft.tell(
                 agent,

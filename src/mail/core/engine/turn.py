@@ -26,6 +26,7 @@ from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnRepor
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.quotes import ShownText
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
@@ -343,7 +344,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         begin = monotonic()
         try:
             with self._tracer.agent_call(turn, self._meter):
-                text, calls = await agent.step(self._policy.messages(turn, history), choice)
+                messages = self._policy.messages(turn, history)
+                text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
@@ -352,9 +354,10 @@ class AgentTurn[T: Turn](LeasedTurn):
             return self._failure(_conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
+        shown = ShownText(messages, turn.markup)
         return Checkpoint(
-            text=text,
-            calls=tuple(calls),
+            text=None if text is None else shown.unquote(text),
+            calls=tuple(map(shown.unquote_call, calls)),
             receipts=(None,) * len(calls),
             usage=self._meter.spent,
             models=self._meter.spent_by_model,

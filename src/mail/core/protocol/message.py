@@ -61,6 +61,10 @@ class _Payload(Value):
     sender_swarm: Text | None = None
     routing_info: dict[str, Any] | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the payload as JSON for other programs: without members that have no value (SPEC, MSG-7)."""
+        return {"routing_info": {}, **self.model_dump(mode="json", exclude_none=True)}
+
     def copied_to(self, task_id: str) -> Self:
         """Return the payload as one of another task."""
         return type(self)(**{**self, "task_id": task_id})
@@ -191,6 +195,15 @@ class MAILMessage(Value):
     def task_id(self) -> str:
         """The task it belongs to."""
         return self.message.task_id
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the message as JSON for other programs (SPEC, MSG-7)."""
+        return {
+            "id": self.id,
+            "timestamp": self.timestamp,
+            "msg_type": self.msg_type,
+            "message": self.message.as_json(),
+        }
 
     def copied_to(self, task_id: str, *, new_id: str) -> "MAILMessage":
         """Return the message as one of another task; it gets its own id, as ids are unique across tasks."""

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Protocol
 
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.protocol.xml import build_mail_xml
+from mail.core.protocol.xml import MAIL, Markup, build_mail_xml
 from mail.core.task.events import Event, EventKind
 from mail.core.task.size import json_size
 from mail.core.task.swarm import History
@@ -127,8 +127,13 @@ class Turn:
 
     @property
     def prompts(self) -> History:
-        """The user turns that show the agent what it reads in this turn."""
-        return [self.entry.prompt]
+        """The user turns that show the agent what it reads in this turn; none if its message only wakes it."""
+        return [] if self.entry.seq in self.task.wake_ups else [self.entry.prompt]
+
+    @property
+    def markup(self) -> Markup:
+        """The elements around the texts of its prompts."""
+        return MAIL
 
     @property
     def mailbox(self) -> str:

@@ -62,6 +62,7 @@ class Draft:
         self.generation = task.generation
         self.requests = task.requests
         self.unread_questions = task.unread_questions
+        self.wake_ups = task.wake_ups
         self.peers = dict(task.peers)
         self.received = task.received
         self.usage = task.usage
@@ -132,6 +133,9 @@ class Draft:
         self.unread_questions = (*self.unread_questions, UnreadQuestion(mailbox=mailbox, seq=seq))
 
     def _mark_read(self, read: set[tuple[str, int]]) -> None:
+        if self.wake_ups:
+            seqs = {seq for _, seq in read}
+            self.wake_ups = tuple(seq for seq in self.wake_ups if seq not in seqs)
         left = tuple(each for each in self.unread_questions if (each.mailbox, each.seq) not in read)
         if len(left) < len(self.unread_questions):
             self.unread_questions = left
@@ -163,6 +167,11 @@ class Draft:
             self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
             (agent,),
         )
+
+    def wake(self, agent: str, subject: Subject, body: str) -> None:
+        """Wake an agent by a broadcast from the system that it doesn't read, as its history has the news already."""
+        self.announce(agent, subject, body)
+        self.wake_ups = (*self.wake_ups, self.last_seq)
 
     def dead_letter(
         self,
@@ -406,6 +415,7 @@ class Draft:
             histories=self._histories,
             requests=self.requests,
             unread_questions=self.unread_questions,
+            wake_ups=self.wake_ups,
             peers=self.peers,
             received=self.received,
             usage=self.usage,

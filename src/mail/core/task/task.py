@@ -151,6 +151,7 @@ class Task:
         histories: the number of history entries, per agent.
         unread_questions: questions that joined the running task; while there are any, an answer starts another
             generation.
+        wake_ups: the seqs of unread messages that only wake their reader, whose history has the news already.
         usage: what models have cost in all generations, per agent.
         models: the same per model (`mail.core.task.usage.add_models`).
         peers: the other swarms that take part, by name.
@@ -185,6 +186,7 @@ class Task:
     histories: dict[str, int] = field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
     unread_questions: tuple[UnreadQuestion, ...] = ()
+    wake_ups: tuple[int, ...] = ()
     peers: dict[str, Peer] = field(default_factory=dict)
     parent_swarm: str | None = None
     hops: int = 0
