@@ -131,9 +131,7 @@ async def test_new_message_events_carry_the_whole_message() -> None:
             "recipient": {"address_type": "agent", "address": "supervisor"},
             "subject": "New Message",
             "body": "How is <Tokyo> & you?",
-            "sender_swarm": None,
-            "recipient_swarm": None,
-            "routing_info": None,
+            "routing_info": {},
         },
     }
     json.dumps(data)

@@ -315,7 +315,6 @@ WRONG_CALLS = [
     ("ignore_broadcast", {"reason": []}),
     ("task_complete", {}),
     ("task_complete", {"finish_message": 42}),
-    ("no_such_tool", {"a": 1}),
 ]
 
 

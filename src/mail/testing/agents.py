@@ -126,7 +126,9 @@ def read_messages(history: History) -> list[ReceivedMessage]:
         if (message := read_message(entry)) is not None:
             messages.append(message)
         elif results:
-            messages.append(ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results), (), ""))
+            messages.append(
+                ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results), (), "")
+            )
         results = []
         tools |= {each["id"]: each["function"]["name"] for each in entry.get("tool_calls") or ()}
         if entry.get("type") == "function_call":
@@ -159,11 +161,7 @@ class View:
 
 def tool_results(history: History) -> list[str]:
     """Return the texts of all tool results in a history, in either format."""
-    return [
-        str(entry.get("content", entry.get("output")))
-        for entry in history
-        if _is_result(entry)
-    ]
+    return [str(entry.get("content", entry.get("output"))) for entry in history if _is_result(entry)]
 
 
 def _is_result(entry: dict[str, Any]) -> bool:

@@ -51,6 +51,15 @@ Text = Annotated[str, StringConstraints(min_length=0), WithJsonSchema({"type": "
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 
+def never_null(schema: dict[str, Any]) -> None:
+    """Document an optional member: it is absent without a value, although null is read alike (SPEC, MSG-7)."""
+    schema |= next(each for each in schema.pop("anyOf") if each != {"type": "null"})
+    del schema["default"]
+
+
+OPTIONAL: Any = Field(default=None, json_schema_extra=never_null)
+
+
 class _Payload(Value):
     """Base class of the payloads."""
 
@@ -58,8 +67,8 @@ class _Payload(Value):
     sender: MAILAddress
     subject: Text
     body: Text
-    sender_swarm: Text | None = None
-    routing_info: dict[str, Any] | None = None
+    sender_swarm: Text | None = OPTIONAL
+    routing_info: dict[str, Any] | None = OPTIONAL
 
     def as_json(self) -> dict[str, Any]:
         """Return the payload as JSON for other programs: without members that have no value (SPEC, MSG-7)."""
@@ -73,7 +82,7 @@ class _Payload(Value):
 class _OneRecipient(_Payload):
     request_id: MessageId
     recipient: MAILAddress
-    recipient_swarm: Text | None = None
+    recipient_swarm: Text | None = OPTIONAL
 
     @property
     def recipients(self) -> tuple[MAILAddress, ...]:
@@ -95,7 +104,7 @@ class _OneRecipient(_Payload):
 
 class _ManyRecipients(_Payload):
     recipients: tuple[MAILAddress, ...] = Field(min_length=1)
-    recipient_swarms: tuple[Text, ...] | None = None
+    recipient_swarms: tuple[Text, ...] | None = OPTIONAL
 
     def sent_to(
         self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]

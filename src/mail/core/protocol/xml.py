@@ -55,22 +55,18 @@ class Markup:
         return text if "&" not in text else self._tag.sub(_shallower, text)
 
     def unquote(self, text: str, shown: Iterable[str]) -> str:
-        """Return what an agent has written, with tags quoted from what it was `shown` as their authors wrote them.
+        """Return what an agent has written as it was before `escape`, if it has quoted from what it was `shown`.
 
-        Models quote a text as they read it. One that contains a bare tag is left as it is: its author, a function, has
-        taken the envelope apart.
+        Models quote a text as they read it. A function that takes turns apart writes tags that it was not shown like that.
         """
         if "&" not in text:
             return text
-        found = list(self._tag.finditer(text))
-        if not found or any(tag["bracket"] == "<" for tag in found):
+        tags = {tag["bracket"] + tag["name"] for tag in self._tag.finditer(text)}
+        if not tags or any(tag[0] == "<" for tag in tags):
             return text
         turns = list(shown)
-        tags = {tag[0] + tag["name"] for tag in found}
-        quoted = {tag for tag in tags if any(tag in turn for turn in turns)}
-        if not quoted:
-            return text
-        return self._tag.sub(lambda tag: _shallower(tag) if tag[0] + tag["name"] in quoted else tag[0], text)
+        is_quoted = all(any(tag in turn for turn in turns) for tag in tags)
+        return self._tag.sub(_shallower, text) if is_quoted else text
 
 
 def _deeper(tag: re.Match[str]) -> str:
