@@ -138,19 +138,29 @@ async def test_the_result_is_the_tool_result_in_the_history_and_wakes_the_agent(
     (first,) = [e for e in history if e.get("role") == "user"]
     assert "::action_complete::" not in str(first)
     assert outcome.messages[0].message.subject == "::action_complete::"
-    assert outcome.task.wake_ups == ()
+    assert outcome.task.resumptions == ()
     assert outcome.kinds[:2] == ["breakpoint_action_complete", "new_message"]
     assert outcome.events[0].text == "breakpoint action complete (caller = supervisor):\nyes"
 
 
 async def test_words_along_with_the_result_reach_the_agent() -> None:
-    async with asking(call("approve")) as rig:
+    """They are before the call when the agent is called, so that it finds the result at the end; later behind it."""
+    seen: list[History] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view.history)
+        return [complete(view.results[0])] if view.results else [call("approve")]
+
+    async with Rig(build_swarm({"supervisor": supervisor}, breakpoint_tools=frozenset({"approve"}))) as rig:
         paused = await rig.ask()
         outcome = await resume(rig, paused, "yes", body="but hurry")
         history = await rig.history("supervisor", outcome.key)
-    position = history.index({"role": "tool", "tool_call_id": "supervisor1.0", "content": "yes"})
+    result = {"role": "tool", "tool_call_id": "supervisor1.0", "content": "yes"}
+    position = history.index(result)
     words = read_mail_xml(history[position + 1])
     assert (words.sender.address_type, words.sender.address, words.body) == ("user", "ann", "but hurry")
+    first, asked, *_ = history
+    assert seen[1] == [first, history[position + 1], asked, result]
     assert outcome.answer == "yes"
 
 
@@ -201,7 +211,7 @@ async def test_a_wake_up_that_is_read_after_another_pause_stays_unseen() -> None
             assert outcome.subject == "::breakpoint_tool_call::"
             outcome = await resume(rig, outcome, "yes")
         assert outcome.answer == "both"
-        assert outcome.task.wake_ups == ()
+        assert outcome.task.resumptions == ()
     for name in ("a", "b"):
         assert "::action_complete::" not in str(seen[name])
 

@@ -435,6 +435,8 @@ async def follow(stream: EventStream) -> TaskOutcome:
             )
             if event.event in TERMINAL:
                 answer, end = data["response"], len(events)
+                outcome = "task completed" if event.event == "task_complete" else "task failed"
+                events[-1]["data"] = {**data, "description": outcome, "extra_data": {}}
     if answer is None:
         raise ConnectionLost(f"the task {stream.task_id!r} has stopped without an answer to this message")
     return TaskOutcome(answer, events[:end])

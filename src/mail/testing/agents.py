@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
 from mail.core.protocol.xml import read_mail_xml
 from mail.core.task.swarm import (
@@ -118,7 +119,7 @@ def read_messages(history: History) -> list[ReceivedMessage]:
     tools: dict[str, str] = {}
     results: list[str] = []
     for entry in (*history, {}):
-        if _is_result(entry):
+        if is_tool_result(entry):
             text = str(entry.get("content", entry.get("output")))
             if not text.startswith(("SUCCESS: ", "ERROR: ")):
                 results.append(f"{tools.get(entry.get('tool_call_id') or entry['call_id'])}: {text}")
@@ -161,11 +162,7 @@ class View:
 
 def tool_results(history: History) -> list[str]:
     """Return the texts of all tool results in a history, in either format."""
-    return [str(entry.get("content", entry.get("output"))) for entry in history if _is_result(entry)]
-
-
-def _is_result(entry: dict[str, Any]) -> bool:
-    return entry.get("role") == "tool" or entry.get("type") == "function_call_output"
+    return [str(entry.get("content", entry.get("output"))) for entry in history if is_tool_result(entry)]
 
 
 Policy = Callable[[View], Sequence[Call] | Awaitable[Sequence[Call]]]

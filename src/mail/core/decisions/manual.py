@@ -141,8 +141,9 @@ class StepTurn(Turn):
 
     def _heard(self) -> Iterator[str]:
         mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
-        skipped = (self.instructions, *self.task.wake_ups)
-        return _by_audience(entry for entry in mail if entry.seq not in skipped)
+        return _by_audience(
+            entry for entry in mail if entry.seq != self.instructions and not self._resumes(entry)
+        )
 
     @property
     def markup(self) -> Markup:

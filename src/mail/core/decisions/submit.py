@@ -239,18 +239,20 @@ def resume(draft: Draft) -> None:
     draft.limits = draft.limits.without_time()
 
 
-def _note_question(draft: Draft, submission: Submission, reader: str = "") -> None:
+def _note_question(draft: Draft, submission: Submission, resumed: str = "") -> None:
     """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it.
 
-    It is in the mailbox of `reader`, by default that of the agent to which the submission is addressed.
+    It came with the results for the agent that was `resumed`, if any.
     """
     task, given = draft.before, submission.message
     is_alone = not task.is_running and all(map(goes_out, task.pending))
     if is_alone or submission.targets or _is_by_agent(submission):
         return
-    if (submission.msg_type if given is None else given.msg_type) != "broadcast":
-        asked = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
-        draft.add_unread_question(reader or asked, draft.last_seq)
+    if resumed:
+        draft.add_unread_question(resumed, draft.last_seq)
+    elif (submission.msg_type if given is None else given.msg_type) != "broadcast":
+        mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
+        draft.add_unread_question(mailbox, draft.last_seq)
 
 
 def _is_by_agent(submission: Submission) -> bool:
@@ -450,9 +452,11 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             clock=draft.clock,
         )
         draft.send(words, [waiting.agent])
+        draft.note_resumption(waiting.agent)
         _note_question(draft, submission, waiting.agent)
     elif lines:
-        draft.wake(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+        draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+        draft.note_resumption(waiting.agent)
 
 
 def abandon_breakpoint(draft: Draft) -> None:

@@ -23,7 +23,7 @@ from mail.core.decisions.turn import (
 from mail.core.engine.commit import Committer
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
-from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
@@ -160,9 +160,22 @@ def _require_tools(turn: Turn) -> ToolChoice:
     return "required"
 
 
-AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
-    find_used_up, lambda turn, history: [*history, *turn.prompts], _require_tools, settle
-)
+def _messages(turn: Turn, history: History) -> History:
+    """Return the history and the turn's message: last, unless the results of a breakpoint come with it.
+
+    Agents look for those at the end, and providers want them right behind the calls.
+    """
+    if not turn.is_resumption:
+        return [*history, *turn.prompts]
+    begin = len(history)
+    while begin and is_tool_result(history[begin - 1]):
+        begin -= 1
+    while begin and not is_tool_result(history[begin - 1]) and history[begin - 1].get("role") != "user":
+        begin -= 1
+    return [*history[:begin], *turn.prompts, *history[begin:]]
+
+
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle)
 """The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
