@@ -43,6 +43,7 @@
     │   └── PeerUnavailable         try again later
     ├── AgentFault                  sent to the agent that caused it, as a system message
     │   ├── ToolCallFault           ::tool_call_error::
+    │   │   └── UnknownTool         ::action_error::
     │   ├── UnknownRecipient        ::agent_error::
     │   ├── InvalidRecipient        ::invalid_recipient::
     │   ├── UnreachableSwarm        ::runtime_error::
@@ -302,9 +303,15 @@ class AgentFault(MAILError):
 
 
 class ToolCallFault(AgentFault):
-    """A tool call is not valid: unknown tool, wrong arguments, or not now."""
+    """A tool call is not valid: wrong arguments, or not now."""
 
     subject = Subject.TOOL_CALL_ERROR
+
+
+class UnknownTool(ToolCallFault):
+    """The agent has no tool of this name."""
+
+    subject = Subject.ACTION_ERROR
 
 
 class UnknownRecipient(AgentFault):

@@ -255,7 +255,7 @@ class TestMessages:
         response, events = await swarm.submit_message(message, show_events=True)
         assert response["message"]["body"] == "you said: b"
         first = json.loads(events[0].data)["extra_data"]["full_message"]
-        assert first == message.model_dump(mode="json")
+        assert first == message.as_json()
         await swarm.shutdown()
 
     async def test_messages_to_agents_that_are_no_entrypoint(self) -> None:

@@ -29,7 +29,15 @@ async def test_events_of_the_answer(server: HTTPServer) -> None:
     assert first.keys() == {"timestamp", "description", "task_id", "extra_data"}
     assert first["description"].startswith("sending message:\n<incoming_message>\n")
     assert first["extra_data"]["full_message"]["message"]["body"] == "hi"
-    assert last == {"timestamp": last["timestamp"], "task_id": "t", "response": "you said: hi"}
+    assert last == {
+        "timestamp": last["timestamp"],
+        "task_id": "t",
+        "response": "you said: hi",
+        "description": "task completed",
+        "extra_data": {},
+    }
+    record = await server.task("t")
+    assert json.loads(record["events"][-1]["data"]) == last
 
 
 async def test_the_message_as_the_agents_get_it(server: HTTPServer) -> None:
@@ -39,7 +47,8 @@ async def test_the_message_as_the_agents_get_it(server: HTTPServer) -> None:
     assert message["message"]["subject"] == "New Message"
     assert message["message"]["sender"] == {"address_type": "user", "address": "ann"}
     assert message["message"]["recipient"] == {"address_type": "agent", "address": "supervisor"}
-    assert message["message"]["sender_swarm"] is None
+    assert message["message"]["routing_info"] == {}
+    assert not {"sender_swarm", "recipient_swarm"} & message["message"].keys()
 
 
 @pytest.mark.parametrize("msg_type", ["request", "response", "broadcast", "interrupt"])

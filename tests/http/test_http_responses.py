@@ -232,7 +232,7 @@ async def test_an_answer_that_was_cut_short_is_incomplete() -> None:
 
     async with Bridge(build_swarm({"supervisor": supervise, "worker": work})) as server:
         answer = await server.respond(input="hi", tools=[], kwargs={"max_steps": 2, "metadata": {"a": "b"}})
-        response = Response.model_validate(answer.json())
+        response = Response.model_validate_json(answer.json())
         assert (response.status, response.output_text) == ("incomplete", "so far")
         assert response.incomplete_details is not None
         assert response.incomplete_details.reason == "max_output_tokens"
@@ -325,6 +325,21 @@ async def test_a_body_that_is_no_json_or_too_large() -> None:
 
 
 # -------------------------------------------------------------------------------------------- MAIL's own client
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"metadata": {"team": "a"}}])
+async def test_the_client_of_mail_1_3_6_reads_json_text(server: Bridge, kwargs: dict[str, Any]) -> None:
+    """It always sends `kwargs`; OpenAI's SDK never does."""
+    asked = {"input": [{"role": "user", "content": "Plan."}], "tools": [], "instructions": None}
+    answer = await server.respond(**asked, tool_choice=None, parallel_tool_calls=None, kwargs=kwargs)
+    assert answer.headers["content-type"] == "application/json"
+    text = answer.json()
+    assert isinstance(text, str)
+    response = Response.model_validate_json(text)
+    assert response.output_text == "1: Plan."
+    assert response.metadata == kwargs.get("metadata", {})
+    again = await server.respond(**asked)
+    assert Response.model_validate(again.json()).output_text == "1: Plan."
 
 
 async def test_mails_own_client(server: Bridge) -> None:

@@ -134,7 +134,9 @@ async def test_one_call_at_a_time() -> None:
 
 async def test_words_that_come_with_the_results() -> None:
     def supervise(view: View) -> list[Call]:
-        return [complete(view.mail.body)] if view.results else [call("get_weather", city="Tokyo")]
+        if not view.results:
+            return [call("get_weather", city="Tokyo")]
+        return [complete(f"{view.results[0]} {view.messages[1].body} {view.mail.subject}")]
 
     async with Bridge(supervise) as server:
         client = server.sdk()
@@ -142,7 +144,7 @@ async def test_words_that_come_with_the_results() -> None:
         [waiting] = calls_of(asked)
         said: Any = [waiting.to_dict(), result(waiting, "sunny"), {"role": "user", "content": "In short."}]
         told = await client.responses.create(model="m", input=said, previous_response_id=asked.id)
-        assert told.output_text == "get_weather: sunny\nThe user adds: In short."
+        assert told.output_text == "sunny In short. ::action_complete::"
 
 
 async def test_a_conversation_that_the_caller_keeps() -> None:

@@ -39,18 +39,13 @@ def test_there_is_a_valid_and_an_invalid_example_of_every_kind() -> None:
 def test_a_valid_example_is_written_as_it_was_read(path: Path) -> None:
     given = json.loads(path.read_text(encoding="utf-8"))
     kind = MAILMessage if path.name.startswith("message") else MAILInterswarmMessage
-    written = kind.model_validate(given).model_dump(mode="json")
+    written = kind.model_validate(given).as_json()
     if "without-optional-fields" in path.stem:
-        written = _without_nulls(written)
+        if kind is MAILMessage:
+            given["message"]["routing_info"] = {}
+        else:
+            given |= {"auth_token": "", "metadata": {}}
     assert written == given
-
-
-def _without_nulls(value: dict[str, object]) -> dict[str, object]:
-    return {
-        name: _without_nulls(inner) if name == "message" and isinstance(inner, dict) else inner
-        for name, inner in value.items()
-        if inner is not None
-    }
 
 
 def test_the_read_me_lists_every_example() -> None:

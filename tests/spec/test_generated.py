@@ -60,7 +60,7 @@ core = _core()
 @given(whole=envelopes())
 def test_what_the_types_take_the_schema_takes(whole: dict[str, Any]) -> None:
     core.validate(whole)
-    core.validate(MAILMessage.model_validate(whole).model_dump(mode="json"))
+    core.validate(MAILMessage.model_validate(whole).as_json())
 
 
 json_values: st.SearchStrategy[Any] = (
@@ -105,7 +105,8 @@ def test_schema_and_types_agree_on_what_is_wrong(
     except ValidationError:
         assert not core.is_valid(changed)
     else:
-        assert core.is_valid(changed)
+        is_written_otherwise = place == ("message",) and field == "routing_info" and value is None
+        assert core.is_valid(changed) is not is_written_otherwise
 
 
 @pytest.mark.parametrize("kind", KINDS)

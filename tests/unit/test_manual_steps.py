@@ -94,7 +94,7 @@ class TestSteps:
             await step(rig, "Ann")
             await step(rig, "GM", "What do you say?")
             public, private = gm.read.index("<public>"), gm.read.index("<private>")
-            assert public < gm.read.index("the game begins") < private < gm.read.index("secret &lt;b&gt;")
+            assert public < gm.read.index("the game begins") < private < gm.read.index("secret <b>")
             assert (
                 gm.read.index("</private>") < gm.read.index("loud") < gm.read.index("<instructions>What do")
             )

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.protocol.xml import read_mail_xml
 from mail.core.task.events import EventKind
+from mail.core.task.swarm import History
 from mail.core.task.task import TaskStatus
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
@@ -133,21 +135,85 @@ async def test_the_result_is_the_tool_result_in_the_history_and_wakes_the_agent(
         assert results[0] == {"type": "function_call_output", "call_id": "supervisor1.0", "output": "yes"}
     position = history.index(results[0])
     assert history[position - 1].get("tool_calls") or history[position - 1]["type"] == "function_call"
-    letters = View(history, "").messages
-    assert letters[1].sender_type == "system"
-    assert letters[1].subject == "::action_complete::"
-    assert "yes" in letters[1].body
+    (first,) = [e for e in history if e.get("role") == "user"]
+    assert "::action_complete::" not in str(first)
+    assert outcome.messages[0].message.subject == "::action_complete::"
+    assert outcome.task.resumptions == ()
     assert outcome.kinds[:2] == ["breakpoint_action_complete", "new_message"]
     assert outcome.events[0].text == "breakpoint action complete (caller = supervisor):\nyes"
 
 
 async def test_words_along_with_the_result_reach_the_agent() -> None:
-    async with asking(call("approve")) as rig:
+    """They are before the call when the agent is called, so that it finds the result at the end; later behind it."""
+    seen: list[History] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view.history)
+        return [complete(view.results[0])] if view.results else [call("approve")]
+
+    async with Rig(build_swarm({"supervisor": supervisor}, breakpoint_tools=frozenset({"approve"}))) as rig:
         paused = await rig.ask()
         outcome = await resume(rig, paused, "yes", body="but hurry")
-        letters = View(await rig.history("supervisor", outcome.key), "").messages
-    assert "yes" in letters[1].body
-    assert "but hurry" in letters[1].body
+        history = await rig.history("supervisor", outcome.key)
+    result = {"role": "tool", "tool_call_id": "supervisor1.0", "content": "yes"}
+    position = history.index(result)
+    words = read_mail_xml(history[position + 1])
+    assert (words.sender.address_type, words.sender.address, words.body) == ("user", "ann", "but hurry")
+    first, asked, *_ = history
+    assert seen[1] == [first, history[position + 1], asked, result]
+    assert outcome.answer == "yes"
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+async def test_an_agent_function_finds_the_result_at_the_end_of_its_history(tool_format: ToolFormat) -> None:
+    seen: list[History] = []
+
+    def supervisor(view: View) -> Any:
+        seen.append(view.history)
+        return [complete("approved")] if len(seen) > 1 else [call("approve")]
+
+    swarm = build_swarm(
+        {"supervisor": supervisor}, breakpoint_tools=frozenset({"approve"}), tool_format=tool_format
+    )
+    async with Rig(swarm) as rig:
+        paused = await rig.ask()
+        assert (await resume(rig, paused, "yes")).answer == "approved"
+        last = seen[1][-1]
+        assert last.get("content", last.get("output")) == "yes"
+        again = await rig.ask("and now?", task_id=paused.key.task_id)
+        assert again.answer == "approved"
+        roles = [entry["role"] for entry in seen[2] if "role" in entry]
+    assert roles.count("user") == 2
+
+
+async def test_a_wake_up_that_is_read_after_another_pause_stays_unseen() -> None:
+    """Two agents pause; the first one's results are read only after the second one's."""
+    seen: dict[str, History] = {}
+
+    def boss(view: View) -> Any:
+        if len(view.messages) == 1:
+            return [request("a"), request("b"), wait()]
+        return [complete("both")] if view.mail.body == "b has read yes" else [wait()]
+
+    def asks(name: str) -> Any:
+        def policy(view: View) -> Any:
+            seen[name] = view.history
+            return [respond("boss", f"{name} has read yes")] if view.results else [call("approve")]
+
+        return policy
+
+    swarm = build_swarm(
+        {"boss": boss, "a": asks("a"), "b": asks("b")}, breakpoint_tools=frozenset({"approve"})
+    )
+    async with Rig(swarm) as rig:
+        outcome = await rig.ask()
+        for _ in range(2):
+            assert outcome.subject == "::breakpoint_tool_call::"
+            outcome = await resume(rig, outcome, "yes")
+        assert outcome.answer == "both"
+        assert outcome.task.resumptions == ()
+    for name in ("a", "b"):
+        assert "::action_complete::" not in str(seen[name])
 
 
 WRONG_FOR_SEVERAL: list[Any] = [

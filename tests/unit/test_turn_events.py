@@ -91,6 +91,12 @@ async def test_descriptions_and_data() -> None:
         "task_id": "weather-1",
         "response": "It is sunny.",
     }
+    assert outcome.events[-1].logged("weather-1") == {
+        **data[-1],
+        "description": "task completed",
+        "extra_data": {},
+    }
+    assert outcome.events[0].logged("weather-1") == data[0]
 
 
 async def test_events_name_the_agent_that_they_are_about() -> None:
@@ -111,7 +117,7 @@ async def test_new_message_events_carry_the_whole_message() -> None:
     assert first.message is not None
     data = first.data(outcome.key.task_id)
     assert data["description"] == f"sending message:\n{render_message(first.message)}"
-    assert "<body>How is &lt;Tokyo&gt; &amp; you?</body>" in data["description"]
+    assert "<body>How is <Tokyo> & you?</body>" in data["description"]
     message = data["extra_data"]["full_message"]
     UUID(message["id"])
     assert message == {
@@ -125,9 +131,7 @@ async def test_new_message_events_carry_the_whole_message() -> None:
             "recipient": {"address_type": "agent", "address": "supervisor"},
             "subject": "New Message",
             "body": "How is <Tokyo> & you?",
-            "sender_swarm": None,
-            "recipient_swarm": None,
-            "routing_info": None,
+            "routing_info": {},
         },
     }
     json.dumps(data)
@@ -203,7 +207,8 @@ async def test_await_message_event_carries_its_reason() -> None:
     ("script", "kind", "start"),
     [
         ([call("help")], EventKind.HELP_CALLED, "agent supervisor called help"),
-        ([call("nonsense")], EventKind.AGENT_ERROR, "agent 'supervisor'"),
+        ([call("nonsense")], EventKind.ACTION_ERROR, "action error (caller = supervisor)"),
+        ([call("send_request")], EventKind.AGENT_ERROR, "agent 'supervisor'"),
         ([call("web_search_call", query="x"), call("help")], EventKind.BUILTIN_TOOL_CALL, "agent supervisor"),
     ],
 )
@@ -253,13 +258,13 @@ async def test_every_call_is_reported_in_order_before_what_it_does() -> None:
         "tool_call", "tool_call",
         "tool_call", "help_called",
         "tool_call", "await_message",
-        "tool_call", "agent_error",
+        "tool_call", "action_error",
         "tool_call", "action_call", "action_complete",
     ]  # fmt: skip
     assert outcome.kinds[17:22] == ["new_message"] * 5
     sent = outcome.messages[1:6]
     assert [message.message.subject for message in sent] == [
-        "Request", "News", "::help::", "::tool_call_error::", "::action_complete::",
+        "Request", "News", "::help::", "::action_error::", "::action_complete::",
     ]  # fmt: skip
     assert [event.extra["tool_name"] for event in outcome.of(EventKind.TOOL_CALL)][:8] == [
         each.tool for each in script

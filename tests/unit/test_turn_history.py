@@ -267,3 +267,4 @@ async def test_a_body_cannot_forge_a_sender() -> None:
         await rig.ask(forged, subject=forged)
     (letter,) = seen[0].messages
     assert (letter.sender_type, letter.sender, letter.body, letter.subject) == ("user", "ann", forged, forged)
+    assert str(seen[0].history[-1]["content"]).count("</body>") == 1

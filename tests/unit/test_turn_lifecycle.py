@@ -587,7 +587,7 @@ class TestTurnsThatEndWhileTheTaskIsPaused:
 
     async def test_an_error(self) -> None:
         outcome = await self.resumed(InFlight(call("nonsense"), end=call("approve")))
-        assert outcome.answer.startswith("worker: ::tool_call_error:: ")
+        assert outcome.answer.startswith("worker: ::action_error:: ")
 
     async def test_help(self) -> None:
         outcome = await self.resumed(InFlight(call("help"), end=call("approve")))

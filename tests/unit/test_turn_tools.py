@@ -315,9 +315,6 @@ WRONG_CALLS = [
     ("ignore_broadcast", {"reason": []}),
     ("task_complete", {}),
     ("task_complete", {"finish_message": 42}),
-    ("no_such_tool", {"a": 1}),
-    ("", {}),
-    ("get_weather", {"city": "Tokyo"}),
 ]
 
 
@@ -379,8 +376,57 @@ async def test_an_action_of_others_does_not_exist_for_an_agent_without_it() -> N
         outcome = await rig.ask()
         results = View(await rig.history("supervisor", outcome.key), "").results
     assert results[0] == "ERROR: there is no tool 'act'"
+    assert len(outcome.of(EventKind.ACTION_ERROR)) == 1
     assert ran == []
     assert outcome.of(EventKind.ACTION_CALL) == []
+
+
+@pytest.mark.parametrize("tool", ["no_such_tool", "", "get_weather"])
+async def test_an_unknown_tool_is_an_action_error(tool: str) -> None:
+    outcome, results, letters = await after(call(tool, city="Tokyo"), worker=answering)
+    (letter,) = letters
+    assert (letter.sender_type, letter.subject) == ("system", "::action_error::")
+    assert letter.body == f"there is no tool {tool!r}"
+    assert results == [f"ERROR: {letter.body}"]
+    (event,) = outcome.of(EventKind.ACTION_ERROR)
+    assert event.text == f"action error (caller = supervisor):\n{letter.body}"
+    assert event.extra["agent"] == "supervisor"
+    assert outcome.of(EventKind.AGENT_ERROR) == []
+    assert outcome.answer == "done"
+
+
+@pytest.mark.parametrize("noted", [acknowledge("noted"), ignore("noted"), acknowledge(), ignore()])
+async def test_what_the_system_sends_can_always_be_noted(noted: Call) -> None:
+    """An agent that may not complete tasks has nothing else to do with it."""
+
+    def worker(view: View) -> list[Call]:
+        return (
+            [noted]
+            if view.mail.sender_type == "system"
+            else [respond("supervisor", "pong"), call("nonsense")]
+        )
+
+    def supervisor(view: View) -> list[Call]:
+        return (
+            [request("worker"), wait()]
+            if len(view.messages) == 1
+            else [wait("the end of the worker's turns")]
+        )
+
+    async with Rig(build_swarm({"supervisor": supervisor, "worker": worker})) as rig:
+        outcome = await rig.ask()
+        results = View(await rig.history("worker", outcome.key), "").results
+    errors = [
+        event.text
+        for event in outcome.events
+        if event.kind in (EventKind.AGENT_ERROR, EventKind.ACTION_ERROR)
+    ]
+    assert [error for error in errors if "worker" in error] == [
+        "action error (caller = worker):\nthere is no tool 'nonsense'"
+    ]
+    assert [result for result in results if result.startswith("ERROR")] == [
+        "ERROR: there is no tool 'nonsense'"
+    ]
 
 
 async def test_no_tool_call_at_all_is_an_error() -> None:

@@ -398,7 +398,7 @@ class MAILRuntime:
         key, store = TaskKey(str(self.principal), task_id), self._engine.engine.store
         if await store.load(key) is None:
             return []
-        return [frame(event, task_id) for event in await store.read_events(key)]
+        return [frame(event, task_id, logged=True) for event in await store.read_events(key)]
 
     async def read_answer_events(self, submitted: Submitted) -> list["ServerSentEvent"]:
         """Return the events from a submission up to its answer."""
@@ -406,7 +406,7 @@ class MAILRuntime:
 
         frames = []
         for event in await self._engine.engine.store.read_events(submitted.key, after=submitted.after):
-            frames.append(frame(event, submitted.key.task_id))
+            frames.append(frame(event, submitted.key.task_id, logged=True))
             if event.answers(submitted.seq):
                 break
         return frames

@@ -387,7 +387,9 @@ def _time(time: datetime | str | None) -> str | None:
 def _wrapper(message: "MAILInterswarmMessage | Mapping[str, Any]") -> JSONObject:
     """Return the message as it travels: `auth_token` and `metadata` may be empty there, but not absent."""
     try:
-        fields: JSONObject = to_jsonable_python(message)
+        fields: JSONObject = (
+            to_jsonable_python(message) if isinstance(message, Mapping) else message.as_json()
+        )
     except ValueError as error:
         raise InvalidRequest(f"the message can't be written as JSON: {error}") from error
     for name, empty in (("auth_token", ""), ("metadata", {})):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.client.errors import (
     BadAnswer,
@@ -150,7 +150,9 @@ class Connection:
     ) -> dict[str, Any]:
         """Perform an operation, and return the JSON answer."""
         async with self._deadline(str(OPERATIONS[operation])):
-            return dict(read_json(await self._request(operation, parameters, headers)))
+            answer = read_json(await self._request(operation, parameters, headers))
+            # MAIL's `/responses` answers with JSON text that holds the object
+            return dict(from_json(answer) if isinstance(answer, str) else answer)
 
     async def _ask_pages[Sum: Sized](
         self,

@@ -171,12 +171,10 @@ class TaskOutcome:
             "task_id": data["task_id"],
             "broadcast_id": str(uuid4()),
             "sender": {"address_type": "system", "address": swarm},
-            "sender_swarm": None,
             "recipients": [{"address_type": "agent", "address": "all"}],
-            "recipient_swarms": None,
             "subject": "::task_error::" if has_failed else "::breakpoint_tool_call::",
             "body": self.response,
-            "routing_info": None,
+            "routing_info": {},
         }
         return {
             "id": str(uuid4()),
@@ -437,6 +435,8 @@ async def follow(stream: EventStream) -> TaskOutcome:
             )
             if event.event in TERMINAL:
                 answer, end = data["response"], len(events)
+                outcome = "task completed" if event.event == "task_complete" else "task failed"
+                events[-1]["data"] = {**data, "description": outcome, "extra_data": {}}
     if answer is None:
         raise ConnectionLost(f"the task {stream.task_id!r} has stopped without an answer to this message")
     return TaskOutcome(answer, events[:end])

@@ -94,8 +94,10 @@ async def _frames(
                 yield encode("ping", {"timestamp": now, "task_id": key.task_id})
 
 
-def frame(event: Event, task_id: str) -> "ServerSentEvent":
-    return encode(event.kind.value, event.data(task_id), str(event.seq))
+def frame(event: Event, task_id: str, *, logged: bool = False) -> "ServerSentEvent":
+    """Return the frame of an event in a stream or, if it is `logged`, in a record."""
+    data = event.logged(task_id) if logged else event.data(task_id)
+    return encode(event.kind.value, data, str(event.seq))
 
 
 def encode(event: str, data: dict[str, Any], seq: str | None = None) -> "ServerSentEvent":

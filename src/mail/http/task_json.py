@@ -183,7 +183,7 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
     return {
         "event": event.kind.value,
         "id": str(event.seq),
-        "data": event.data(task_id),
+        "data": event.logged(task_id),
         "retry": None,
         "comment": None,
     }
@@ -391,4 +391,9 @@ def pending_calls(task: Task) -> list[dict[str, Any]]:
 
 
 def _queued_message(entry: InboxEntry) -> dict[str, Any]:
-    return {"mailbox": entry.mailbox, "priority": int(entry.tier), "seq": entry.seq, "message": entry.message}
+    return {
+        "mailbox": entry.mailbox,
+        "priority": int(entry.tier),
+        "seq": entry.seq,
+        "message": entry.message.as_json(),
+    }

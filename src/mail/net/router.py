@@ -198,8 +198,6 @@ class InterswarmRouter:
             raise PeerUnavailable(f"swarm {name!r}: its token can't be read now") from error
         if not bearer:
             raise PeerRefused(f"authentication token missing for swarm '{name}'")
-        sent = message.model_dump(mode="json")
-        sent |= {"auth_token": message.auth_token or "", "metadata": message.metadata or {}}
         traceparent = traceparent_in(message.payload.routing_info)
         try:
             answer = await self.swarm_registry.http.request(
@@ -207,7 +205,7 @@ class InterswarmRouter:
                 target_of(peer),
                 "/interswarm/back" if back else "/interswarm/forward",
                 bearer=bearer,
-                body={"message": sent},
+                body={"message": message.as_json()},
                 headers={TRACEPARENT: traceparent} if traceparent else {},
             )
             answer.raise_for_status()

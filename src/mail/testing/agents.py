@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
+from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
+from mail.core.protocol.xml import read_mail_xml
 from mail.core.task.swarm import (
     ActionCore,
     ActionFunction,
@@ -25,6 +26,7 @@ from mail.core.task.swarm import (
     SwarmCore,
     ToolChoice,
 )
+from mail.errors import Subject
 
 
 class Call(NamedTuple):
@@ -97,20 +99,42 @@ def read_message(entry: dict[str, Any]) -> ReceivedMessage | None:
     content = entry.get("content")
     if entry.get("role") != "user" or not isinstance(content, str):
         return None
-    root = ElementTree.fromstring(content)
-    assert root.tag == "incoming_message", content
-    sender = root.find("from")
-    to = root.find("to")
-    assert sender is not None
-    assert to is not None
+    mail = read_mail_xml(content)
     return ReceivedMessage(
-        sender_type=sender.get("type", ""),
-        sender=sender.text or "",
-        subject=root.findtext("subject") or "",
-        body=root.findtext("body") or "",
-        recipients=tuple((each.get("type", ""), each.text or "") for each in to.findall("address")),
-        timestamp=root.findtext("timestamp") or "",
+        sender_type=mail.sender.address_type,
+        sender=mail.sender.address,
+        subject=mail.subject,
+        body=mail.body,
+        recipients=tuple((each.address_type, each.address) for each in mail.recipients),
+        timestamp=mail.timestamp,
     )
+
+
+def read_messages(history: History) -> list[ReceivedMessage]:
+    """Return the messages in a history, oldest first.
+
+    The results of a breakpoint wake an agent without a message; they count as one from the system, with a line for each.
+    """
+    messages: list[ReceivedMessage] = []
+    tools: dict[str, str] = {}
+    results: list[str] = []
+    for entry in (*history, {}):
+        if is_tool_result(entry):
+            text = str(entry.get("content", entry.get("output")))
+            if not text.startswith(("SUCCESS: ", "ERROR: ")):
+                results.append(f"{tools.get(entry.get('tool_call_id') or entry['call_id'])}: {text}")
+            continue
+        if (message := read_message(entry)) is not None:
+            messages.append(message)
+        elif results:
+            messages.append(
+                ReceivedMessage("system", "", Subject.ACTION_COMPLETE.value, "\n".join(results), (), "")
+            )
+        results = []
+        tools |= {each["id"]: each["function"]["name"] for each in entry.get("tool_calls") or ()}
+        if entry.get("type") == "function_call":
+            tools[entry["call_id"]] = entry["name"]
+    return messages
 
 
 @dataclass(frozen=True)
@@ -123,7 +147,7 @@ class View:
     @cached_property
     def messages(self) -> list[ReceivedMessage]:
         """All messages that it remembers, oldest first; the last one woke it."""
-        return [message for entry in self.history if (message := read_message(entry)) is not None]
+        return read_messages(self.history)
 
     @property
     def mail(self) -> ReceivedMessage:
@@ -138,11 +162,7 @@ class View:
 
 def tool_results(history: History) -> list[str]:
     """Return the texts of all tool results in a history, in either format."""
-    return [
-        str(entry.get("content", entry.get("output")))
-        for entry in history
-        if entry.get("role") == "tool" or entry.get("type") == "function_call_output"
-    ]
+    return [str(entry.get("content", entry.get("output"))) for entry in history if is_tool_result(entry)]
 
 
 Policy = Callable[[View], Sequence[Call] | Awaitable[Sequence[Call]]]

@@ -131,6 +131,11 @@ class _Fork:
             for question in old.unread_questions
             if question.seq in seqs and question.mailbox in self._swarm.agents
         )
+        draft.resumptions = tuple(
+            replace(each, seq=seqs[each.seq], portions=1)
+            for each in old.resumptions
+            if each.seq in seqs and each.portions == old.histories.get(each.agent)
+        )
         for agent, things in self._left_behind.items():
             draft.tell(
                 agent,

@@ -32,7 +32,7 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.values import value
-from mail.core.protocol.xml import build_body_xml, render_message
+from mail.core.protocol.xml import STEP, Markup, render_message
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -130,33 +130,42 @@ class StepTurn(Turn):
     @property
     def prompts(self) -> History:
         """Everything the agent reads: its public and private mail, and its instructions."""
-        sections = [*self._heard(), build_body_xml({"manual_step": self._task()})]
+        sections = [*self._heard(), self._task()]
         prompt = {"role": "user", "content": "\n".join(sections)}
         return [prompt] if self.summary is None else [self.summary, prompt]
 
     @property
     def heard(self) -> History:
         """Its mail alone, without instructions."""
-        return [{"role": "user", "content": "\n".join(self._heard())}]
+        sections = list(self._heard())
+        return [{"role": "user", "content": "\n".join(sections)}] if sections else []
 
     def _heard(self) -> Iterator[str]:
         mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
-        return _by_audience(entry for entry in mail if entry.seq != self.instructions)
+        return _by_audience(
+            entry for entry in mail if entry.seq != self.instructions and not self._resumes(entry)
+        )
 
-    def _task(self) -> dict[str, str]:
+    @property
+    def markup(self) -> Markup:
+        """The elements around the texts of its prompt."""
+        return STEP
+
+    def _task(self) -> str:
         audience = "everyone" if EVERYONE in self.step.audience else ", ".join(self.step.audience)
-        instructions = {"instructions": self.step.payload} if self.step.payload else {}
-        return {
-            **instructions,
-            "how_to_answer": "Use your own tools first, if you need them. Then answer in plain text. "
-            f"Whatever you say is heard by: {audience}.",
-        }
+        payload = self.step.payload
+        instructions = f"<instructions>{STEP.escape(payload)}</instructions>\n" if payload else ""
+        return (
+            f"<manual_step>\n{instructions}"
+            "<how_to_answer>Use your own tools first, if you need them. Then answer in plain text. "
+            f"Whatever you say is heard by: {STEP.escape(audience)}.</how_to_answer>\n</manual_step>"
+        )
 
 
 def _by_audience(mail: Iterator[InboxEntry]) -> Iterator[str]:
     for is_public, entries in groupby(mail, key=lambda entry: _is_public(entry.message)):
         tag = "public" if is_public else "private"
-        messages = "\n".join(render_message(entry.message) for entry in entries)
+        messages = "\n".join(render_message(entry.message, STEP) for entry in entries)
         yield f"<{tag}>\n{messages}\n</{tag}>"
 
 

@@ -239,13 +239,18 @@ def resume(draft: Draft) -> None:
     draft.limits = draft.limits.without_time()
 
 
-def _note_question(draft: Draft, submission: Submission) -> None:
-    """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it."""
+def _note_question(draft: Draft, submission: Submission, resumed: str = "") -> None:
+    """Note the message as unread if agents have other mail, so that its sender gets an answer given after reading it.
+
+    It came with the results for the agent that was `resumed`, if any.
+    """
     task, given = draft.before, submission.message
     is_alone = not task.is_running and all(map(goes_out, task.pending))
     if is_alone or submission.targets or _is_by_agent(submission):
         return
-    if (submission.msg_type if given is None else given.msg_type) != "broadcast":
+    if resumed:
+        draft.add_unread_question(resumed, draft.last_seq)
+    elif (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
         draft.add_unread_question(mailbox, draft.last_seq)
 
@@ -402,7 +407,7 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
 
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
-    """Give the waiting agent its tool results, and any text sent with them, and wake it."""
+    """Give the waiting agent its tool results, and wake it: by the text sent with them, if there is any."""
     waiting = draft.before.generation.breakpoint
     if waiting is None or draft.status is not TaskStatus.PAUSED:
         raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
@@ -437,9 +442,21 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
             draft.send(answer, [waiting.agent])
     lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
     if submission.body:
-        lines.append(f"The user adds: {submission.body}")
-    if lines:
+        words = compose_message(
+            "request",
+            task_id=draft.task_id,
+            sender=caller.address,
+            recipients=[create_agent_address(waiting.agent)],
+            subject=submission.subject,
+            body=submission.body,
+            clock=draft.clock,
+        )
+        draft.send(words, [waiting.agent])
+        draft.note_resumption(waiting.agent)
+        _note_question(draft, submission, waiting.agent)
+    elif lines:
         draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+        draft.note_resumption(waiting.agent)
 
 
 def abandon_breakpoint(draft: Draft) -> None:

@@ -49,6 +49,7 @@ from mail.errors import (
     Subject,
     ToolCallFault,
     UnknownRecipient,
+    UnknownTool,
     UnreachableSwarm,
 )
 
@@ -84,7 +85,7 @@ class ToolExecutor:
         self.forgets = False
         tool, self._result = result.tool, result
         if tool.tool_name in self.agent.exclude_tools:
-            raise ToolCallFault(f"there is no tool {tool.tool_name!r}")
+            raise UnknownTool(f"there is no tool {tool.tool_name!r}")
         return self._TOOLS[type(tool)](self, tool)
 
     def pause(self, calls: Sequence[AgentToolCall], questions: Mapping[str, UserQuestion]) -> None:
@@ -347,7 +348,8 @@ class ToolExecutor:
             raise ToolCallFault(f"{tool.tool_name} is only for supervisors that may write to other swarms")
 
     def _require_broadcast(self, tool: MAILTool) -> None:
-        if self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
+        is_from_system = self.incoming.sender.address_type == "system"
+        if not is_from_system and self.incoming.msg_type not in ("broadcast", "broadcast_complete"):
             raise ToolCallFault(
                 f"{tool.tool_name} is only for broadcasts; this is a {self.incoming.msg_type}"
             )

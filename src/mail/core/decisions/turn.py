@@ -29,7 +29,7 @@ from mail.core.task.swarm import AgentCore, FormContext, FormResult, History, Sw
 from mail.core.task.task import Task
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
-from mail.errors import AgentFault, Subject, ToolCallFault
+from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
 
 @value
@@ -269,7 +269,8 @@ class Settlement:
         """Record that the agent function failed."""
         self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' failed: {reason}")
         self._dead_letter(reason, attempts)
-        self.draft.remember(self.name, self.turn.prompts)
+        if prompts := self.turn.prompts:
+            self.draft.remember(self.name, prompts)
         self._report_failure(reason)
 
     def outgrow(self, reason: str) -> None:
@@ -376,7 +377,10 @@ class Settlement:
 
     def _fault(self, fault: AgentFault) -> None:
         self._faults += 1
-        self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
+        if isinstance(fault, UnknownTool):
+            self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{fault.detail}")
+        else:
+            self._emit(EventKind.AGENT_ERROR, f"agent '{self.name}' made an error: {fault.detail}")
         if not self.tools.is_finished:
             self.draft.tell(self.name, fault.subject, fault.detail)
 

@@ -23,9 +23,10 @@ from mail.core.decisions.turn import (
 from mail.core.engine.commit import Committer
 from mail.core.engine.pacing import LARGE, Pacer
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
-from mail.core.protocol.calls import AgentToolCall
+from mail.core.protocol.calls import AgentToolCall, is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
+from mail.core.protocol.quotes import ShownText
 from mail.core.task.change import Claim, TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
@@ -159,9 +160,22 @@ def _require_tools(turn: Turn) -> ToolChoice:
     return "required"
 
 
-AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(
-    find_used_up, lambda turn, history: [*history, *turn.prompts], _require_tools, settle
-)
+def _messages(turn: Turn, history: History) -> History:
+    """Return the history and the turn's message: last, unless the results of a breakpoint come with it.
+
+    Agents look for those at the end, and providers want them right behind the calls.
+    """
+    if not turn.is_resumption:
+        return [*history, *turn.prompts]
+    begin = len(history)
+    while begin and is_tool_result(history[begin - 1]):
+        begin -= 1
+    while begin and not is_tool_result(history[begin - 1]) and history[begin - 1].get("role") != "user":
+        begin -= 1
+    return [*history[:begin], *turn.prompts, *history[begin:]]
+
+
+AUTOMATIC: TurnPolicy[Turn] = TurnPolicy(find_used_up, _messages, _require_tools, settle)
 """The rules if mail wakes the agents: limits apply, and every turn must call a tool."""
 
 
@@ -348,7 +362,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         begin = monotonic()
         try:
             with self._tracer.agent_call(turn, self._meter):
-                text, calls = await agent.step(self._policy.messages(turn, history), choice)
+                messages = self._policy.messages(turn, history)
+                text, calls = await agent.step(messages, choice)
         except AgentUnavailable as error:
             logger.warning("task %s: agent %s: %s", turn.task.task_id, turn.mailbox, error)
             return self._failure(error.detail)
@@ -357,9 +372,10 @@ class AgentTurn[T: Turn](LeasedTurn):
             return self._failure(_conceal(error))
         finally:
             self._agent_seconds = monotonic() - begin
+        shown = ShownText(messages, turn.markup)
         return Checkpoint(
-            text=text,
-            calls=tuple(calls),
+            text=None if text is None else shown.unquote(text),
+            calls=tuple(map(shown.unquote_call, calls)),
             receipts=(None,) * len(calls),
             usage=self._meter.spent,
             models=self._meter.spent_by_model,

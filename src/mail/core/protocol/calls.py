@@ -1,5 +1,6 @@
 """Tool calls of agents and their results, in the format of either API."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -57,3 +58,8 @@ def tool_result(tool_format: ToolFormat, call_id: str, content: str) -> dict[str
     if tool_format == "completions":
         return {"role": "tool", "tool_call_id": call_id, "content": content}
     return {"type": "function_call_output", "call_id": call_id, "output": content}
+
+
+def is_tool_result(entry: Mapping[str, Any]) -> bool:
+    """Return whether a history entry is the result of a tool call."""
+    return entry.get("role") == "tool" or entry.get("type") == "function_call_output"

@@ -5,7 +5,15 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from mail.core.protocol.address import PRINCIPAL, Principal
-from mail.core.protocol.message import MessageId, MessageType, ShapedPayload, Text, Timestamp, bind_shape
+from mail.core.protocol.message import (
+    OPTIONAL,
+    MessageId,
+    MessageType,
+    ShapedPayload,
+    Text,
+    Timestamp,
+    bind_shape,
+)
 from mail.core.protocol.values import Value
 
 BEARER_HEADER = "X-MAIL-Authorization"
@@ -36,11 +44,20 @@ class MAILInterswarmMessage(Value):
     task_contributors: tuple[PrincipalText, ...] = Field(min_length=1)
     msg_type: MessageType
     payload: ShapedPayload
-    auth_token: Text | None = None
-    metadata: dict[str, Any] | None = None
+    auth_token: Text | None = OPTIONAL
+    metadata: dict[str, Any] | None = OPTIONAL
 
     @model_validator(mode="after")
     def _owner_contributes(self) -> Self:
         if self.task_owner not in self.task_contributors:
             raise ValueError("task_owner must be among task_contributors")
         return self
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the message as JSON for other programs (SPEC, MSG-7), with all ten fields."""
+        return {
+            **self.model_dump(mode="json", exclude={"payload"}),
+            "payload": self.payload.as_json(),
+            "auth_token": self.auth_token or "",
+            "metadata": self.metadata or {},
+        }

@@ -20,7 +20,7 @@ from mail.core.protocol.message import (
     MAILResponse,
     MessageType,
 )
-from mail.errors import Subject, ToolCallFault
+from mail.errors import Subject, ToolCallFault, UnknownTool
 
 
 class MAILTool(BaseModel):
@@ -148,13 +148,13 @@ UNREADABLE_CALL = "unreadable_call"
 def read_call(call: AgentToolCall) -> MAILTool:
     """Return the validated arguments of a call of a MAIL tool.
 
-    Raises ToolCallFault for invalid arguments, with the name of each, and for an unknown tool.
+    Raises ToolCallFault for invalid arguments, with the name of each, and UnknownTool.
     """
     if call.tool_name == UNREADABLE_CALL and "problem" in call.tool_args:
         raise ToolCallFault(f"{call.tool_args.get('tool')}: {call.tool_args['problem']}")
     tool = MAIL_TOOLS.get(call.tool_name)
     if tool is None:
-        raise ToolCallFault(f"there is no tool {call.tool_name!r}")
+        raise UnknownTool(f"there is no tool {call.tool_name!r}")
     try:
         return tool.model_validate(call.tool_args)
     except ValidationError as error:

@@ -58,6 +58,15 @@ def _encodable(text: str) -> str:
 MessageType = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 
+def never_null(schema: dict[str, Any]) -> None:
+    """Document an optional member: it is absent without a value, although null is read alike (SPEC, MSG-7)."""
+    schema |= next(each for each in schema.pop("anyOf") if each != {"type": "null"})
+    del schema["default"]
+
+
+OPTIONAL: Any = Field(default=None, json_schema_extra=never_null)
+
+
 class _Payload(Value):
     """Base class of the payloads."""
 
@@ -65,8 +74,12 @@ class _Payload(Value):
     sender: MAILAddress
     subject: Text
     body: Text
-    sender_swarm: Text | None = None
-    routing_info: dict[str, Any] | None = None
+    sender_swarm: Text | None = OPTIONAL
+    routing_info: dict[str, Any] | None = OPTIONAL
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the payload as JSON for other programs: without members that have no value (SPEC, MSG-7)."""
+        return {"routing_info": {}, **self.model_dump(mode="json", exclude_none=True)}
 
     def copied_to(self, task_id: str) -> Self:
         """Return the payload as one of another task."""
@@ -80,7 +93,7 @@ class _Payload(Value):
 class _OneRecipient(_Payload):
     request_id: MessageId
     recipient: MAILAddress
-    recipient_swarm: Text | None = None
+    recipient_swarm: Text | None = OPTIONAL
 
     @classmethod
     def trusted(
@@ -128,7 +141,7 @@ class _OneRecipient(_Payload):
 
 class _ManyRecipients(_Payload):
     recipients: tuple[MAILAddress, ...] = Field(min_length=1)
-    recipient_swarms: tuple[Text, ...] | None = None
+    recipient_swarms: tuple[Text, ...] | None = OPTIONAL
 
     def sent_to(
         self, swarm: str, *, sender: MAILAddress, sender_swarm: str, routing_info: dict[str, Any]
@@ -261,6 +274,15 @@ class MAILMessage(Value):
     def task_id(self) -> str:
         """The task it belongs to."""
         return self.message.task_id
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the message as JSON for other programs (SPEC, MSG-7)."""
+        return {
+            "id": self.id,
+            "timestamp": self.timestamp,
+            "msg_type": self.msg_type,
+            "message": self.message.as_json(),
+        }
 
     def copied_to(self, task_id: str, *, new_id: str) -> "MAILMessage":
         """Return the message as one of another task; it gets its own id, as ids are unique across tasks."""

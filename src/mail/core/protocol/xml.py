@@ -1,23 +1,30 @@
-"""Messages as XML for language models, with every value escaped.
+"""Messages as language models read them: elements around texts that stand there as they were written.
 
-Escaping prevents a body from closing its element and forging a sender. A parser reads back exactly what was written,
-except that characters not allowed in XML 1.0 become U+FFFD.
+Only what would open or close an element of the envelope is escaped in a text: `<` before the name of such an element
+becomes `&lt;`, and an `&lt;` that stands there already becomes `&amp;lt;`, so that `read_mail_xml` returns every text
+exactly. Addresses are escaped as XML is.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from mail.core.protocol.address import MAILAddress
+
 if TYPE_CHECKING:
-    from mail.core.protocol.address import MAILAddress
     from mail.core.protocol.message import MAILMessage
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 """XML parsers read a bare carriage return as a line feed."""
 
+_CHARACTERS = {entity: character for character, entity in _ENTITIES.items()}
+
 _SPECIAL = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ENTITY = re.compile("|".join(_CHARACTERS))
 
 _START = (
     "A-Z_a-z\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
@@ -25,6 +32,83 @@ _START = (
 )
 _NAME = f"[{_START}][{_START}.0-9\xb7\u0300-\u036f\u203f\u2040-]*"
 """A name in XML 1.0 (section 2.3), without the colon of namespaces."""
+
+
+class Markup:
+    """The elements around texts for models. No text can open or close one of them, in upper or lower case."""
+
+    def __init__(self, *elements: str) -> None:
+        self.elements = elements
+        self._tag = re.compile(
+            rf"(?P<bracket><|&(?:amp;)*lt;)(?=(?P<name>/?(?:{'|'.join(elements)}))(?:[\s/>]|\Z))",
+            re.IGNORECASE,
+        )
+
+    def escape(self, text: str) -> str:
+        """Return a text as it stands between the elements."""
+        if "<" not in text and "&" not in text:
+            return text
+        return self._tag.sub(_deeper, text)
+
+    def unescape(self, text: str) -> str:
+        """Return the text that `escape` has written."""
+        return text if "&" not in text else self._tag.sub(_shallower, text)
+
+    def unquote(self, text: str, shown: Iterable[str]) -> str:
+        """Return what an agent has written as it was before `escape`, if it has quoted from what it was `shown`.
+
+        Models quote a text as they read it. A function that takes turns apart writes tags that it was not shown like that.
+        """
+        if "&" not in text:
+            return text
+        tags = {tag["bracket"] + tag["name"] for tag in self._tag.finditer(text)}
+        if not tags or any(tag[0] == "<" for tag in tags):
+            return text
+        turns = list(shown)
+        is_quoted = all(any(tag in turn for turn in turns) for tag in tags)
+        return self._tag.sub(_shallower, text) if is_quoted else text
+
+
+def _deeper(tag: re.Match[str]) -> str:
+    bracket = tag["bracket"]
+    return "&lt;" if bracket == "<" else f"&amp;{bracket[1:]}"
+
+
+def _shallower(tag: re.Match[str]) -> str:
+    bracket = tag["bracket"]
+    return "<" if len(bracket) <= len("&lt;") else f"&{bracket[len('&amp;') :]}"
+
+
+MAIL = Markup("incoming_message", "timestamp", "from", "to", "address", "subject", "body")
+"""The elements of an envelope."""
+
+STEP = Markup(*MAIL.elements, "public", "private", "manual_step", "instructions", "how_to_answer")
+"""The elements of what an agent reads in a step of manual mode."""
+
+ENVELOPE = re.compile(
+    "<incoming_message>\n"
+    "<timestamp>(?P<timestamp>[^<]*)</timestamp>\n"
+    '<from type="(?P<type>[a-z]+)">(?P<sender>[^<]*)</from>\n'
+    "<to>\n(?P<to>.*?)\n</to>\n"
+    "<subject>(?P<subject>.*?)</subject>\n"
+    "<body>(?P<body>.*?)</body>\n"
+    "</incoming_message>",
+    re.DOTALL,
+)
+"""Finds the envelopes of messages in what a model reads; `read_envelope` reads one."""
+
+_RECIPIENT = re.compile('<address type="([a-z]+)">([^<]*)</address>')
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMail:
+    """A message as its reader sees it. `timestamp` is in ISO 8601, UTC."""
+
+    timestamp: str
+    sender: MAILAddress
+    recipients: tuple[MAILAddress, ...]
+    subject: str
+    body: str
 
 
 def _escape(text: str) -> str:
@@ -44,7 +128,7 @@ def _utc(timestamp: str) -> str:
     return datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()
 
 
-def render_message(message: MAILMessage) -> str:
+def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     """Return the `<incoming_message>` element of a message; its timestamp is in UTC."""
     payload = message.message
     recipients = "\n".join([_address(recipient, "address") for recipient in payload.recipients])
@@ -53,8 +137,8 @@ def render_message(message: MAILMessage) -> str:
         f"<timestamp>{_utc(message.timestamp)}</timestamp>\n"
         f"{_address(payload.sender, 'from')}\n"
         f"<to>\n{recipients}\n</to>\n"
-        f"<subject>{_escape(payload.subject)}</subject>\n"
-        f"<body>{_escape(payload.body)}</body>\n"
+        f"<subject>{markup.escape(payload.subject)}</subject>\n"
+        f"<body>{markup.escape(payload.body)}</body>\n"
         "</incoming_message>"
     )
 
@@ -62,6 +146,34 @@ def render_message(message: MAILMessage) -> str:
 def build_mail_xml(message: MAILMessage) -> dict[str, str]:
     """Return the user turn that shows a message to a model: `{"role": "user", "content": <xml>}`."""
     return {"role": "user", "content": render_message(message)}
+
+
+def read_mail_xml(turn: Mapping[str, Any] | str) -> IncomingMail:
+    """Return the message in a user turn, or in its content, exactly as it was written.
+
+    Raises ValueError if that is no message written by `build_mail_xml`, such as the turn of a step in manual mode.
+    """
+    content = turn if isinstance(turn, str) else turn.get("content")
+    found = ENVELOPE.fullmatch(content) if isinstance(content, str) else None
+    if found is None:
+        raise ValueError("this turn is not a message that build_mail_xml has written")
+    return read_envelope(found)
+
+
+def read_envelope(found: re.Match[str], markup: Markup = MAIL) -> IncomingMail:
+    """Return the message in an envelope that `ENVELOPE` has found. Raises ValueError for impossible addresses."""
+    return IncomingMail(
+        timestamp=found["timestamp"],
+        sender=_read_address(found["type"], found["sender"]),
+        recipients=tuple(_read_address(*each) for each in _RECIPIENT.findall(found["to"])),
+        subject=markup.unescape(found["subject"]),
+        body=markup.unescape(found["body"]),
+    )
+
+
+def _read_address(kind: str, text: str) -> MAILAddress:
+    address = _ENTITY.sub(lambda entity: _CHARACTERS[entity[0]], text)
+    return MAILAddress.model_validate({"address_type": kind, "address": address})
 
 
 def build_body_xml(content: dict[str, Any]) -> str:

@@ -8,12 +8,12 @@ from pydantic_core import to_json
 
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
-from mail.core.protocol.xml import build_mail_xml
+from mail.core.protocol.xml import MAIL, Markup, build_mail_xml
 from mail.core.task.events import Event, EventKind
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
-from mail.core.task.turn_state import Checkpoint
+from mail.core.task.turn_state import Checkpoint, Resumption
 
 
 @value(slots=False)
@@ -145,8 +145,24 @@ class Turn:
 
     @property
     def prompts(self) -> History:
-        """The user turns that show the agent what it reads in this turn."""
+        """The user turns that show the agent what it reads in this turn; none if the system has just resumed it."""
+        if self.is_resumption and self.entry.message.sender.address_type == "system":
+            return []
         return [self.entry.prompt]
+
+    @property
+    def is_resumption(self) -> bool:
+        """Whether its message resumes the agent at a breakpoint, whose results are the end of its history."""
+        return bool(self.task.resumptions) and self._resumes(self.entry)
+
+    def _resumes(self, entry: InboxEntry) -> bool:
+        portions = self.task.histories.get(self.mailbox, 0)
+        return Resumption(seq=entry.seq, agent=self.mailbox, portions=portions) in self.task.resumptions
+
+    @property
+    def markup(self) -> Markup:
+        """The elements around the texts of its prompts."""
+        return MAIL
 
 
 @value

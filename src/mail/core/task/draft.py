@@ -35,6 +35,7 @@ from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.size import event_size, message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
+from mail.core.task.turn_state import Resumption
 from mail.core.task.usage import NO_USAGE, Usage, add_models
 from mail.core.task.webhooks import add_events
 from mail.errors import Subject
@@ -62,6 +63,7 @@ class Draft:
         self.generation = task.generation
         self.requests = task.requests
         self.unread_questions = task.unread_questions
+        self.resumptions = task.resumptions
         self.peers = dict(task.peers)
         self.received = task.received
         self.usage = task.usage
@@ -132,6 +134,8 @@ class Draft:
         self.unread_questions = (*self.unread_questions, UnreadQuestion(mailbox=mailbox, seq=seq))
 
     def _mark_read(self, read: set[tuple[str, int]]) -> None:
+        if self.resumptions:
+            self.resumptions = tuple(each for each in self.resumptions if (each.agent, each.seq) not in read)
         left = tuple(each for each in self.unread_questions if (each.mailbox, each.seq) not in read)
         if len(left) < len(self.unread_questions):
             self.unread_questions = left
@@ -163,6 +167,11 @@ class Draft:
             self._broadcast("broadcast", create_system_address(self.swarm.name), agent, subject, body),
             (agent,),
         )
+
+    def note_resumption(self, agent: str) -> None:
+        """Note that the last message resumes an agent, whose history has the results of its breakpoint."""
+        resumption = Resumption(seq=self.last_seq, agent=agent, portions=self._histories[agent])
+        self.resumptions = (*self.resumptions, resumption)
 
     def dead_letter(
         self,
@@ -413,6 +422,7 @@ class Draft:
             histories=self._histories,
             requests=self.requests,
             unread_questions=self.unread_questions,
+            resumptions=self.resumptions,
             peers=self.peers,
             parent_swarm=before.parent_swarm,
             hops=before.hops,

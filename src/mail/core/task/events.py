@@ -91,6 +91,14 @@ class Event(NamedTuple):
         """Return whether this event ends the task's work on the message with this seq."""
         return self.is_terminal and seq < self.extra.get(UNREAD_FROM, seq + 1)
 
+    def logged(self, task_id: str) -> dict[str, Any]:
+        """Return the event as `data` does, for records: there a terminal event has the fields of the others, too."""
+        data = self.data(task_id)
+        if self.is_terminal:
+            failed = self.kind is EventKind.TASK_ERROR
+            data |= {"description": "task failed" if failed else "task completed", "extra_data": {}}
+        return data
+
     def data(self, task_id: str) -> dict[str, Any]:
         """Return the event as the JSON object that clients receive (SPEC, section 9)."""
         if self.is_terminal:
@@ -98,7 +106,7 @@ class Event(NamedTuple):
         description, extra = self.text, self.extra
         if self.message is not None:
             description = f"{self.text}\n{render_message(self.message)}"
-            extra = {"full_message": self.message.model_dump(mode="json"), **extra}
+            extra = {"full_message": self.message.as_json(), **extra}
         return {
             "timestamp": self.timestamp,
             "description": description,

@@ -21,7 +21,7 @@ from mail.core.task.idempotency import Remembered
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import Limits
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of, peer_of
-from mail.core.task.turn_state import Breakpoint, Prepaid
+from mail.core.task.turn_state import Breakpoint, Prepaid, Resumption
 from mail.core.task.usage import NO_USAGE, Usage
 from mail.core.task.webhooks import TaskWebhook
 
@@ -152,6 +152,7 @@ class Task:
         histories: the number of history entries, per agent.
         unread_questions: questions that joined the running task; while there are any, an answer starts another
             generation.
+        resumptions: the unread messages that resume an agent at a breakpoint.
         usage: what models have cost in all generations, per agent.
         models: the same per model (`mail.core.task.usage.add_models`).
         peers: the other swarms that take part, by name.
@@ -187,6 +188,7 @@ class Task:
     histories: dict[str, int] = field(default_factory=dict)
     requests: tuple[OpenRequest, ...] = ()
     unread_questions: tuple[UnreadQuestion, ...] = ()
+    resumptions: tuple[Resumption, ...] = ()
     peers: dict[str, Peer] = field(default_factory=dict)
     parent_swarm: str | None = None
     hops: int = 0

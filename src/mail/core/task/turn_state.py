@@ -102,3 +102,16 @@ class Breakpoint:
     agent: str
     tool_format: ToolFormat
     calls: tuple[PausedCall, ...]
+
+
+@value(kw_only=True)
+class Resumption:
+    """An unread message that resumes `agent` at a breakpoint; the results were added to the agent's history.
+
+    Attributes:
+        portions: the number of portions of that history; if there are more, the agent has read the results already.
+    """
+
+    seq: int
+    agent: str
+    portions: int

@@ -4,23 +4,27 @@ In manual mode a step adds one user turn to its agent's history: the unread mail
 sections, and then `<manual_step>` with the instructions. Mail that is too long for one turn comes in earlier turns.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from xml.etree import ElementTree
 
+from mail.core.protocol.xml import ENVELOPE, STEP, read_envelope
 from mail.core.task.swarm import History
 from mail.examples.mafia import phrases
 from mail.examples.mafia.phrases import NARRATOR, NOBODY
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, ROLES, Role
-from mail.examples.rule_based.reading import Message, read_message
+from mail.examples.rule_based.reading import Message, as_message
 
 ACCUSED_BY_DETECTIVE = 10
 CLEARED_BY_DETECTIVE = -10
 WANTED_TO_SPARE_MAFIA = 3
 WANTED_TO_KILL_TOWN = 1
 SUSPECTED = 1
+
+_SECTION = re.compile("<(public|private)>")
+_INSTRUCTIONS = re.compile("<instructions>(.*?)</instructions>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,13 @@ def read_hearings(history: History) -> Iterator[Hearing]:
 
 
 def _read(content: str, hearing: Hearing) -> None:
-    for section in ElementTree.fromstring(f"<turn>{content}</turn>"):  # noqa: S314 - the engine wrote it
-        if section.tag == "manual_step":
-            hearing.instructions = section.findtext("instructions", "")
-        for element in section.iterfind("incoming_message"):
-            element.tail = None
-            message = read_message(ElementTree.tostring(element, encoding="unicode"))
-            hearing.heard.append(Heard(message, section.tag == "public"))
+    section, end = "", 0
+    for found in ENVELOPE.finditer(content):
+        section = next(iter(_SECTION.findall(content, end, found.start())), section)
+        hearing.heard.append(Heard(as_message(read_envelope(found, STEP)), section == "public"))
+        end = found.end()
+    if step := _INSTRUCTIONS.search(content, end):
+        hearing.instructions = STEP.unescape(step[1])
 
 
 class Evidence:

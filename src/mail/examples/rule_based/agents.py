@@ -10,11 +10,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from textwrap import shorten
 from typing import Any
 
 from mail.core.protocol.tool_schemas import AgentToolCall, ToolFormat
 from mail.core.task.swarm import History, ToolChoice
+from mail.errors import Subject
 from mail.examples.rule_based.calls import ToolUse, say
 from mail.examples.rule_based.reading import Call, Entry, Message, Result, back_to, newest_first
 
@@ -40,6 +42,9 @@ class RuleBasedAgent(ABC):
         """Run one turn, on the newest message of the history."""
         entries = newest_first(messages)
         message = next(entries)
+        if isinstance(message, Result):  # of a breakpoint, which resumes the agent without a message
+            entries = chain([message], entries)
+            message = Message("system", "", (), Subject.ACTION_COMPLETE, message.content)
         assert isinstance(message, Message)
         # The history only grows, so its length makes ids that are unique, and the same if the turn is repeated.
         turn_id = f"{self.name}_{len(messages)}"

@@ -1,13 +1,12 @@
 """Reading an agent's history: entries of either API become messages, calls and results."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
 from mail.core.protocol.address import EVERYONE
+from mail.core.protocol.xml import IncomingMail, read_mail_xml
 from mail.core.task.swarm import History
 
 
@@ -94,20 +93,20 @@ def _read(message: dict[str, Any]) -> Iterator[Entry]:
             yield Result(call_id, output)
 
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that are invalid in XML, even escaped."""
-
-
 def read_message(content: str) -> Message:
-    """Parse the message in a user turn, written by `mail.core.protocol.xml`; other text counts as a user's message."""
-    if not content.startswith("<incoming_message>"):
+    """Return the message in a user turn, written by `build_mail_xml`; other text counts as a user's message."""
+    try:
+        return as_message(read_mail_xml(content))
+    except ValueError:
         return Message("user", "user", (), "", content)
-    message = ElementTree.fromstring(_NOT_XML.sub("\ufffd", content))  # noqa: S314 - we wrote it
-    sender = message.find("from")
+
+
+def as_message(mail: IncomingMail) -> Message:
+    """Return a message to the agent, as it was read from a user turn."""
     return Message(
-        sender_type=sender.get("type", "") if sender is not None else "",
-        sender=message.findtext("from", ""),
-        recipients=tuple(address.text or "" for address in message.iterfind("to/address")),
-        subject=message.findtext("subject", ""),
-        body=message.findtext("body", ""),
+        sender_type=mail.sender.address_type,
+        sender=mail.sender.address,
+        recipients=tuple(recipient.address for recipient in mail.recipients),
+        subject=mail.subject,
+        body=mail.body,
     )

@@ -163,7 +163,8 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 class PostResponses(Given):
     """A request for a response. A field in `kwargs` counts if the body itself doesn't have it.
 
-    `max_steps`, `timeout` and `entrypoint` are MAIL's, as in `POST /message`.
+    `max_steps`, `timeout` and `entrypoint` are MAIL's, as in `POST /message`. `kwargs` tells the client of MAIL 1.3.6 from
+    OpenAI's: it always sends them, and reads the response from JSON text.
     """
 
     input: Annotated[list[Item], BeforeValidator(_as_items)]
@@ -183,6 +184,7 @@ class PostResponses(Given):
     max_steps: int | None = Field(default=None, ge=1, le=1_000_000)
     timeout: float | None = Field(default=None, gt=0, le=10_000_000, allow_inf_nan=False)
     entrypoint: str | None = None
+    kwargs: Any = None
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic_core import to_json
 
 from mail.auth.keys import Caller
 from mail.core.task.task import Task, TaskKey
@@ -29,7 +30,8 @@ _body = JSONBody(PostResponses)
 async def post_responses(request: Request) -> Response:
     """Send the swarm a request, and answer with the response, whole or as a stream.
 
-    In the background, or if the time is up, the response is still in progress: GET it later.
+    In the background, or if the time is up, the response is still in progress: GET it later. A request with `kwargs` is
+    answered by JSON text that holds the response.
     """
     caller = await _gate(request)
     body = await _body(request)
@@ -48,7 +50,8 @@ async def post_responses(request: Request) -> Response:
     if not body.background:
         await await_end(service, submitted.key, response_id.generation, seconds)
     work = Work.of(await service.runtime.store.read_events(submitted.key), response_id.generation)
-    return JSON(describe(response_id, echo, work), headers=headers)
+    response = describe(response_id, echo, work)
+    return JSON(response if body.kwargs is None else to_json(response).decode(), headers=headers)
 
 
 @router.get("/responses/{response_id:path}")

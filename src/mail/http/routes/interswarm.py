@@ -177,4 +177,4 @@ async def send_message(
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))
     if message is None:
         return accepted(request, submitted, preference, headers)
-    return await answer_with_events(request, submitted, message.model_dump(mode="json"), preference, headers)
+    return await answer_with_events(request, submitted, message.as_json(), preference, headers)
