@@ -35,6 +35,7 @@ class MAILAgentFunction(ABC):
 
     Attributes:
         tools: the agent's tools, including MAIL tools, in the style of `tool_format`.
+        extra: parameters that only a subclass knows, such as the `user_token` of the instance.
     """
 
     supervises = False
@@ -50,6 +51,7 @@ class MAILAgentFunction(ABC):
         can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Collection[str] | None = None,
+        **extra: Any,
     ) -> None:
         """Take the wiring, as in swarms.json; supervisors can complete tasks by default.
 
@@ -64,6 +66,7 @@ class MAILAgentFunction(ABC):
         self.can_complete_tasks = self.supervises if can_complete_tasks is None else can_complete_tasks
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
+        self.extra = extra
         self.tools = self._make_tools(tools)
 
     @abstractmethod

@@ -10,7 +10,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any, Literal
 
 from mail.core.decisions.submit import resume
@@ -31,7 +31,7 @@ from mail.core.protocol.mail_tools import (
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
-from mail.core.protocol.xml import build_body_xml, render_message
+from mail.core.protocol.xml import render_by_audience, render_elements
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -129,7 +129,7 @@ class StepTurn(Turn):
     @property
     def prompts(self) -> History:
         """Everything the agent reads: its public and private mail, and its instructions."""
-        sections = [*self._heard(), build_body_xml({"manual_step": self._task()})]
+        sections = [*self._heard(), render_elements({"manual_step": self._task()})]
         prompt = {"role": "user", "content": "\n".join(sections)}
         return [prompt] if self.summary is None else [self.summary, prompt]
 
@@ -140,7 +140,7 @@ class StepTurn(Turn):
 
     def _heard(self) -> Iterator[str]:
         mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
-        return _by_audience(entry for entry in mail if entry.seq != self.instructions)
+        return render_by_audience(entry.message for entry in mail if entry.seq != self.instructions)
 
     def _task(self) -> dict[str, str]:
         audience = "everyone" if EVERYONE in self.step.audience else ", ".join(self.step.audience)
@@ -150,17 +150,6 @@ class StepTurn(Turn):
             "how_to_answer": "Use your own tools first, if you need them. Then answer in plain text. "
             f"Whatever you say is heard by: {audience}.",
         }
-
-
-def _by_audience(mail: Iterator[InboxEntry]) -> Iterator[str]:
-    for is_public, entries in groupby(mail, key=lambda entry: _is_public(entry.message)):
-        tag = "public" if is_public else "private"
-        messages = "\n".join(render_message(entry.message) for entry in entries)
-        yield f"<{tag}>\n{messages}\n</{tag}>"
-
-
-def _is_public(message: MAILMessage) -> bool:
-    return any(recipient.address == EVERYONE for recipient in message.message.recipients)
 
 
 def visible(history: History) -> History:
