@@ -229,3 +229,62 @@ class TestArguments:
                 actions=[],
                 agent_params=params,
             ).instantiate({})
+
+
+ENTRY: dict[str, Any] = {
+    "name": "s",
+    "version": "1",
+    "entrypoint": "boss",
+    "agents": [
+        {
+            "name": "boss",
+            "factory": "python::mail.examples.rule_based:Supervisor",
+            "actions": ["a"],
+            "enable_entrypoint": True,
+            "can_complete_tasks": True,
+        }
+    ],
+    "actions": [
+        {"name": "a", "function": "python::mail.examples.weather_dummy.actions:get_weather_forecast"}
+    ],
+}
+
+
+class TestSwarmsJSON:
+    def test_the_entries(self) -> None:
+        from mail.swarms_json import SwarmsJSONAgent, SwarmsJSONSwarm, build_swarm_from_swarms_json, utils
+
+        swarm = build_swarm_from_swarms_json(ENTRY)
+        assert isinstance(swarm, SwarmsJSONSwarm)
+        assert isinstance(swarm["agents"][0], SwarmsJSONAgent)
+        assert utils.build_agents_from_swarms_json(ENTRY["agents"]) == swarm.agents
+        assert utils.build_actions_from_swarms_json(ENTRY["actions"]) == swarm.actions
+        assert utils.build_swarms_from_swarms_json([ENTRY]) == [swarm]
+        with pytest.raises(ConfigurationError, match="agent: nam"):
+            utils.build_agent_from_swarms_json({**ENTRY["agents"][0], "nam": "x"})
+
+
+RESPONSES = {
+    "GetRootResponse": ("server", "Root"),
+    "GetStatusResponse": ("server", "Status"),
+    "GetWhoamiResponse": ("server", "Whoami"),
+    "PostMessageResponse": ("message", "Answer"),
+    "GetHealthResponse": ("server", "Health"),
+    "GetSwarmsResponse": ("registry", "Swarms"),
+    "PostSwarmsResponse": ("registry", "SwarmRegistered"),
+    "GetSwarmsDumpResponse": ("swarm", "SwarmDump"),
+    "PostInterswarmForwardResponse": ("interswarm", "Delivered"),
+    "PostInterswarmBackResponse": ("interswarm", "Delivered"),
+    "PostInterswarmMessageResponse": ("interswarm", "InterswarmAnswer"),
+    "PostSwarmsLoadResponse": ("swarm", "SwarmLoaded"),
+}
+"""The documented types, and the models of the routes that answer with them."""
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_types_of_answers(name: str) -> None:
+    module, model = RESPONSES[name]
+    answered = getattr(importlib.import_module(f"mail.http.routes.{module}"), model)
+    documented = getattr(importlib.import_module("mail.net.types"), name)
+    assert documented.__required_keys__ <= answered.model_fields.keys()
+    assert documented.__required_keys__
