@@ -20,7 +20,7 @@ from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
-    "supervisor": "mail.examples.supervisor",
+    "supervisor": "mail.examples.supervisor.agent",
     "weather": "mail.examples.weather_dummy.template",
     "math": "mail.examples.math_dummy.template",
     "consultant": "mail.examples.consultant_dummy.agent",

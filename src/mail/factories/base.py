@@ -1,9 +1,9 @@
-"""Base classes of agent functions, with and without litellm, and a deprecated factory."""
+"""Base classes of agent functions, with and without litellm, and their deprecated factories."""
 
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from copy import copy, deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -264,12 +264,16 @@ def ignore(_kind: Literal["reasoning", "text"], _piece: str) -> None:
     """Discard a piece of a reply."""
 
 
-def base_agent_factory(*arguments: Any, **parameters: Any) -> LiteLLMAgentFunction:
-    """Return a `LiteLLMAgentFunction` with the same parameters. Deprecated."""
-    warnings.warn(
-        "base_agent_factory is deprecated; use LiteLLMAgentFunction, LiteLLMActionAgentFunction or "
-        "LiteLLMSupervisorFunction",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return LiteLLMAgentFunction(*arguments, **parameters)
+def deprecated_factory[Made: MAILAgentFunction](name: str, kind: type[Made]) -> Callable[..., Made]:
+    """Return the factory that had this name in earlier versions of MAIL: the class, with a warning."""
+
+    def factory(*arguments: Any, **parameters: Any) -> Made:
+        warnings.warn(f"{name} is deprecated; use {kind.__name__}", DeprecationWarning, stacklevel=2)
+        return kind(*arguments, **parameters)
+
+    factory.__name__ = factory.__qualname__ = name
+    factory.supervises = kind.supervises  # type: ignore[attr-defined]  # as of a class
+    return factory
+
+
+base_agent_factory = deprecated_factory("base_agent_factory", LiteLLMAgentFunction)
