@@ -1,5 +1,6 @@
 """Names, arguments and values of MAIL 1.3.6 that are accepted besides the documented signatures."""
 
+import asyncio
 import importlib
 import json
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ import mail.core
 from mail import MAILAction, MAILAgentTemplate, MAILMessage, MAILRuntime, MAILSwarm, MAILSwarmTemplate
 from mail.core.message import build_mail_xml, create_agent_address
 from mail.errors import BadRequest, ConfigurationError, ToolCallFault
-from mail.factories import MAILAgentFunction, SupervisorFunction
-from mail.testing.agents import View, complete
+from mail.factories import LiteLLMSupervisorFunction, MAILAgentFunction, SupervisorFunction
+from mail.testing.agents import View, complete, request
 
 
 def echo(view: View) -> list[Any]:
@@ -166,16 +167,9 @@ class TestStreams:
 class TestArguments:
     async def test_the_steps_of_a_swarm_that_runs(self) -> None:
         def busy(view: View) -> list[Any]:
-            return [complete("stopped")] if "::maximum" in view.mail.subject else [mailing(view)]
-
-        def mailing(view: View) -> Any:
-            from mail.testing.agents import request
-
-            return request("boss", f"{view.mail.body}.")
+            return [complete("stopped")] if "::maximum" in view.mail.subject else [request("boss", "more")]
 
         swarm = template(agent("boss", busy, supervises=True, targets=["boss"])).instantiate({})
-        import asyncio
-
         running = asyncio.create_task(swarm.run_continuous(max_steps=2))
         await swarm.post_message("go", task_id="t")
         task = await swarm.runtime.load_task("t")
@@ -219,10 +213,20 @@ class TestArguments:
         assert isinstance(function, MAILAgentFunction)
         assert function.extra == {"mood": "fine", "user_token": "t"}
 
+    def test_more_arguments_of_agents_with_a_model(self) -> None:
+        class Mine(LiteLLMSupervisorFunction):
+            def __init__(self, **given: Any) -> None:
+                super().__init__(**given)
+
+        made = Mine(name="boss", comm_targets=[], llm="openai/gpt-5-mini", mood="fine")
+        assert (made.extra, made.llm) == ({"mood": "fine"}, "openai/gpt-5-mini")
+        with pytest.raises(TypeError, match="unexpected parameters: mood"):
+            LiteLLMSupervisorFunction(name="boss", comm_targets=[], llm="openai/gpt-5-mini", mood="fine")
+
     def test_mistakes_in_the_settings_of_a_model_are_still_refused(self) -> None:
         params: Mapping[str, Any] = {"llm": "openai/gpt-5-mini", "sistem": "You work."}
         with pytest.raises(ConfigurationError, match="sistem"):
-            MAILAgentTemplate.from_example("supervisor", []).__class__(
+            MAILAgentTemplate(
                 name="boss",
                 factory="python::mail.factories:LiteLLMSupervisorFunction",
                 comm_targets=[],

@@ -121,8 +121,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
+        **extra: Any,
     ) -> None:
-        """Take the wiring and the settings of the model.
+        """Take the wiring and the settings of the model; only a subclass with its own constructor may pass more.
 
         Args:
             llm: the model, by its name in litellm: `openai/gpt-5-mini`.
@@ -138,6 +139,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
         """
+        if extra and type(self).__init__ is LiteLLMAgentFunction.__init__:
+            raise TypeError(f"{type(self).__name__} got unexpected parameters: {', '.join(extra)}")
         super().__init__(
             name=name,
             comm_targets=comm_targets,
@@ -147,6 +150,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=exclude_tools,
+            **extra,
         )
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")
