@@ -82,8 +82,10 @@ class EventsAhead:
         return self._begin().__await__()
 
     async def __aiter__(self) -> AsyncIterator["ServerSentEvent"]:
-        async for event in (await self).body_iterator:
-            yield event  # type: ignore[misc]  # the runtime's streams hold nothing else
+        frames: Any = (await self).body_iterator
+        async with aclosing(frames):
+            async for event in frames:
+                yield event
 
 
 class MAILRuntime:
@@ -354,9 +356,9 @@ class MAILRuntime:
         max_steps: int | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Run until `shutdown`; see `MAILSwarm.run_continuous`."""
-        running = self._engine.run(mode)
         if max_steps is not None:
             self.swarm = replace(self.swarm, task_message_limit=max_steps)
+        running = self._engine.run(mode)
         self._engine.override_actions(action_override)
         return running
 

@@ -444,9 +444,10 @@ class MAILSwarm(_Swarm[MAILAgent]):
             mode: with `manual`, agents take a turn only on `manual_step`.
             max_steps: maximum number of steps of a task, in place of the swarm's `task_message_limit`.
         """
+        running = self._runtime.run_continuous(action_override, mode, max_steps=max_steps)
         if max_steps is not None:
             self.task_message_limit = max_steps
-        return self._runtime.run_continuous(action_override, mode, max_steps=max_steps)
+        return running
 
     async def manual_step(
         self,
