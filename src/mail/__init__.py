@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action
     from mail.api.agents import MAILAgent, MAILAgentTemplate
+    from mail.api.runtime import MAILRuntime
     from mail.api.swarms import MAILSwarm, MAILSwarmTemplate
     from mail.core.protocol import PROTOCOL_VERSION
     from mail.core.protocol.address import MAILAddress
@@ -35,6 +36,7 @@ __all__ = [
     "MAILMessage",
     "MAILRequest",
     "MAILResponse",
+    "MAILRuntime",
     "MAILSwarm",
     "MAILSwarmTemplate",
     "__version__",
@@ -57,6 +59,7 @@ _MODULES = {
     "MAILMessage": "mail.core.protocol.message",
     "MAILRequest": "mail.core.protocol.message",
     "MAILResponse": "mail.core.protocol.message",
+    "MAILRuntime": "mail.api.runtime",
     "MAILSwarm": "mail.api.swarms",
     "MAILSwarmTemplate": "mail.api.swarms",
     "action": "mail.api.actions",

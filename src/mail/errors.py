@@ -54,7 +54,7 @@
         ├── LeaseLost               another worker has the lease of the turn
         └── StoreUnavailable        503  the database is unavailable
 
-HTTP responses use `http_status`; the engine's messages to agents use `subject`.
+BadRequest, ConfigurationError and ToolCallFault are ValueErrors, too. HTTP responses use `http_status`; the engine's messages to agents use `subject`.
 """
 
 from enum import StrEnum
@@ -247,7 +247,7 @@ class AuthServiceUnavailable(MAILError):
     retry_after = 5
 
 
-class ConfigurationError(MAILError):
+class ConfigurationError(MAILError, ValueError):
     """The configuration is not valid."""
 
 
@@ -302,7 +302,7 @@ class AgentFault(MAILError):
     """An agent's mistake, which a system message explains to it."""
 
 
-class ToolCallFault(AgentFault):
+class ToolCallFault(AgentFault, ValueError):
     """A tool call is not valid: wrong arguments, or not now."""
 
     subject = Subject.TOOL_CALL_ERROR

@@ -185,7 +185,7 @@ class TestStreams:
         await swarm._runtime._engine._open().stop(grace=0)
         await swarm.shutdown()
 
-    async def test_pings(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_pings(self) -> None:
         gate = asyncio.Event()
 
         async def slow(_view: View) -> list[Any]:
@@ -193,14 +193,8 @@ class TestStreams:
             return [complete("at last")]
 
         swarm = template(agent("boss", slow, supervises=True)).instantiate({})
-        engine = swarm._runtime._engine.engine
-        watch = engine.watch
-        monkeypatch.setattr(
-            engine,
-            "watch",
-            lambda key, after, answer_to: watch(key, after=after, answer_to=answer_to, heartbeat=0.01),
-        )
-        stream = await swarm.post_message_stream("x")
+        message = swarm.build_message("s", "b", ["boss"])
+        stream = await swarm.submit_message_stream(message, ping_interval=0.01)
         kinds = []
         async for event in stream.body_iterator:
             kinds.append(event.event)

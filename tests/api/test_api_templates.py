@@ -268,7 +268,7 @@ class TestSwarmTemplates:
             {}, base_url="http://localhost:1", registry_file="r.json", print_llm_streams=False
         )
         assert (swarm.enable_interswarm, swarm.enable_db_agent_histories) == (True, True)
-        assert caplog.text.count("enable_db_agent_histories has no effect") == 1
+        assert "enable_db_agent_histories" not in caplog.text
         assert not swarm.is_interswarm_running()
 
     def test_from_swarm_json_file(self) -> None:
@@ -415,7 +415,11 @@ class TestServer:
         npm = folder / "bin" / "npm"
         npm.write_text(UI)
         npm.chmod(0o755)
-        environ = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        browser = folder / "bin" / "browser"
+        browser.write_text(f'#!/bin/sh\necho "$1" >> {folder / "opened"}\n')
+        browser.chmod(0o755)
+        path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        environ = {**os.environ, "PATH": path, "BROWSER": f"{browser} %s"}
         process = subprocess.Popen(
             [sys.executable, "-c", SERVER, "0", repr(options)],
             cwd=folder,
@@ -453,9 +457,15 @@ class TestServer:
         self.stop(process)
         assert (tmp_path / "ui" / "called").read_text() == "run dev -- --port 3210 http://localhost:0\n"
 
-    def test_no_user_interface(self, tmp_path: Path) -> None:
-        process, _ = self.start(tmp_path, launch_ui=True)
-        assert "there is no web interface in ui" in self.stop(process)
+    @pytest.mark.parametrize("options", [{"launch_ui": True}, {"open_browser": True}])
+    def test_the_page_of_the_server(self, tmp_path: Path, options: dict[str, bool]) -> None:
+        process, line = self.start(tmp_path, **options)
+        try:
+            url = next(word for word in line.split() if word.startswith("http://"))
+            assert httpx.get(f"{url}/ui", follow_redirects=True).status_code == 200
+        finally:
+            self.stop(process)
+        assert (tmp_path / "opened").read_text() == f"{url}/ui\n"
 
     def test_the_settings_hold_where_the_swarm_says_nothing(self) -> None:
         assert trio().to_core(task_message_limit=7).task_message_limit == 7

@@ -19,6 +19,11 @@ async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
         result = eval(compiled, namespace)
         if inspect.isawaitable(result):
             await result
-    assert capsys.readouterr().out.splitlines() == ["Your tea is coming.", "task_complete", "Bob has heard 3"]
+    assert capsys.readouterr().out.splitlines() == [
+        "Your tea is coming.",
+        "task_complete",
+        "task_complete",
+        "Bob has heard 3",
+    ]
     assert await namespace["take_from_stock"]({"drink": "tea"}) == "2 left"
     await namespace["running"]

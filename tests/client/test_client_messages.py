@@ -424,3 +424,28 @@ async def test_a_task_as_it_was_and_a_fork_of_it(server: HTTPServer) -> None:
         with pytest.raises(BadAnswer) as refused:
             await client.fork_task("t", run=True)
         assert refused.value.status == 400
+
+
+# ------------------------------------------------------------------------------- as with clients of MAIL 1.3.6
+
+
+async def test_the_text_may_be_called_body_and_the_subject_may_come_second(server: HTTPServer) -> None:
+    async with client_of(server) as client:
+        assert (await client.post_message(body="hi", subject="Hello"))["response"] == "you said: hi"
+        for subject, given in (("Hello", "Hello"), ("New Message", "supervisor"), ("New Message", None)):
+            answer = await client.post_message("hi", given, True)
+            sent = answer["events"][0]["data"]["extra_data"]["full_message"]["message"]
+            assert (sent["subject"], sent["recipient"]["address"]) == (subject, "supervisor")
+        events = [event async for event in await client.post_message_stream("hi", "Hello")]
+        assert json.loads(events[0].data)["extra_data"]["full_message"]["message"]["subject"] == "Hello"
+        with pytest.raises(BadAnswer, match="entrypoint 'Hello'"):
+            await client.post_message("hi", entrypoint="Hello")
+
+
+async def test_another_key(server: HTTPServer) -> None:
+    async with MAILClient(url=server.uvicorn.url) as client:
+        caller = await client.login(server.keys["user"])
+        assert (caller["id"], caller["role"]) == ("ann", "user")
+        with pytest.raises(BadAnswer):
+            await client.login("another")
+        assert (await client.get_whoami())["id"] == "ann"

@@ -390,7 +390,7 @@ async def test_a_server_that_restarts(tmp_path: Path) -> None:
 async def test_refusals_of_streams(server: HTTPServer) -> None:
     async with client_of(server) as client:
         with pytest.raises(BadAnswer, match="nobody") as refused:
-            await client.post_message_stream("hi", "nobody")
+            await client.post_message_stream("hi", entrypoint="nobody")
     assert refused.value.status == 400
 
 

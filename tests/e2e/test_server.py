@@ -147,6 +147,15 @@ def test_exports_what_it_runs_with(slow_folder: Path) -> None:
         assert (slow_folder / "kept" / "here").is_dir()
 
 
+def test_the_url_is_known_while_the_swarm_is_imported(slow_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    with (slow_folder / "slow_agents.py").open("a") as agents:
+        agents.write('\nPath("imported.txt").write_text(str(os.environ.get("BASE_URL")))\n')
+    with ServerProcess(slow_folder, "--swarm-name", "slow", "--host", "127.0.0.1", "--port", port) as server:
+        assert (slow_folder / "imported.txt").read_text() == server.url == f"http://127.0.0.1:{port}"
+
+
 def test_runs_as_a_module(tmp_path: Path) -> None:
     class AsModule(ServerProcess):
         command = (sys.executable, "-m", "mail.server")

@@ -13,6 +13,7 @@ from support.llm_stub import LLMStub, call, reply, search, text, thinking
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import AgentToolCall, declared_name
+from mail.core.tools import pydantic_function_tool
 from mail.errors import AgentUnavailable, ConfigurationError
 from mail.factories import (
     ActionAgentFunction,
@@ -23,7 +24,7 @@ from mail.factories import (
     SupervisorFunction,
     base_agent_factory,
 )
-from mail.factories.tools import make_tools, pydantic_function_tool
+from mail.factories.tools import make_tools
 from mail.swarms_json import build_swarm
 from mail.swarms_json.entries import SwarmEntry
 

@@ -272,6 +272,34 @@ class TestFile:
         assert "t0ken" not in file.read_text()
         assert registry.get_resolved_auth_token("beta") == "t0ken"
 
+    async def test_written_by_mail_1_3_6(self, tmp_path: Path) -> None:
+        """It writes a null for each value that it lacks, such as `metadata` for a swarm registered without."""
+        lacking = dict.fromkeys(
+            (
+                "metadata",
+                "version",
+                "last_seen",
+                "latency",
+                "swarm_description",
+                "keywords",
+                "public",
+                "auth_token_ref",
+                "auth",
+                "caller_id",
+                "registered",
+                "entrypoint",
+            ),
+        )
+        entry = {"swarm_name": "beta", "base_url": "http://localhost:1", "is_active": True, "volatile": False}
+        file = tmp_path / "registry.json"
+        known = {"beta": {**entry, **lacking}, "gamma": None}
+        file.write_text(json.dumps({"local_swarm_name": "alpha", "endpoints": known}))
+        registry = SwarmRegistry("alpha", HOME, file)
+        assert list(registry.get_all_endpoints()) == ["beta"]
+        assert (endpoint(registry).metadata, endpoint(registry).version) == ({}, "")
+        file.write_text('{"endpoints": null}')
+        assert SwarmRegistry("alpha", HOME, file).get_all_endpoints() == {}
+
     @pytest.mark.parametrize(
         ("text", "problem"),
         [

@@ -298,3 +298,56 @@ class TestRouteMessage:
         answer = await router.route_message(letter("boss@beta"), owner="nobody")
         assert "can't be sent to swarm 'beta'" in answer.message.body
         assert beta.requests == []
+
+
+class TestPostInterswarmUserMessage:
+    """What a person writes to another swarm, through its `/interswarm/message`."""
+
+    async def test_the_answer(self, router: InterswarmRouter, beta: PeerServer) -> None:
+        answer = letter("request").model_dump(mode="json")
+        beta.answers["/interswarm/message"] = 200, {"response": answer, "events": None}
+        message = wrapped(auth_token="ann's key").model_dump(mode="json")
+        assert await router.post_interswarm_user_message(message) == MAILMessage.model_validate(answer)
+        (request,) = beta.requests
+        assert (request.method, request.path) == ("POST", "/interswarm/message")
+        assert request.headers["authorization"] == "Bearer ann's key"
+        payload = wrapped().payload
+        assert request.json == {
+            "user_token": "ann's key",
+            "subject": payload.subject,
+            "body": payload.body,
+            "targets": ["boss@beta"],
+            "msg_type": "request",
+            "task_id": payload.task_id,
+            "routing_info": payload.routing_info or {},
+        }
+
+    async def test_without_a_key_the_token_of_the_registry_is_used(
+        self, router: InterswarmRouter, beta: PeerServer
+    ) -> None:
+        beta.answers["/interswarm/message"] = 200, {"response": letter("request").model_dump(mode="json")}
+        await router.post_interswarm_user_message(wrapped(auth_token=None))
+        assert beta.requests[0].headers["authorization"] == "Bearer t0ken"
+
+    @pytest.mark.parametrize(
+        ("status", "content", "reason"),
+        [
+            (403, {"detail": "not you"}, "403 not you"),
+            (500, {"detail": "broken"}, "500 broken"),
+            (202, {"task_id": "t", "links": {}}, "gave no answer"),
+            (200, [], "gave no answer"),
+        ],
+    )
+    async def test_no_answer(
+        self, router: InterswarmRouter, beta: PeerServer, status: int, content: Any, reason: str
+    ) -> None:
+        beta.answers["/interswarm/message"] = status, content
+        answer = await router.post_interswarm_user_message(wrapped())
+        assert answer.sender.address_type == "system"
+        assert reason in answer.message.body
+
+    async def test_what_is_wrong(self, router: InterswarmRouter) -> None:
+        answer = await router.post_interswarm_user_message(wrapped(target_swarm="gamma"))
+        assert "swarm 'gamma' is not known here" in answer.message.body
+        with pytest.raises(BadRequest, match="the message is not valid"):
+            await router.post_interswarm_user_message({"target_swarm": "beta"})

@@ -15,6 +15,7 @@ from mail.core.protocol.address import (
     create_system_address,
     create_user_address,
     format_agent_address,
+    join_agent_address,
     parse_agent_address,
 )
 from mail.errors import BadRequest, ConfigurationError
@@ -82,13 +83,16 @@ def test_no_swarm_may_take_a_name_that_could_be_read_otherwise(name: str) -> Non
 def test_remote_agents_are_written_with_their_swarm() -> None:
     assert parse_agent_address("weather@meteo") == ("weather", "meteo")
     assert parse_agent_address("weather") == ("weather", None)
-    assert format_agent_address("weather", "meteo") == "weather@meteo"
-    assert format_agent_address("weather") == "weather"
+    assert join_agent_address("weather", "meteo") == "weather@meteo"
+    assert join_agent_address("weather") == "weather"
+    remote = {"address_type": "agent", "address": "weather@meteo"}
+    assert dict(format_agent_address(agent_name="weather", swarm_name="meteo")) == remote
+    assert format_agent_address("weather") == create_agent_address("weather")
 
 
 @given(agent=names, swarm=st.none() | names)
 def test_parsing_an_agent_address_undoes_formatting(agent: str, swarm: str | None) -> None:
-    assert parse_agent_address(format_agent_address(agent, swarm)) == (agent, swarm)
+    assert parse_agent_address(join_agent_address(agent, swarm)) == (agent, swarm)
 
 
 async def test_an_agent_of_the_own_swarm_may_be_written_either_way() -> None:

@@ -40,7 +40,7 @@ def catalogue() -> dict[str, MAILAction]:
         f"{module}:{name}": value
         for module in modules
         for name, value in vars(importlib.import_module(module)).items()
-        if isinstance(value, MAILAction)
+        if isinstance(value, MAILAction) and module.endswith(".actions")
     }
 
 
@@ -59,6 +59,9 @@ def test_every_action_is_named_and_can_be_imported(reference: str) -> None:
     row = re.search(rf"^\| `{action.name}` \|([^|]*)\|", section[1], re.MULTILINE)
     assert row is not None
     assert set(re.findall(r"`(\w+)`", row[1])) == set(action.parameters["properties"])
+    package = importlib.import_module(f"mail.stdlib.{area}")
+    if area != "agentmail":
+        assert getattr(package, action.name) is getattr(mail.stdlib, action.name) is action
     core = import_action(f"python::{reference}", resolver(["mail.stdlib"]))
     assert core.name == action.name == reference.partition(":")[2]
 

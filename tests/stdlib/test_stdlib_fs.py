@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.tiers import sized
 
 from mail.errors import AgentFault, ConfigurationError, ToolCallFault
-from mail.stdlib.fs import actions, files
+from mail.stdlib.fs import actions, create_directory, delete_file, files, read_directory
 from mail.stdlib.fs.actions import find_files, list_directory, read_file, search_files, write_file
 from mail.stdlib.fs.files import MAX_DEPTH, matches, parts_of
 from mail.stdlib.outcomes import ActionFailed
@@ -184,6 +184,40 @@ class TestListing:
     async def test_a_file(self, root: Path, told: Any) -> None:
         (root / "a").touch()
         assert "not a directory" in await told(ToolCallFault, list_directory, path="a")
+
+
+class TestDirectoriesAndDeleting:
+    async def test_a_directory_is_made_with_those_on_the_way(self, root: Path, run: Any) -> None:
+        for _ in range(2):
+            assert await run(create_directory, path="a//b/c") == {"path": "a/b/c"}
+        assert (root / "a" / "b" / "c").is_dir()
+        assert await run(create_directory, path=".") == {"path": "."}
+        assert await run(read_directory, path="a") == await run(list_directory, path="a")
+
+    async def test_a_file_is_deleted(self, root: Path, run: Any, told: Any) -> None:
+        (root / "a.txt").write_text("x")
+        assert await run(delete_file, path="./a.txt") == {"path": "a.txt"}
+        assert not (root / "a.txt").exists()
+        assert "there is no 'a.txt'" in await told(ToolCallFault, delete_file, path="a.txt")
+
+    async def test_what_is_refused(self, root: Path, told: Any) -> None:
+        (root / "folder").mkdir()
+        (root / "link").symlink_to(root.parent / "secret.txt")
+        (root / "way").symlink_to(root.parent / "outside")
+        before = outside(root)
+        for path in (
+            "folder",
+            "link",
+            "way/secret.txt",
+            "../secret.txt",
+            str(root.parent / "secret.txt"),
+            ".",
+        ):
+            await told(ToolCallFault, delete_file, path=path)
+        for path in ("way/new", "../new", "/new"):
+            await told(ToolCallFault, create_directory, path=path)
+        assert (root / "link").is_symlink()
+        assert outside(root) == before
 
 
 class TestFinding:

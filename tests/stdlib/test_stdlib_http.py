@@ -18,6 +18,7 @@ from support.http_server import QuickUvicorn
 from mail.core.task.context import TURN_DEADLINE
 from mail.errors import ConfigurationError, ToolCallFault
 from mail.net import public_urls
+from mail.stdlib import http as stdlib_http
 from mail.stdlib.http.actions import MAX_BODY_BYTES, http_get, http_post, http_request
 from mail.stdlib.outcomes import ActionFailed
 from mail.stdlib.web import MAX_REDIRECTS
@@ -95,6 +96,7 @@ def app() -> Starlette:
     return Starlette(
         routes=[
             Route("/echo", echo, methods=METHODS),
+            Route("/read_only", echo, methods=["GET"]),
             *(Route(f"/{each.__name__}", each, methods=METHODS) for each in everything),
         ]
     )
@@ -130,6 +132,24 @@ async def test_every_method(web: str, run: Any, method: str, in_call: str) -> No
     assert asked["method"] == method
     expected = None if method in ("GET", "OPTIONS") else in_call
     assert asked["headers"].get("idempotency-key") == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_an_action_for_every_method(web: str, run: Any, method: str, in_call: str) -> None:
+    """By the name of the method, imported from the package."""
+    action = getattr(stdlib_http, f"http_{method.lower()}")
+    with_body = {"json": {"a": 1}} if "json" in action.parameters["properties"] else {}
+    answer = await run(action, url=f"{web}/echo", **with_body)
+    assert action.idempotent == (method not in ("POST", "PATCH"))
+    if method == "HEAD":
+        assert (answer["status"], answer["body"]) == (200, "")
+        return
+    asked = json.loads(answer["body"])
+    assert (asked["method"], asked["body"]) == (method, '{"a":1}' if with_body else "")
+
+
+async def test_which_methods_are_allowed(web: str, run: Any) -> None:
+    assert "GET" in (await run(stdlib_http.http_delete, url=f"{web}/read_only"))["headers"]["allow"]
 
 
 async def test_post_json(web: str, run: Any) -> None:

@@ -13,7 +13,7 @@ from support.http_server import HTTPServer, QuickUvicorn
 
 from mail.errors import ToolCallFault
 from mail.stdlib.interswarm import actions
-from mail.stdlib.interswarm.actions import get_swarm_health, list_known_swarms, ping_swarm
+from mail.stdlib.interswarm.actions import get_swarm_health, get_swarm_registry, list_known_swarms, ping_swarm
 from mail.stdlib.outcomes import ActionFailed
 from mail.testing.agents import build_swarm, complete, turns
 
@@ -96,6 +96,7 @@ async def test_known_swarms(other: Any, run: Any, monkeypatch: pytest.MonkeyPatc
     }
     assert known["swarms"][1] == {"swarm_name": "b", "base_url": "http://b.test"}
     assert "left_out" not in known
+    assert await run(get_swarm_registry, url=url) == await run(list_known_swarms, base_url=url)
     monkeypatch.setattr(actions, "MAX_SWARMS", 1)
     known = await run(list_known_swarms, base_url=url)
     assert (len(known["swarms"]), known["left_out"]) == (1, 1)

@@ -143,6 +143,12 @@ class TestResults:
         icon = await run(mcp_read_resource, server="toolbox", uri="notes://icon")
         assert icon == {"contents": [{"uri": "notes://icon", "mime_type": "image/png", "not_shown": size}]}
 
+    async def test_names_of_arguments_of_mail_1_3_6(self, run: Any) -> None:
+        added = await run(
+            mcp_call_tool, server_url="toolbox", tool_name="add", tool_input={"a": 2, "b": 3}, timeout=10
+        )
+        assert added == await run(mcp_call_tool, server="toolbox", tool="add", arguments={"a": 2, "b": 3})
+
     async def test_templates_are_filled_in(self, run: Any) -> None:
         read = await run(mcp_read_resource, server="toolbox", uri="notes://monday/list")
         assert read["contents"][0]["text"] == "The list of monday."

@@ -8,8 +8,9 @@
 The names are loaded on first use: an action needs no store, and a template no web framework.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mail.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mail.api.actions import MAILAction, action, idempotency_key
@@ -42,13 +43,4 @@ _MODULES = {
     "idempotency_key": "mail.api.actions",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'mail.api' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -99,13 +99,16 @@ class MAILAction:
         )
 
     @classmethod
-    def from_swarm_json(cls, json_str: str, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+    def from_swarm_json(
+        cls, json_str: str = "", *, json_dump: str = "", allowed_prefixes: Collection[str] | None = None
+    ) -> Self:
         """Return the action that an entry of `actions` in swarms.json describes.
 
-        With `allowed_prefixes` its function must come from one of these modules. Raises ConfigurationError.
+        With `allowed_prefixes` its function must come from one of these modules. `json_dump` is an alias of
+        `json_str`. Raises ConfigurationError.
         """
         try:
-            entry = ActionEntry.model_validate_json(json_str)
+            entry = ActionEntry.model_validate_json(json_str or json_dump)
         except ValidationError as error:
             raise ConfigurationError(f"action: {describe(error, ActionEntry)}") from error
         return cls.from_core(build_action(entry, resolver(allowed_prefixes)))

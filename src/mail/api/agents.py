@@ -20,7 +20,7 @@ from mail.swarms_json.references import resolve_params, resolver
 from mail.utils.parsing import read_python_string, target_address_is_interswarm
 
 EXAMPLES = {
-    "supervisor": "mail.examples.supervisor",
+    "supervisor": "mail.examples.supervisor.agent",
     "weather": "mail.examples.weather_dummy.template",
     "math": "mail.examples.math_dummy.template",
     "consultant": "mail.examples.consultant_dummy.agent",
@@ -259,17 +259,19 @@ class MAILAgentTemplate(_Agent):
     @classmethod
     def from_swarm_json(
         cls,
-        json_str: str,
+        json_str: str = "",
         actions_by_name: Mapping[str, MAILAction] | None = None,
         *,
+        json_dump: str = "",
         allowed_prefixes: Collection[str] | None = None,
     ) -> Self:
         """Return the template that an entry of `agents` in swarms.json describes.
 
-        `actions_by_name` are the swarm's actions, to which the entry refers. Raises ConfigurationError.
+        `actions_by_name` are the swarm's actions, to which the entry refers. `json_dump` is an alias of `json_str`.
+        Raises ConfigurationError.
         """
         try:
-            entry = AgentEntry.model_validate_json(json_str)
+            entry = AgentEntry.model_validate_json(json_str or json_dump)
         except ValidationError as error:
             raise ConfigurationError(f"agent: {describe(error, AgentEntry)}") from error
         return cls.from_entry(entry, actions_by_name or {}, allowed_prefixes=allowed_prefixes)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mail.api.overrides import CallsModel, silent
 from mail.core.engine.manual import Shorten
-from mail.core.protocol.xml import build_body_xml
+from mail.core.protocol.xml import render_elements
 from mail.core.task.swarm import AgentFunction, History
 from mail.errors import BadRequest
 
@@ -62,7 +62,7 @@ def shortener(function: AgentFunction, ratio: float) -> Shorten | None:
             return None
         cut = _cut(seen, counts, int(budget * KEPT))
         summary = await _Summary(model, room).of(texts[:cut]) if cut else None
-        return None if summary is None else (cut, build_body_xml({"summary_of_earlier_events": summary}))
+        return None if summary is None else (cut, render_elements({"summary_of_earlier_events": summary}))
 
     return shorten
 
@@ -113,7 +113,7 @@ class _Summary:
         """
         summary: str | None = None
         for portion in await self._portions(texts):
-            so_far = [] if summary is None else [build_body_xml({"summary_so_far": summary})]
+            so_far = [] if summary is None else [render_elements({"summary_so_far": summary})]
             summary = await self._summarize("\n".join([*so_far, *portion]))
             if summary is None:
                 break

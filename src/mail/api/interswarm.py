@@ -66,11 +66,16 @@ class InterswarmLink:
         if self.registry is not None:
             await self.registry.http.aclose()
 
-    async def route(self, message: MAILMessage) -> MAILMessage:
-        """Send a message that belongs to no task here. Raises MAILError if the swarm is not connected."""
+    @property
+    def router(self) -> "InterswarmRouter":
+        """The router. Raises MAILError if the swarm is not connected."""
         if self._router is None or not self._router.is_running():
             raise MAILError("there is no connection to other swarms: await start_interswarm() first")
-        return await self._router.route_message(message, owner=str(self._principal))
+        return self._router
+
+    async def route(self, message: MAILMessage) -> MAILMessage:
+        """Send a message that belongs to no task here. Raises MAILError if the swarm is not connected."""
+        return await self.router.route_message(message, owner=str(self._principal))
 
     async def receive(self, message: MAILMessage) -> bool:
         """Deliver a message from a swarm that participates in its task; return False for any other message."""

@@ -2,7 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -18,25 +27,33 @@ from mail.core.decisions.submit import Submission
 from mail.core.engine.manual import StepOptions, take_step
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
+from mail.core.protocol.compose import read_message
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.suggest import describe
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.errors import BadRequest, ConfigurationError, MAILError, StepFailed
-from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT, warn_of_inert_setting
+from mail.swarms_json.build import DEFAULT_TASK_MESSAGE_LIMIT
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
+    from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.net import SwarmRegistry
 
 UserRole = Literal["admin", "agent", "user"]
+
+AnyMessage = MAILMessage | Mapping[str, Any]
+"""A message, or one as a mapping in its wire format."""
 
 IN_MEMORY = ":memory:"
 
 ANSWER_SECONDS = 3600.0
 """Default timeout of an answer, in seconds."""
+
+PING_SECONDS = 15.0
+"""Default interval of pings in a stream without events, in seconds."""
 
 MAX_TASKS = 1000
 """Number of recent tasks that a runtime remembers; the store has all of them."""
@@ -53,6 +70,22 @@ class RuntimeOptions:
     enable_db_agent_histories: bool = False
     print_llm_streams: bool = True
     database: Store | str = IN_MEMORY
+
+
+class EventsAhead:
+    """A stream of events that begins when it is awaited or iterated over."""
+
+    def __init__(self, begin: Callable[[], Awaitable["EventSourceResponse"]]) -> None:
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, Any, "EventSourceResponse"]:
+        return self._begin().__await__()
+
+    async def __aiter__(self) -> AsyncIterator["ServerSentEvent"]:
+        frames: Any = (await self).body_iterator
+        async with aclosing(frames):
+            async for event in frames:
+                yield event
 
 
 class MAILRuntime:
@@ -132,8 +165,6 @@ class MAILRuntime:
         self.user_role = options.user_role
         self.enable_interswarm = options.enable_interswarm
         self.enable_db_agent_histories = options.enable_db_agent_histories
-        if options.enable_db_agent_histories:
-            warn_of_inert_setting(f"swarm {swarm.name!r}")
         self.principal = _principal(options.user_id, options.user_role, swarm.name)
         self.pending_requests: dict[str, asyncio.Future[MAILMessage]] = {}
         self.response_queue: deque[tuple[str, MAILMessage]] = deque(maxlen=MAX_TASKS)
@@ -161,12 +192,13 @@ class MAILRuntime:
     # ------------------------------------------------------------------------------------------- submitting
 
     async def submit(
-        self, message: MAILMessage, *, resume_from: str | None = None, **options: Any
+        self, message: AnyMessage, *, resume_from: str | None = None, **options: Any
     ) -> Submitted:
         """Store a message, to be processed as soon as the swarm runs.
 
         Options are further fields of `mail.core.decisions.submit.Submission`. Raises BadRequest or TaskNotFound.
         """
+        message = read_message(message)
         return await self.post(
             message=message,
             body=message.message.body,
@@ -213,7 +245,7 @@ class MAILRuntime:
 
     async def submit_and_wait(
         self,
-        message: MAILMessage,
+        message: AnyMessage,
         timeout: float | None = ANSWER_SECONDS,
         resume_from: str | None = None,
         **options: Any,
@@ -221,15 +253,26 @@ class MAILRuntime:
         """Submit a message and wait for its answer. Raises TimeoutError after `timeout` seconds; the task continues."""
         return await self.wait(await self.submit(message, resume_from=resume_from, **options), timeout)
 
-    async def submit_and_stream(
+    def submit_and_stream(
         self,
-        message: MAILMessage,
+        message: AnyMessage,
         timeout: float | None = ANSWER_SECONDS,
         resume_from: str | None = None,
+        *,
+        ping_interval: float = PING_SECONDS,
         **options: Any,
-    ) -> "EventSourceResponse":
-        """Submit a message and stream the events up to its answer, for at most `timeout` seconds."""
-        return await self.stream(await self.submit(message, resume_from=resume_from, **options), timeout)
+    ) -> "EventsAhead":
+        """Submit a message and stream the events up to its answer, for at most `timeout` seconds.
+
+        Await the result for a response that serves the stream, or iterate over its events with `async for`. After each
+        `ping_interval` seconds without an event comes a `ping`.
+        """
+
+        async def begin() -> "EventSourceResponse":
+            submitted = await self.submit(message, resume_from=resume_from, **options)
+            return await self.stream(submitted, timeout, ping_interval)
+
+        return EventsAhead(begin)
 
     async def wait(self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS) -> MAILMessage:
         """Wait for the answer to a submission and return it; see `submit_and_wait`."""
@@ -244,7 +287,10 @@ class MAILRuntime:
                 del self.pending_requests[task_id]
 
     async def stream(
-        self, submitted: Submitted, timeout: float | None = ANSWER_SECONDS
+        self,
+        submitted: Submitted,
+        timeout: float | None = ANSWER_SECONDS,
+        ping_interval: float = PING_SECONDS,
     ) -> "EventSourceResponse":
         """Stream the events from a submission to its answer; ends early after `timeout` seconds."""
         from sse_starlette import EventSourceResponse
@@ -252,15 +298,18 @@ class MAILRuntime:
         from mail.http.sse import HEADERS, NEVER_PING
 
         await self._engine.ensure()
-        return EventSourceResponse(self._frames(submitted, timeout), headers=HEADERS, ping=NEVER_PING)
+        frames = self._frames(submitted, timeout, ping_interval)
+        return EventSourceResponse(frames, headers=HEADERS, ping=NEVER_PING)
 
-    async def _frames(self, submitted: Submitted, timeout: float | None) -> "AsyncGenerator[ServerSentEvent]":
+    async def _frames(
+        self, submitted: Submitted, timeout: float | None, heartbeat: float
+    ) -> "AsyncGenerator[ServerSentEvent]":
         from mail.http.sse import encode, frame
 
         task_id, engine = submitted.key.task_id, self._engine.engine
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with aclosing(
-            engine.watch(submitted.key, after=submitted.after, answer_to=submitted.seq)
+            engine.watch(submitted.key, after=submitted.after, answer_to=submitted.seq, heartbeat=heartbeat)
         ) as watch:
             while True:
                 try:
@@ -300,9 +349,15 @@ class MAILRuntime:
         return answer
 
     def run_continuous(
-        self, action_override: ActionOverrideFunction | None = None, mode: Mode = "continuous"
+        self,
+        action_override: ActionOverrideFunction | None = None,
+        mode: Mode = "continuous",
+        *,
+        max_steps: int | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Run until `shutdown`; see `MAILSwarm.run_continuous`."""
+        if max_steps is not None:
+            self.swarm = replace(self.swarm, task_message_limit=max_steps)
         running = self._engine.run(mode)
         self._engine.override_actions(action_override)
         return running
@@ -437,20 +492,29 @@ class MAILRuntime:
         """Return whether the swarm is connected to other swarms."""
         return self._link.is_running
 
-    async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
+    async def handle_interswarm_response(self, response_message: AnyMessage) -> None:
         """Deliver another swarm's message; see `MAILSwarm.handle_interswarm_response`."""
-        await self._handle_local_message(response_message)
+        await self._handle_local_message(read_message(response_message))
 
     async def _handle_local_message(self, message: MAILMessage) -> None:
         if not await self._link.receive(message):
             await self.submit(message)
 
-    async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
+    async def route_interswarm_message(self, message: AnyMessage) -> MAILMessage:
         """Send a message that belongs to no task here; see `InterswarmRouter.route_message`.
 
         Raises MAILError if the swarm is not connected.
         """
-        return await self._link.route(message)
+        return await self._link.route(read_message(message))
+
+    async def post_interswarm_user_message(
+        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
+    ) -> MAILMessage:
+        """Send a person's message to another swarm; see `InterswarmRouter.post_interswarm_user_message`.
+
+        Raises MAILError if the swarm is not connected.
+        """
+        return await self._link.router.post_interswarm_user_message(message)
 
 
 def _principal(user_id: str, user_role: UserRole, swarm: str) -> Principal:

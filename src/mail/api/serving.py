@@ -1,6 +1,5 @@
-"""The server of a swarm built in Python, with its web interface if there is one."""
+"""The server of a swarm built in Python, with a web interface: its own if there is one, or the server's page `/ui`."""
 
-import logging
 import os
 import shutil
 import subprocess
@@ -13,8 +12,6 @@ from mail import server
 from mail.config import SettingsConfig, load_config
 from mail.core.task.swarm import SwarmCore
 from mail.errors import MAILError
-
-logger = logging.getLogger(__name__)
 
 URL_VARIABLES = ("MAIL_SERVER_URL", "NEXT_PUBLIC_MAIL_SERVER_URL")
 """Environment variables with the server's URL; browsers see only those that begin with NEXT_PUBLIC_."""
@@ -36,17 +33,18 @@ def serve_swarm(
     """
     config = load_config().server.with_overrides(host=host, port=port, swarm_name=name, reload=False)
     swarm = build(config.settings)
-    interface = _interface(ui_path, ui_port, port) if ui_path is not None and _is_there(ui_path) else None
-    url = f"http://localhost:{port if interface is None else ui_port}"
-    with interface or nullcontext():
-        server.serve_swarm(swarm, config, on_ready=lambda: webbrowser.open(url) if open_browser else None)
+    has_own = ui_path is not None and (ui_path / "package.json").is_file()
+    interface = _interface(ui_path, ui_port, port) if ui_path is not None and has_own else nullcontext()
 
+    def show_page() -> None:
+        page = f"http://localhost:{ui_port}" if has_own else f"{os.environ['BASE_URL']}/ui"
+        if ui_path is not None:
+            print(f"The web interface is at {page}", flush=True)  # noqa: T201
+        if open_browser or (ui_path is not None and not has_own):
+            webbrowser.open(page)
 
-def _is_there(path: Path) -> bool:
-    if (path / "package.json").is_file():
-        return True
-    logger.warning("there is no web interface in %s (no package.json); the API is served alone", path)
-    return False
+    with interface:
+        server.serve_swarm(swarm, config, on_ready=show_page)
 
 
 @contextmanager

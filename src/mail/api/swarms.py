@@ -12,7 +12,15 @@ from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.engine import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, MAILRuntime, RuntimeOptions, UserRole
+from mail.api.runtime import (
+    ANSWER_SECONDS,
+    IN_MEMORY,
+    PING_SECONDS,
+    AnyMessage,
+    MAILRuntime,
+    RuntimeOptions,
+    UserRole,
+)
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -40,6 +48,7 @@ from mail.utils.parsing import target_address_is_interswarm
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
+    from mail.core.protocol.interswarm import MAILInterswarmMessage
     from mail.net import SwarmRegistry
 
 SenderType = Literal["admin", "agent", "user"]
@@ -384,7 +393,7 @@ class MAILSwarm(_Swarm[MAILAgent]):
 
     async def submit_message(
         self,
-        message: MAILMessage,
+        message: AnyMessage,
         timeout: float | None = ANSWER_SECONDS,
         show_events: bool = False,
         resume_from: str | None = None,
@@ -396,22 +405,33 @@ class MAILSwarm(_Swarm[MAILAgent]):
 
     async def submit_message_stream(
         self,
-        message: MAILMessage,
+        message: AnyMessage,
         timeout: float | None = ANSWER_SECONDS,
         resume_from: str | None = None,
+        *,
+        ping_interval: float = PING_SECONDS,
         **options: Any,
     ) -> "EventSourceResponse":
-        """Submit a message and stream the events up to the answer, for at most `timeout` seconds."""
-        return await self._runtime.submit_and_stream(message, timeout, resume_from, **options)
+        """Submit a message and stream the events up to the answer, for at most `timeout` seconds.
 
-    async def submit_message_nowait(self, message: MAILMessage, **options: Any) -> None:
+        After each `ping_interval` seconds without an event comes a `ping`.
+        """
+        return await self._runtime.submit_and_stream(
+            message, timeout, resume_from, ping_interval=ping_interval, **options
+        )
+
+    async def submit_message_nowait(self, message: AnyMessage, **options: Any) -> None:
         """Submit a message; when this returns, it is stored in its recipients' mailboxes."""
         await self._runtime.submit(message, **options)
 
     # ------------------------------------------------------------------------------------ running
 
     def run_continuous(
-        self, action_override: ActionOverrideFunction | None = None, mode: Mode = "continuous"
+        self,
+        action_override: ActionOverrideFunction | None = None,
+        mode: Mode = "continuous",
+        *,
+        max_steps: int | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Run the swarm until `shutdown`.
 
@@ -422,8 +442,12 @@ class MAILSwarm(_Swarm[MAILAgent]):
             action_override: called with the name and arguments of each action, in place of its own function; if it
                 returns None, the action's own function runs after all.
             mode: with `manual`, agents take a turn only on `manual_step`.
+            max_steps: maximum number of steps of a task, in place of the swarm's `task_message_limit`.
         """
-        return self._runtime.run_continuous(action_override, mode)
+        running = self._runtime.run_continuous(action_override, mode, max_steps=max_steps)
+        if max_steps is not None:
+            self.task_message_limit = max_steps
+        return running
 
     async def manual_step(
         self,
@@ -501,20 +525,29 @@ class MAILSwarm(_Swarm[MAILAgent]):
         """Return whether the swarm is connected to other swarms."""
         return self._runtime.is_interswarm_running()
 
-    async def handle_interswarm_response(self, response_message: MAILMessage) -> None:
+    async def handle_interswarm_response(self, response_message: AnyMessage) -> None:
         """Deliver another swarm's message to the mailbox of its recipient.
 
         In a task with an open request to that swarm it counts as the answer, otherwise as a new message.
         """
         await self._runtime.handle_interswarm_response(response_message)
 
-    async def route_interswarm_message(self, message: MAILMessage) -> MAILMessage:
+    async def route_interswarm_message(self, message: AnyMessage) -> MAILMessage:
         """Send a message that belongs to no task here; agents' mail to `agent@swarm` needs no such call.
 
         Returns the message as sent, or a system message with the reason why it could not be delivered. Raises
         MAILError if the swarm is not connected.
         """
         return await self._runtime.route_interswarm_message(message)
+
+    async def post_interswarm_user_message(
+        self, message: "MAILInterswarmMessage | Mapping[str, Any]"
+    ) -> MAILMessage:
+        """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
+
+        See `InterswarmRouter.post_interswarm_user_message`. Raises MAILError if the swarm is not connected.
+        """
+        return await self._runtime.post_interswarm_user_message(message)
 
     # --------------------------------------------------------------------------------------- internals
 
@@ -614,14 +647,16 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
         return template
 
     @classmethod
-    def from_swarm_json(cls, json_str: str, *, allowed_prefixes: Collection[str] | None = None) -> Self:
+    def from_swarm_json(
+        cls, json_str: str = "", *, json_dump: str = "", allowed_prefixes: Collection[str] | None = None
+    ) -> Self:
         """Return the template that an entry of swarms.json describes; its references are resolved immediately.
 
-        With `allowed_prefixes` they may only name these modules, and public URLs. Raises ConfigurationError.
+        With `allowed_prefixes` they may only name these modules, and public URLs. `json_dump` is an alias of
+        `json_str`. Raises ConfigurationError.
         """
-        return cls._from_entry(
-            validate_swarm_from_swarms_json(load_swarm_json(json_str)), allowed_prefixes=allowed_prefixes
-        )
+        swarm = load_swarm_json(json_str or json_dump)
+        return cls._from_entry(validate_swarm_from_swarms_json(swarm), allowed_prefixes=allowed_prefixes)
 
     @classmethod
     def from_swarm_json_file(cls, swarm_name: str, json_filepath: str | Path = DEFAULT_SOURCE) -> Self:
@@ -727,8 +762,8 @@ class MAILSwarmTemplate(_Swarm[MAILAgentTemplate]):
     ) -> None:
         """Serve the swarm over HTTP until the process is stopped, like `mail server`.
 
-        All other settings come from `mail.toml`. `launch_ui` also starts the development server of a web interface
-        (`npm run dev` in `ui_path`, by default in `ui`), if there is one.
+        All other settings come from `mail.toml`. `launch_ui` opens the server's page `/ui` in a browser. If `ui_path`, by
+        default `ui`, has a web interface of its own, it starts that instead (`npm run dev`). `open_browser` opens either.
 
         Raises MAILError if it can't start.
         """

@@ -33,7 +33,8 @@ class MAILClient(Messaging):
     RuntimeError. Without `async with`, close it with `aclose()`.
 
     Args:
-        base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`.
+        base_url: the server: `http://host:port`, `https://host`, or `swarm://connect?server=host&token=key`. `url` is an
+            alias.
         api_key: sent as a bearer token; takes precedence over the token of the URL.
         session: an `httpx.AsyncClient` or `aiohttp.ClientSession` to send requests with. It is not closed, and its time
             limits apply unless they are its library's defaults.
@@ -54,6 +55,15 @@ class MAILClient(Messaging):
     async def get_whoami(self) -> JSONObject:
         """Return the caller's id and role."""
         return await self._ask("get_whoami")
+
+    async def login(self, api_key: str) -> JSONObject:
+        """Use this key from now on, and return the caller's id and role. A key that is refused changes nothing."""
+        before, self.api_key = self.api_key, api_key
+        try:
+            return await self.get_whoami()
+        except BaseException:
+            self.api_key = before
+            raise
 
     async def get_health(self) -> JSONObject:
         """Return the swarm's health."""

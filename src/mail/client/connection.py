@@ -105,12 +105,14 @@ class Connection:
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str = "",
         api_key: str | None = None,
         session: "httpx.AsyncClient | aiohttp.ClientSession | None" = None,
         config: ClientConfig | None = None,
+        *,
+        url: str = "",
     ) -> None:
-        server = read_server(base_url)
+        server = read_server(base_url or url)
         self.base_url = server.url
         self.api_key = api_key or server.token
         self.config = config or ClientConfig()

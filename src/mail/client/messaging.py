@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, cast
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -184,15 +185,41 @@ class TaskOutcome:
         }
 
 
+def subject_may_be_second[Send: Callable[..., Coroutine[Any, Any, Any]]](send: Send) -> Send:
+    """Accept the subject as the second argument by position, too, as clients of MAIL 1.3.6 do.
+
+    A text in that place that names an agent of the server's swarm is the entrypoint, any other one the subject.
+    """
+
+    @wraps(send)
+    async def call(client: "Messaging", *given: Any, **named: Any) -> Any:
+        match given:
+            case (message, str() as subject, *more) if not await client._may_be_agent(subject):
+                given, named = (message, None, *more), {**named, "subject": subject}
+        return await send(client, *given, **named)
+
+    return cast(Send, call)
+
+
 class Messaging(Connection):
     """The client's methods for messages and their answers."""
 
+    async def _may_be_agent(self, name: str) -> bool:
+        """Return whether the server's swarm has an agent of this name, or doesn't say which agents it has."""
+        try:
+            agents = (await self._ask("get_swarm"))["agents"]
+        except BadAnswer:  # a server of MAIL 1.3.6 has no such endpoint
+            return True
+        return name in {agent["name"] for agent in agents}
+
+    @subject_may_be_second
     async def post_message(
         self,
-        message: str,
+        message: str = "",
         entrypoint: str | None = None,
         show_events: bool = False,
         *,
+        body: str | None = None,
         subject: str | None = None,
         msg_type: MessageKind = "request",
         task_id: str | None = None,
@@ -208,8 +235,9 @@ class Messaging(Connection):
         it follows the task to its end.
 
         Args:
-            message: the text; it may be empty only when resuming from a breakpoint.
-            entrypoint: the agent to write to, instead of the swarm's entrypoint.
+            message: the text; it may be empty only when resuming from a breakpoint. `body` is an alias.
+            entrypoint: the agent to write to, instead of the swarm's entrypoint. A text in this place that is not the
+                name of an agent is the subject.
             show_events: whether the answer contains the task's events.
             task_id: the task to continue, or the id for a new one; without it the task is new.
             resume_from: where to resume a task that has stopped.
@@ -232,13 +260,15 @@ class Messaging(Connection):
             webhook=webhook,
             settings=kwargs,
         )
-        return await self._post(message, options, show_events=show_events)
+        return await self._post(message if body is None else body, options, show_events=show_events)
 
+    @subject_may_be_second
     async def post_message_stream(
         self,
-        message: str,
+        message: str = "",
         entrypoint: str | None = None,
         *,
+        body: str | None = None,
         subject: str | None = None,
         msg_type: MessageKind = "request",
         task_id: str | None = None,
@@ -263,7 +293,7 @@ class Messaging(Connection):
             webhook=webhook,
             settings=kwargs,
         )
-        return await self._post_stream(message, options)
+        return await self._post_stream(message if body is None else body, options)
 
     async def watch_task(self, task_id: str, after: int | str | None = None) -> EventStream:
         """Stream the events of a task after the one with the id `after` (default: all), until the task has stopped.

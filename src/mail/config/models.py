@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
 
@@ -138,7 +138,18 @@ AS_GIVEN = "as given"
 """The validation context in which missing keys have their defaults, and no file is read."""
 
 
-class _TopTable(Table):
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _FilledFromFile
+else:
+
+    class _FilledFromFile(type(BaseModel)):
+        """Reads the file outside of pydantic, which would turn a ConfigurationError into a ValidationError."""
+
+        def __call__(cls, **given):
+            return cls.model_validate(cls.filled(given), context=AS_GIVEN)
+
+
+class _TopTable(Table, metaclass=_FilledFromFile):
     """A table whose missing keys have the values of the configuration file, if it is built directly."""
 
     table: ClassVar[str]
@@ -146,8 +157,11 @@ class _TopTable(Table):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_file(cls, given: Any, info: ValidationInfo) -> Any:
-        if info.context == AS_GIVEN or not isinstance(given, dict):
-            return given
+        return given if info.context == AS_GIVEN or not isinstance(given, dict) else cls.filled(given)
+
+    @classmethod
+    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with those of the file for missing keys. Raises ConfigurationError."""
         return _merge(getattr(load_config(), cls.table).model_dump(), given)
 
 

@@ -8,12 +8,12 @@
 `elements` and `flows` are the data structures, `mailboxes` the rules of a mailbox.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mail.exchange.elements import Element, Flow, Pile, Progression
 from mail.exchange.exchange import Exchange
 from mail.exchange.mailboxes import OUTBOX, AlreadyRegistered, Mail, NotRegistered
+from mail.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mail.exchange.actions import exchange_actions
@@ -44,13 +44,4 @@ _HOMES = {
 }
 """Names whose modules import databases or the engine, imported on first use."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mail.exchange' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -17,10 +17,10 @@ Creating one is cheap; litellm is imported on the first call of a model (`mail.f
     models, tools              litellm, its tables of models, requests and replies; tool declarations
 """
 
-from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction
+from mail.factories.action import ActionAgentFunction, LiteLLMActionAgentFunction, action_agent_factory
 from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction, base_agent_factory
 from mail.factories.models import preload
-from mail.factories.supervisor import LiteLLMSupervisorFunction, SupervisorFunction
+from mail.factories.supervisor import LiteLLMSupervisorFunction, SupervisorFunction, supervisor_factory
 
 __all__ = [
     "ActionAgentFunction",
@@ -29,6 +29,8 @@ __all__ = [
     "LiteLLMSupervisorFunction",
     "MAILAgentFunction",
     "SupervisorFunction",
+    "action_agent_factory",
     "base_agent_factory",
     "preload",
+    "supervisor_factory",
 ]

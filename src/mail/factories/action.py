@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction
+from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction, deprecated_factory
 from mail.factories.tools import ToolLike, is_function, make_tools
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -24,6 +24,9 @@ class ActionAgentFunction(MAILAgentFunction):
 
 class LiteLLMActionAgentFunction(ActionAgentFunction, LiteLLMAgentFunction):
     """An agent with actions, run by a language model."""
+
+
+action_agent_factory = deprecated_factory("action_agent_factory", LiteLLMActionAgentFunction)
 
 
 def _check_action(agent: str, tool: dict[str, Any]) -> None:

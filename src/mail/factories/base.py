@@ -1,9 +1,9 @@
-"""Base classes of agent functions, with and without litellm, and a deprecated factory."""
+"""Base classes of agent functions, with and without litellm, and their deprecated factories."""
 
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from copy import copy, deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -35,6 +35,7 @@ class MAILAgentFunction(ABC):
 
     Attributes:
         tools: the agent's tools, including MAIL tools, in the style of `tool_format`.
+        extra: parameters that only a subclass knows, such as the `user_token` of the instance.
     """
 
     supervises = False
@@ -50,6 +51,7 @@ class MAILAgentFunction(ABC):
         can_complete_tasks: bool | None = None,
         tool_format: ToolFormat = "responses",
         exclude_tools: Collection[str] | None = None,
+        **extra: Any,
     ) -> None:
         """Take the wiring, as in swarms.json; supervisors can complete tasks by default.
 
@@ -64,6 +66,7 @@ class MAILAgentFunction(ABC):
         self.can_complete_tasks = self.supervises if can_complete_tasks is None else can_complete_tasks
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
+        self.extra = extra
         self.tools = self._make_tools(tools)
 
     @abstractmethod
@@ -118,8 +121,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
+        **extra: Any,
     ) -> None:
-        """Take the wiring and the settings of the model.
+        """Take the wiring and the settings of the model; only a subclass with its own constructor may pass more.
 
         Args:
             llm: the model, by its name in litellm: `openai/gpt-5-mini`.
@@ -135,6 +139,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             print_llm_streams: whether to print streamed replies to the console.
             default_tool_choice: replaces the engine's choice `required`, for example by `auto`.
         """
+        if extra and type(self).__init__ is LiteLLMAgentFunction.__init__:
+            raise TypeError(f"{type(self).__name__} got unexpected parameters: {', '.join(extra)}")
         super().__init__(
             name=name,
             comm_targets=comm_targets,
@@ -144,6 +150,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             can_complete_tasks=can_complete_tasks,
             tool_format=tool_format,
             exclude_tools=exclude_tools,
+            **extra,
         )
         if not llm:
             raise ValueError(f"agent {name!r} needs the name of its model, llm")
@@ -261,12 +268,16 @@ def ignore(_kind: Literal["reasoning", "text"], _piece: str) -> None:
     """Discard a piece of a reply."""
 
 
-def base_agent_factory(*arguments: Any, **parameters: Any) -> LiteLLMAgentFunction:
-    """Return a `LiteLLMAgentFunction` with the same parameters. Deprecated."""
-    warnings.warn(
-        "base_agent_factory is deprecated; use LiteLLMAgentFunction, LiteLLMActionAgentFunction or "
-        "LiteLLMSupervisorFunction",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return LiteLLMAgentFunction(*arguments, **parameters)
+def deprecated_factory[Made: MAILAgentFunction](name: str, kind: type[Made]) -> Callable[..., Made]:
+    """Return the factory that had this name in earlier versions of MAIL: the class, with a warning."""
+
+    def factory(*arguments: Any, **parameters: Any) -> Made:
+        warnings.warn(f"{name} is deprecated; use {kind.__name__}", DeprecationWarning, stacklevel=2)
+        return kind(*arguments, **parameters)
+
+    factory.__name__ = factory.__qualname__ = name
+    factory.supervises = kind.supervises  # type: ignore[attr-defined]  # as of a class
+    return factory
+
+
+base_agent_factory = deprecated_factory("base_agent_factory", LiteLLMAgentFunction)

@@ -1,6 +1,6 @@
 """Supervisors: agents that interrupt, broadcast, and complete tasks."""
 
-from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction
+from mail.factories.base import LiteLLMAgentFunction, MAILAgentFunction, deprecated_factory
 
 
 class SupervisorFunction(MAILAgentFunction):
@@ -11,3 +11,6 @@ class SupervisorFunction(MAILAgentFunction):
 
 class LiteLLMSupervisorFunction(SupervisorFunction, LiteLLMAgentFunction):
     """A supervisor, with or without actions, run by a language model."""
+
+
+supervisor_factory = deprecated_factory("supervisor_factory", LiteLLMSupervisorFunction)

@@ -28,11 +28,6 @@ ToolLike = Mapping[str, Any] | type[BaseModel] | Declared
 """A declaration in either API's style, a provider's own tool, a pydantic model of the arguments, or an action."""
 
 
-def pydantic_function_tool(model: type[BaseModel], style: ToolFormat = "completions") -> dict[str, Any]:
-    """Return the declaration of a tool whose arguments are the fields of a pydantic model."""
-    return pydantic_model_to_tool(model, style=style)
-
-
 def make_tools(tools: Iterable[ToolLike], style: ToolFormat) -> list[dict[str, Any]]:
     """Return the tools in the style of an API; the provider's own tools, such as web search, stay unchanged."""
     return [_make_tool(tool, style) for tool in tools]
@@ -40,7 +35,7 @@ def make_tools(tools: Iterable[ToolLike], style: ToolFormat) -> list[dict[str, A
 
 def _make_tool(tool: ToolLike, style: ToolFormat) -> dict[str, Any]:
     if isinstance(tool, type):
-        return pydantic_function_tool(tool, style)
+        return pydantic_model_to_tool(tool, style=style)
     if not isinstance(tool, Mapping):
         return tool.to_tool_dict(style)
     if not is_function(tool):

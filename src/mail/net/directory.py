@@ -229,6 +229,8 @@ class _Entry(BaseModel):
 def read_file(path: Path) -> list[PeerRecord]:
     """Return the entries of the file, none if it doesn't exist. Tokens may be in plain text, if written by hand.
 
+    A `null` counts as absent: MAIL 1.3.6 writes one for each value that it lacks.
+
     Raises ConfigurationError, which names the entry and the problem but no value: values may be secret.
     """
     try:
@@ -238,7 +240,7 @@ def read_file(path: Path) -> list[PeerRecord]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: can't be read: {error}") from error
     try:
-        document = json.loads(text) if text.strip() else {}
+        document = json.loads(text, object_hook=_without_nulls) if text.strip() else {}
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{path}: is not valid JSON: {error}") from error
     entries = document.get("endpoints", {}) if isinstance(document, dict) else None
@@ -247,6 +249,10 @@ def read_file(path: Path) -> list[PeerRecord]:
             f'{path}: is not a registry: it must be an object {{"endpoints": {{name: entry}}}}'
         )
     return [_read_entry(path, name, entry) for name, entry in entries.items()]
+
+
+def _without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_file(path: Path, header: Mapping[str, Any], peers: Iterable[PeerRecord]) -> None:

@@ -1,7 +1,7 @@
 """Delivery of mail to other swarms over HTTP."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pydantic import ValidationError
@@ -11,12 +11,13 @@ from mail.core.protocol.address import (
     Principal,
     create_agent_address,
     create_system_address,
-    format_agent_address,
+    join_agent_address,
     parse_agent_address,
 )
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.protocol.compose import compose_message
+from mail.core.protocol.compose import compose_message, read_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
+from mail.core.protocol.mail_tools import explain
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
@@ -130,7 +131,7 @@ def _with_swarm(address: MAILAddress, swarm: str) -> MAILAddress:
     agent, given = parse_agent_address(address.address)
     if address.address_type != "agent" or given is not None:
         return address
-    return create_agent_address(format_agent_address(agent, swarm))
+    return create_agent_address(join_agent_address(agent, swarm))
 
 
 def _without_swarm(address: MAILAddress) -> MAILAddress:
@@ -140,6 +141,9 @@ def _without_swarm(address: MAILAddress) -> MAILAddress:
 
 
 MessageHandler = Callable[[MAILMessage], Awaitable[MAILMessage | None]]
+
+ANSWER_SECONDS = 3600.0
+"""Timeout of the answer to a person's message, in seconds."""
 
 ANY_TYPE = "*"
 """The message type of the fallback handler."""
@@ -189,15 +193,7 @@ class InterswarmRouter:
     async def deliver(self, message: MAILInterswarmMessage, *, back: bool) -> str | None:
         """Deliver a message to another swarm; see `mail.core.task.ports.Peers`."""
         name = message.target_swarm
-        peer = await self._find(name)
-        if peer is None:
-            raise PeerRefused(f"swarm {name!r} is not known here")
-        try:
-            bearer = await self.swarm_registry.token_for(peer) or message.auth_token
-        except StoreUnavailable as error:
-            raise PeerUnavailable(f"swarm {name!r}: its token can't be read now") from error
-        if not bearer:
-            raise PeerRefused(f"authentication token missing for swarm '{name}'")
+        peer, bearer = await self._authorized(name, otherwise=message.auth_token)
         traceparent = traceparent_in(message.payload.routing_info)
         try:
             answer = await self.swarm_registry.http.request(
@@ -213,6 +209,21 @@ class InterswarmRouter:
             text = error.detail.replace(bearer, "…")  # a peer may repeat what it was sent
             raise type(error)(f"swarm {name!r}: {text}") from error
         return _runner(answer.json())
+
+    async def _authorized(
+        self, swarm: str, *, given: str | None = None, otherwise: str | None = None
+    ) -> tuple[PeerRecord, str]:
+        """Return a swarm's entry and the token for it: the one `given`, that of the registry, or the other one."""
+        peer = await self._find(swarm)
+        if peer is None:
+            raise PeerRefused(f"swarm {swarm!r} is not known here")
+        try:
+            bearer = given or await self.swarm_registry.token_for(peer) or otherwise
+        except StoreUnavailable as error:
+            raise PeerUnavailable(f"swarm {swarm!r}: its token can't be read now") from error
+        if not bearer:
+            raise PeerRefused(f"authentication token missing for swarm '{swarm}'")
+        return peer, bearer
 
     async def _find(self, swarm: str) -> PeerRecord | None:
         try:
@@ -239,7 +250,9 @@ class InterswarmRouter:
         """Set the handler of messages of a type to local agents; `*` handles all other types."""
         self._handlers[message_type] = handler
 
-    async def route_message(self, message: MAILMessage, *, owner: str | None = None) -> MAILMessage:
+    async def route_message(
+        self, message: MAILMessage | Mapping[str, Any], *, owner: str | None = None
+    ) -> MAILMessage:
         """Deliver a message to its recipients: local ones by the handler of its type, remote ones to their swarms.
 
         Returns the local handler's response, or the message as it was sent. If a delivery to a swarm fails, returns a
@@ -248,7 +261,7 @@ class InterswarmRouter:
 
         Raises BadRequest if there are local recipients but no handler for the message's type.
         """
-        answer = message
+        answer = message = read_message(message)
         failed: MAILMessage | None = None
         for swarm, recipients in destinations(message, self.local_swarm_name).items():
             if swarm is None:
@@ -259,6 +272,57 @@ class InterswarmRouter:
             if answer is not remote:
                 failed = answer
         return failed or answer
+
+    async def post_interswarm_user_message(
+        self, message: MAILInterswarmMessage | Mapping[str, Any]
+    ) -> MAILMessage:
+        """Send a person's message to another swarm's `/interswarm/message`, and return the answer.
+
+        The request carries the message's `auth_token`, the person's key there, or else the registry's token. If there is
+        no answer, returns a system message to the sender with the reason. Raises BadRequest for an invalid message.
+        """
+        try:
+            wrapped = MAILInterswarmMessage.model_validate(message)
+        except ValidationError as error:
+            raise BadRequest(f"the message is not valid: {explain(error)}") from error
+        sent = MAILMessage(
+            id=self._clock.new_id(),
+            timestamp=wrapped.timestamp,
+            msg_type=wrapped.msg_type,
+            message=wrapped.payload,
+        )
+        try:
+            return await self._ask_swarm(wrapped)
+        except PeerError as error:
+            logger.warning("message %s: %s", wrapped.message_id, error.detail)
+            return self._system_router_message(sent, error.detail)
+
+    async def _ask_swarm(self, message: MAILInterswarmMessage) -> MAILMessage:
+        name, payload = message.target_swarm, message.payload
+        peer, bearer = await self._authorized(name, given=message.auth_token)
+        body = {
+            "user_token": bearer,
+            "subject": payload.subject,
+            "body": payload.body,
+            "targets": [_with_swarm(recipient, name).address for recipient in payload.recipients],
+            "msg_type": "broadcast" if isinstance(payload, MAILBroadcast) else "request",
+            "task_id": payload.task_id,
+            "routing_info": payload.routing_info or {},
+        }
+        answer = await self.swarm_registry.http.request(
+            "POST",
+            target_of(peer),
+            "/interswarm/message",
+            bearer=bearer,
+            body=body,
+            seconds=ANSWER_SECONDS,
+        )
+        answer.raise_for_status()
+        given = answer.json()
+        try:
+            return MAILMessage.model_validate(given["response"])
+        except (KeyError, TypeError, ValidationError) as error:
+            raise PeerRefused(f"swarm {name!r} gave no answer to task {payload.task_id!r}") from error
 
     async def _route_to_local_agent(self, message: MAILMessage) -> MAILMessage:
         handler = self._handlers.get(message.msg_type) or self._handlers.get(ANY_TYPE)

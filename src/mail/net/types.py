@@ -1,7 +1,7 @@
-"""Descriptions of swarms: as the registry shows them, and as other servers send them."""
+"""Descriptions of swarms, as the registry shows them and as other servers send them, and of the answers of servers."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -162,3 +162,92 @@ class Discovery(Value):
             lines.append(f"known already: {', '.join(self.known)}")
         lines += [f"{url}: {problem}" for url, problem in self.problems.items()]
         return "\n".join(lines) or "no swarms were found"
+
+
+# --------------------------------------------------------------------------------- answers, as `MAILClient` returns them
+
+
+class GetRootResponse(TypedDict):
+    """The answer to `GET /`; `swarm` has the fields of `SwarmInfo`."""
+
+    name: str
+    status: str
+    protocol_version: str
+    swarm: dict[str, Any]
+    uptime: float
+
+
+class GetStatusResponse(TypedDict):
+    """The answer to `GET /status`."""
+
+    swarm: dict[str, Any]
+    active_users: int
+    user_mail_ready: bool
+    user_task_running: bool
+
+
+class GetWhoamiResponse(TypedDict):
+    """The answer to `GET /whoami`."""
+
+    id: str
+    role: Literal["admin", "user", "agent"]
+
+
+class GetHealthResponse(TypedDict):
+    """The answer to `GET /health` and `POST /health`."""
+
+    status: str
+    swarm_name: str
+    timestamp: str
+
+
+class PostMessageResponse(TypedDict):
+    """The answer to `POST /message`."""
+
+    response: str
+    events: list[dict[str, Any]] | None
+
+
+class GetSwarmsResponse(TypedDict):
+    """The answer to `GET /swarms`; each swarm has the fields of `SwarmEndpointCleaned`."""
+
+    swarms: list[dict[str, Any]]
+
+
+class _OfSwarm(TypedDict):
+    status: str
+    swarm_name: str
+
+
+class PostSwarmsResponse(_OfSwarm):
+    """The answer to `POST /swarms`."""
+
+
+class GetSwarmsDumpResponse(_OfSwarm):
+    """The answer to `GET /swarms/dump`."""
+
+
+class PostSwarmsLoadResponse(_OfSwarm):
+    """The answer to `POST /swarms/load`."""
+
+
+class _Delivered(TypedDict):
+    swarm: str
+    task_id: str
+    status: str
+    local_runner: str
+
+
+class PostInterswarmForwardResponse(_Delivered):
+    """The answer to `POST /interswarm/forward`."""
+
+
+class PostInterswarmBackResponse(_Delivered):
+    """The answer to `POST /interswarm/back`."""
+
+
+class PostInterswarmMessageResponse(TypedDict):
+    """The answer to `POST /interswarm/message`; `response` is a message in its wire format."""
+
+    response: dict[str, Any]
+    events: list[dict[str, Any]] | None

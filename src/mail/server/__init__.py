@@ -7,8 +7,9 @@
 Names are imported on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mail.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mail.server.app import build_app, create_app, make_service
@@ -18,8 +19,6 @@ __all__ = ["base_url", "build_app", "create_app", "listen", "make_service", "ser
 
 _IN_APP = ("build_app", "create_app", "make_service")
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mail.server' has no attribute {name!r}")
-    return getattr(import_module("mail.server.app" if name in _IN_APP else "mail.server.uvicorn"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__, {name: "mail.server.app" if name in _IN_APP else "mail.server.uvicorn" for name in __all__}
+)

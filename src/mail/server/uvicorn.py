@@ -179,8 +179,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 def base_url(host: str, listener: socket.socket) -> str:
     """Return the URL at which programs on this machine reach a listening socket."""
+    return _url(host, listener.getsockname()[1])
+
+
+def _url(host: str, port: int) -> str:
     name = "localhost" if host in WILDCARDS else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listener.getsockname()[1]}"
+    return f"http://{name}:{port}"
 
 
 # -------------------------------------------------------------------------------------------- as the command
@@ -305,6 +309,8 @@ def _set_up(config: ServerConfig) -> None:
     os.environ["SWARM_NAME"] = config.swarm.name
     os.environ["SWARM_SOURCE"] = config.swarm.source
     os.environ["SWARM_REGISTRY_FILE"] = config.swarm.registry
+    if config.port:  # otherwise it is known when the server listens
+        os.environ["BASE_URL"] = _url(config.host, config.port)
     try:
         Path(config.swarm.registry).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -8,6 +8,9 @@ live         the swarm that a server runs, and how an admin replaces it
 schema       the JSON Schema
 """
 
+from typing import TYPE_CHECKING
+
+from mail.lazy import lazy_exports
 from mail.swarms_json.build import build_swarm
 from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import ActionEntry, AgentEntry, SwarmEntry
@@ -18,6 +21,9 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+
+if TYPE_CHECKING:
+    from mail.swarms_json.utils import *  # noqa: F403
 
 __all__ = [
     "ActionEntry",
@@ -31,3 +37,13 @@ __all__ = [
     "pick_swarm",
     "validate_swarm_from_swarms_json",
 ]
+
+_UTILS = "mail.swarms_json.utils"
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        f"build_{part}_from_swarms_json": _UTILS
+        for part in ("action", "actions", "agent", "agents", "swarm", "swarms")
+    }
+    | {f"SwarmsJSON{kind}": _UTILS for kind in ("Action", "Agent", "File", "Swarm")},
+)

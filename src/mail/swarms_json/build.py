@@ -55,8 +55,6 @@ def build_swarm(
 
     Raises ConfigurationError if a reference can't be resolved or the settings contradict each other.
     """
-    if entry.enable_db_agent_histories:
-        warn_of_inert_setting(f"swarm {entry.name!r}")
     resolve = resolver(allowed_prefixes)
     actions = build_actions(entry, resolve)
     agents = [agent_spec(agent, resolve) for agent in entry.agents]
@@ -197,14 +195,6 @@ def describe_swarm(swarm: SwarmCore) -> SwarmEntry:
         description=swarm.description,
         keywords=list(swarm.keywords),
         public=swarm.public,
-    )
-
-
-def warn_of_inert_setting(where: str) -> None:
-    """Log that `enable_db_agent_histories`, which was set, has no effect."""
-    logger.warning(
-        "%s: enable_db_agent_histories has no effect: agents' histories are always kept in the database",
-        where,
     )
 
 

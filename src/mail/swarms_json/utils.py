@@ -1,6 +1,14 @@
-"""Documented import path of the functions that load and check swarms.json."""
+"""Documented import path of the functions that load, check and read swarms.json."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mail.core.protocol.suggest import describe
+from mail.errors import ConfigurationError
 from mail.swarms_json.check import validate_swarm_from_swarms_json
+from mail.swarms_json.entries import Entry
 from mail.swarms_json.load import (
     DEFAULT_SOURCE,
     PACKAGED_SOURCE,
@@ -11,10 +19,21 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
+from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSONFile, SwarmsJSONSwarm
 
 __all__ = [
     "DEFAULT_SOURCE",
     "PACKAGED_SOURCE",
+    "SwarmsJSONAction",
+    "SwarmsJSONAgent",
+    "SwarmsJSONFile",
+    "SwarmsJSONSwarm",
+    "build_action_from_swarms_json",
+    "build_actions_from_swarms_json",
+    "build_agent_from_swarms_json",
+    "build_agents_from_swarms_json",
+    "build_swarm_from_swarms_json",
+    "build_swarms_from_swarms_json",
     "find_source",
     "load_swarm",
     "load_swarm_json",
@@ -23,3 +42,37 @@ __all__ = [
     "pick_swarm",
     "validate_swarm_from_swarms_json",
 ]
+
+build_swarm_from_swarms_json = validate_swarm_from_swarms_json
+
+
+def build_swarms_from_swarms_json(swarms: Sequence[Any]) -> SwarmsJSONFile:
+    """Return the entries of a whole file. Raises ConfigurationError."""
+    return [validate_swarm_from_swarms_json(swarm) for swarm in swarms]
+
+
+def build_agent_from_swarms_json(agent: Any) -> SwarmsJSONAgent:
+    """Return an entry of `agents`. Raises ConfigurationError."""
+    return _read(SwarmsJSONAgent, "agent", agent)
+
+
+def build_agents_from_swarms_json(agents: Sequence[Any]) -> list[SwarmsJSONAgent]:
+    """Return the entries of `agents`. Raises ConfigurationError."""
+    return [build_agent_from_swarms_json(agent) for agent in agents]
+
+
+def build_action_from_swarms_json(action: Any) -> SwarmsJSONAction:
+    """Return an entry of `actions`. Raises ConfigurationError."""
+    return _read(SwarmsJSONAction, "action", action)
+
+
+def build_actions_from_swarms_json(actions: Sequence[Any]) -> list[SwarmsJSONAction]:
+    """Return the entries of `actions`. Raises ConfigurationError."""
+    return [build_action_from_swarms_json(action) for action in actions]
+
+
+def _read[Read: Entry](kind: type[Read], what: str, value: Any) -> Read:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise ConfigurationError(f"{what}: {describe(error, kind)}") from error

@@ -3,8 +3,9 @@
 Names are imported on first use: reading an import string needs no web framework.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mail.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from mail.auth.fastapi import (
@@ -49,13 +50,6 @@ _OTHER_HOMES = {
     "target_address_is_interswarm": "mail.utils.parsing",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mail.utils' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_OTHER_HOMES.get(name, "mail.auth.fastapi")), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__, {name: _OTHER_HOMES.get(name, "mail.auth.fastapi") for name in __all__}
+)

@@ -52,13 +52,7 @@ async def _exit(session: Session, given: Namespace) -> None:
 
 
 async def _login(session: Session, given: Namespace) -> None:
-    before = session.client.api_key
-    session.client.api_key = given.key
-    try:
-        caller = await session.client.get_whoami()
-    except BaseException:
-        session.client.api_key = before
-        raise
+    caller = await session.client.login(given.key)
     session.tasks.clear()
     session.output.result(caller, lambda: show_caller(caller, session.output))
 

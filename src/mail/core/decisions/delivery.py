@@ -15,7 +15,7 @@ from mail.core.protocol.address import (
     MAILAddress,
     Principal,
     create_agent_address,
-    format_agent_address,
+    join_agent_address,
 )
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
@@ -128,9 +128,7 @@ def _at_home(address: MAILAddress, swarm: str) -> MAILAddress:
     """Return an address with its swarm; a system address is the name of a swarm already."""
     if address.address_type == "system" or address.swarm is not None:
         return address
-    return MAILAddress(
-        address_type=address.address_type, address=format_agent_address(address.address, swarm)
-    )
+    return MAILAddress(address_type=address.address_type, address=join_agent_address(address.address, swarm))
 
 
 # ------------------------------------------------------------------------------------ effects on the task

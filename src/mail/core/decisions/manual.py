@@ -10,7 +10,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any, Literal
 
 from mail.core.decisions.submit import resume
@@ -32,7 +32,7 @@ from mail.core.protocol.mail_tools import (
 from mail.core.protocol.message import MAILMessage, MAILRequest
 from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.values import value
-from mail.core.protocol.xml import STEP, Markup, render_message
+from mail.core.protocol.xml import STEP, Markup, render_by_audience
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
@@ -142,8 +142,8 @@ class StepTurn(Turn):
 
     def _heard(self) -> Iterator[str]:
         mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
-        return _by_audience(
-            entry for entry in mail if entry.seq != self.instructions and not self._resumes(entry)
+        return render_by_audience(
+            entry.message for entry in mail if entry.seq != self.instructions and not self._resumes(entry)
         )
 
     @property
@@ -160,17 +160,6 @@ class StepTurn(Turn):
             "<how_to_answer>Use your own tools first, if you need them. Then answer in plain text. "
             f"Whatever you say is heard by: {STEP.escape(audience)}.</how_to_answer>\n</manual_step>"
         )
-
-
-def _by_audience(mail: Iterator[InboxEntry]) -> Iterator[str]:
-    for is_public, entries in groupby(mail, key=lambda entry: _is_public(entry.message)):
-        tag = "public" if is_public else "private"
-        messages = "\n".join(render_message(entry.message, STEP) for entry in entries)
-        yield f"<{tag}>\n{messages}\n</{tag}>"
-
-
-def _is_public(message: MAILMessage) -> bool:
-    return any(recipient.address == EVERYONE for recipient in message.message.recipients)
 
 
 def visible(history: History) -> History:

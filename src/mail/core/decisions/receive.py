@@ -26,8 +26,8 @@ from mail.core.protocol.address import (
     MAILAddress,
     Principal,
     create_agent_address,
-    format_agent_address,
     is_swarm_name,
+    join_agent_address,
     parse_agent_address,
 )
 from mail.core.protocol.clock import Clock
@@ -316,7 +316,7 @@ class _Reception:
         """Return the sender as `name@swarm`, with the swarm that sent the message. Raises BadRequest."""
         sender = self.payload.sender
         name, _ = parse_agent_address(sender.address)
-        address = self.source if sender.address_type == "system" else format_agent_address(name, self.source)
+        address = self.source if sender.address_type == "system" else join_agent_address(name, self.source)
         try:
             return MAILAddress(address_type=sender.address_type, address=address if name else "")
         except ValidationError as error:

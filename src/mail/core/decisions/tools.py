@@ -12,8 +12,8 @@ from typing import ClassVar
 from mail.core.protocol.address import (
     EVERYONE,
     create_agent_address,
-    format_agent_address,
     is_swarm_name,
+    join_agent_address,
     parse_agent_address,
 )
 from mail.core.protocol.calls import AgentToolCall
@@ -320,7 +320,7 @@ class ToolExecutor:
         return names
 
     def _remote_recipient(self, name: str, swarm: str, *, answers: bool) -> str:
-        target = format_agent_address(name, swarm)
+        target = join_agent_address(name, swarm)
         self._check_swarm(swarm)
         if not name:
             raise UnknownRecipient(f"{target!r} names no agent; write agent@{swarm}")

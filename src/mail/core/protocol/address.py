@@ -61,9 +61,14 @@ def parse_agent_address(address: str) -> tuple[str, str | None]:
     return agent, (swarm if at else None)
 
 
-def format_agent_address(agent: str, swarm: str | None = None) -> str:
+def join_agent_address(agent: str, swarm: str | None = None) -> str:
     """Join what `parse_agent_address` splits."""
     return f"{agent}@{swarm}" if swarm else agent
+
+
+def format_agent_address(agent_name: str, swarm_name: str | None = None) -> MAILAddress:
+    """Return the address of an agent, with a swarm that of an agent of another swarm."""
+    return create_agent_address(join_agent_address(agent_name, swarm_name))
 
 
 def is_swarm_name(name: str) -> bool:

@@ -1,6 +1,6 @@
-"""Composing messages: the right payload for each type, in its envelope."""
+"""Composing messages, the right payload for each type in its envelope, and reading them from mappings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -72,3 +72,11 @@ def compose_message(
         )
     except ValidationError as error:
         raise BadRequest(explain(error)) from error
+
+
+def read_message(message: MAILMessage | Mapping[str, Any]) -> MAILMessage:
+    """Return a message that may also be given as a mapping, in its wire format. Raises BadRequest for an invalid one."""
+    try:
+        return message if isinstance(message, MAILMessage) else MAILMessage.model_validate(message)
+    except ValidationError as error:
+        raise BadRequest(f"the message is not valid: {explain(error)}") from error

@@ -8,12 +8,14 @@ exactly. Addresses are escaped as XML is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from mail.core.protocol.address import MAILAddress
+from mail.core.protocol.address import EVERYONE, MAILAddress
+from mail.core.protocol.compose import read_message
 
 if TYPE_CHECKING:
     from mail.core.protocol.message import MAILMessage
@@ -143,9 +145,25 @@ def render_message(message: MAILMessage, markup: Markup = MAIL) -> str:
     )
 
 
-def build_mail_xml(message: MAILMessage) -> dict[str, str]:
-    """Return the user turn that shows a message to a model: `{"role": "user", "content": <xml>}`."""
-    return {"role": "user", "content": render_message(message)}
+def render_by_audience(messages: Iterable[MAILMessage]) -> Iterator[str]:
+    """Yield the elements of consecutive messages to everyone as `<public>`, and those of others as `<private>`."""
+    for is_public, group in groupby(messages, key=_is_public):
+        tag = "public" if is_public else "private"
+        yield f"<{tag}>\n{'\n'.join(render_message(message, STEP) for message in group)}\n</{tag}>"
+
+
+def _is_public(message: MAILMessage) -> bool:
+    return any(recipient.address == EVERYONE for recipient in message.message.recipients)
+
+
+def build_mail_xml(message: MAILMessage | Mapping[str, Any], is_manual: bool = False) -> dict[str, str]:
+    """Return the user turn that shows a message to a model: `{"role": "user", "content": <xml>}`.
+
+    With `is_manual` it says whether the message is public, as in manual mode. Raises BadRequest for an invalid mapping.
+    """
+    read = read_message(message)
+    xml = "\n".join(render_by_audience([read])) if is_manual else render_message(read)
+    return {"role": "user", "content": xml}
 
 
 def read_mail_xml(turn: Mapping[str, Any] | str) -> IncomingMail:
@@ -176,8 +194,13 @@ def _read_address(kind: str, text: str) -> MAILAddress:
     return MAILAddress.model_validate({"address_type": kind, "address": address})
 
 
-def build_body_xml(content: dict[str, Any]) -> str:
-    """Render a mapping as XML elements for a message body: nested mappings nest, lists repeat their tag.
+def build_body_xml(content: Mapping[str, Any]) -> str:
+    """Render a mapping as the `<body>` of a message; see `render_elements`."""
+    return f"<body>\n{render_elements(content)}\n</body>"
+
+
+def render_elements(content: Mapping[str, Any]) -> str:
+    """Render a mapping as XML elements: nested mappings nest, lists repeat their tag.
 
     Raises ValueError for a key that is not an XML name.
     """
@@ -189,7 +212,7 @@ def _element(tag: str, value: Any) -> str:
         raise ValueError(f"{tag!r} can't be the name of an XML element")
     match value:
         case dict():
-            return f"<{tag}>\n{build_body_xml(value)}\n</{tag}>"
+            return f"<{tag}>\n{render_elements(value)}\n</{tag}>"
         case list() | tuple():
             return "\n".join(_element(tag, item) for item in value)
         case _:

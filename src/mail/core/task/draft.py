@@ -14,7 +14,7 @@ from mail.core.protocol.address import (
     Principal,
     create_agent_address,
     create_system_address,
-    format_agent_address,
+    join_agent_address,
     parse_agent_address,
 )
 from mail.core.protocol.clock import Clock
@@ -225,7 +225,7 @@ class Draft:
             OpenRequest(
                 request_id=message.message.own_id,
                 sender=message.sender.address,
-                recipient=format_agent_address(EVERYONE, swarm),
+                recipient=join_agent_address(EVERYONE, swarm),
                 answer_deadline=self.time_in(BROADCAST_SECONDS),
             )
         )
@@ -358,7 +358,7 @@ class Draft:
         self.send_to_peer(swarm, sender, target, subject, body, request_id)
 
     def _peer_address(self, swarm: str) -> str:
-        return format_agent_address(self.peers[swarm].agent, swarm)
+        return join_agent_address(self.peers[swarm].agent, swarm)
 
     def send_to_peer(
         self, swarm: str, sender: MAILAddress, agent: str, subject: Subject, body: str, request_id: str | None

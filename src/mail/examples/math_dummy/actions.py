@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from mail.api.actions import action
+
 Number = int | float
 
 MAX_LENGTH = 300
@@ -17,6 +19,23 @@ MAX_BITS = 1024
 MAX_PRECISION = 12
 
 
+@action(
+    description="Evaluate a basic arithmetic expression",
+    parameters={
+        "type": "object",
+        "properties": {
+            "expression": {"type": "string", "description": "Expression to evaluate"},
+            "precision": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_PRECISION,
+                "description": "Optional number of decimal places",
+            },
+        },
+        "required": ["expression"],
+    },
+    idempotent=True,
+)
 async def calculate_expression(args: dict[str, Any]) -> str:
     """Return the value of an arithmetic expression, as text.
 

@@ -1,14 +1,23 @@
-"""A supervisor: it delegates a user's questions to other agents and combines their answers.
+"""A supervisor: it delegates a user's questions to other agents and combines their answers."""
 
-`TEMPLATE` is its template for `MAILAgentTemplate.from_example("supervisor", …)`.
-"""
+from typing import TYPE_CHECKING
 
-from mail.examples.supervisor.prompts import SYSPROMPT
+from mail.lazy import lazy_exports
 
-TEMPLATE = {
-    "factory": "python::mail.factories.supervisor:LiteLLMSupervisorFunction",
-    "actions": [],
-    "agent_params": {"llm": "openai/gpt-5-mini", "system": SYSPROMPT},
-    "enable_entrypoint": True,
-    "can_complete_tasks": True,
-}
+if TYPE_CHECKING:
+    from mail.examples.supervisor.agent import TEMPLATE as TEMPLATE
+    from mail.examples.supervisor.agent import LiteLLMSupervisorFunction as LiteLLMSupervisorFunction
+    from mail.examples.supervisor.agent import supervisor_agent_params as supervisor_agent_params
+    from mail.examples.supervisor.prompts import SYSPROMPT as SUPERVISOR_SYSPROMPT  # noqa: F401
+
+_AGENT = "mail.examples.supervisor.agent"
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "LiteLLMSupervisorFunction": _AGENT,
+        "SUPERVISOR_SYSPROMPT": "mail.examples.supervisor.prompts:SYSPROMPT",
+        "TEMPLATE": _AGENT,
+        "supervisor_agent_params": _AGENT,
+        "supervisor_factory": _AGENT,
+    },
+)

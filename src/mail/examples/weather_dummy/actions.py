@@ -4,10 +4,30 @@ import json
 from hashlib import sha256
 from typing import Any
 
+from mail.api.actions import action
+
 CONDITIONS = ("sunny", "partly cloudy", "cloudy", "foggy", "rainy", "stormy", "snowy")
 MAX_DAYS_AHEAD = 14
 
 
+@action(
+    description="Get the weather forecast for a given location",
+    parameters={
+        "type": "object",
+        "properties": {
+            "location": {"type": "string", "description": "The location to get the weather forecast for"},
+            "days_ahead": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_DAYS_AHEAD,
+                "description": "The number of days ahead to get the weather forecast for",
+            },
+            "metric": {"type": "boolean", "description": "Whether to use metric units"},
+        },
+        "required": ["location"],
+    },
+    idempotent=True,
+)
 async def get_weather_forecast(args: dict[str, Any]) -> str:
     """Return the forecast for a location, as a JSON object.
 

@@ -1,4 +1,4 @@
-"""Actions: `read_file`, `write_file`, `list_directory`, `find_files` and `search_files`.
+"""Actions: `read_file`, `write_file`, `delete_file`, `list_directory`, `create_directory`, `find_files`, `search_files`.
 
 They are plain functions, so each runs in a thread and can't block other agents.
 """
@@ -10,7 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mail.api.actions import action
 from mail.errors import ToolCallFault
-from mail.stdlib.fs.files import Entry, Walk, list_entries, matches, parts_of, read_piece, search, write_whole
+from mail.stdlib.fs.files import (
+    Entry,
+    Walk,
+    list_entries,
+    matches,
+    open_directory,
+    parts_of,
+    read_piece,
+    remove_file,
+    search,
+    write_whole,
+)
 from mail.stdlib.outcomes import as_json
 
 MAX_READ_BYTES = 64 * 1024
@@ -46,8 +57,20 @@ class WriteFile(BaseModel):
     overwrite: bool = Field(default=True, description="Whether to replace an existing file.")
 
 
+class DeleteFile(BaseModel):
+    """The arguments of `delete_file`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(description=_PATH)
+
+
+class CreateDirectory(DeleteFile):
+    """The arguments of `create_directory`."""
+
+
 class ListDirectory(BaseModel):
-    """The arguments of `list_directory`."""
+    """The arguments of `list_directory` and `read_directory`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -97,9 +120,35 @@ def write_file(request: WriteFile) -> str:
     return as_json({"path": "/".join(segments), "size": len(content)})
 
 
+@action(sequential=True)
+def delete_file(request: DeleteFile) -> str:
+    """Delete a file. Returns JSON: path."""
+    segments = parts_of(request.path)
+    remove_file(segments)
+    return as_json({"path": "/".join(segments)})
+
+
+@action(sequential=True, idempotent=True)
+def create_directory(request: CreateDirectory) -> str:
+    """Create a directory, and those on the way to it; one that exists is no error. Returns JSON: path."""
+    segments = parts_of(request.path)
+    with open_directory(segments, create=True):
+        return as_json({"path": "/".join(segments) or "."})
+
+
 @action(idempotent=True)
 def list_directory(request: ListDirectory) -> str:
     """List a directory. Returns JSON: path and entries, each with name, kind and, for files, size in bytes."""
+    return _list(request)
+
+
+@action(idempotent=True)
+def read_directory(request: ListDirectory) -> str:
+    """List a directory, as list_directory does. Returns JSON: path and entries."""
+    return _list(request)
+
+
+def _list(request: ListDirectory) -> str:
     segments = parts_of(request.path)
     entries = list_entries(segments)
     shown: dict[str, Any] = {

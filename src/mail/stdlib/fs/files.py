@@ -300,6 +300,16 @@ def write_whole(segments: Parts, content: bytes, *, overwrite: bool) -> None:
         os.fsync(above)
 
 
+def remove_file(segments: Parts) -> None:
+    """Delete a regular file. Raises ToolCallFault if there is none, or if the path is something else."""
+    if not segments:
+        raise ToolCallFault("name a file; this is the root directory")
+    with open_directory(segments[:-1]) as above, explained(segments):
+        require_regular_file(segments, os.stat(segments[-1], dir_fd=above, follow_symlinks=False))
+        os.unlink(segments[-1], dir_fd=above)
+        os.fsync(above)
+
+
 def _present(segments: Parts, above: int) -> os.stat_result | None:
     """Return the status of the present file; None if there is none. Raises ToolCallFault if it isn't a regular file."""
     try:

@@ -1,4 +1,4 @@
-"""Actions: `http_get`, `http_post` and `http_request`."""
+"""Actions: one for each HTTP method, and `http_request` for any."""
 
 import codecs
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from mail.stdlib.outcomes import Timeout, as_json
 from mail.stdlib.web import READABLE_ENCODINGS, Fetched, fetch
 
 SHOWN_HEADERS = (
+    "allow",
     "content-type",
     "content-length",
     "content-language",
@@ -103,7 +104,7 @@ Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class HTTPGet(BaseModel):
-    """The arguments of `http_get`."""
+    """The arguments of `http_get`, `http_head` and `http_options`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -116,7 +117,7 @@ class HTTPGet(BaseModel):
 
 
 class HTTPPost(HTTPGet):
-    """The arguments of `http_post`."""
+    """The arguments of `http_post`, `http_put`, `http_patch` and `http_delete`."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
 
@@ -144,6 +145,36 @@ async def http_get(request: HTTPGet) -> str:
 async def http_post(request: HTTPPost) -> str:
     """Post JSON or text to a web API. Returns JSON: status, url (after redirects), headers and body."""
     return await _request("POST", request, request.json_body, request.body)
+
+
+@action(idempotent=True)
+async def http_put(request: HTTPPost) -> str:
+    """Put JSON or text at a URL. Returns JSON: status, url (after redirects), headers and body."""
+    return await _request("PUT", request, request.json_body, request.body)
+
+
+@action
+async def http_patch(request: HTTPPost) -> str:
+    """Change a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
+    return await _request("PATCH", request, request.json_body, request.body)
+
+
+@action(idempotent=True)
+async def http_delete(request: HTTPPost) -> str:
+    """Delete a resource of a web API. Returns JSON: status, url (after redirects), headers and body."""
+    return await _request("DELETE", request, request.json_body, request.body)
+
+
+@action(idempotent=True)
+async def http_head(request: HTTPGet) -> str:
+    """Get the headers of a resource alone. Returns JSON: status, url (after redirects) and headers."""
+    return await _request("HEAD", request)
+
+
+@action(idempotent=True)
+async def http_options(request: HTTPGet) -> str:
+    """Ask which methods a resource allows. Returns JSON: status, url (after redirects), headers and body."""
+    return await _request("OPTIONS", request)
 
 
 @action

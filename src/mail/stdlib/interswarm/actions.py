@@ -1,11 +1,18 @@
-"""Actions: `ping_swarm`, `get_swarm_health` and `list_known_swarms`."""
+"""Actions: `ping_swarm`, `get_swarm_health` and `list_known_swarms`, also as `get_swarm_registry`."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from mail.api.actions import action
+from mail.stdlib.arguments import Arguments
 from mail.stdlib.outcomes import ActionFailed, Timeout, as_json, cut
 from mail.stdlib.web import fetch
 
@@ -75,13 +82,14 @@ MAX_SWARMS = 200
 """Swarms that one call returns."""
 
 
-class ServerArguments(BaseModel):
+class ServerArguments(Arguments):
     """The arguments of all actions in this module."""
 
-    model_config = ConfigDict(extra="forbid")
+    also_named: ClassVar = {"url": "base_url"}
 
     base_url: str = Field(
-        max_length=2048, description="The MAIL server's base URL, such as https://swarm.example.com"
+        max_length=2048,
+        description="The MAIL server's base URL, such as https://swarm.example.com",
     )
     timeout: Timeout = 10.0
 
@@ -110,6 +118,16 @@ async def get_swarm_health(request: ServerArguments) -> str:
 @action(idempotent=True)
 async def list_known_swarms(request: ServerArguments) -> str:
     """Ask a MAIL server which public swarms it knows. Returns JSON: base_url and swarms, each with its own base_url."""
+    return await _list(request)
+
+
+@action(idempotent=True)
+async def get_swarm_registry(request: ServerArguments) -> str:
+    """Ask a MAIL server which public swarms it knows, as list_known_swarms does. Returns JSON: base_url and swarms."""
+    return await _list(request)
+
+
+async def _list(request: ServerArguments) -> str:
     known = (await _get(request, "/swarms", Swarms)).swarms
     shown: dict[str, Any] = {
         "base_url": _base(request),

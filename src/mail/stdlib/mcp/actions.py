@@ -3,12 +3,13 @@
 Each call opens a connection and closes it: an action may run in any process, so no connection can be kept.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mail.api.actions import action
 from mail.errors import ConfigurationError
+from mail.stdlib.arguments import Arguments
 from mail.stdlib.mcp.servers import list_servers
 from mail.stdlib.outcomes import Timeout, as_json
 
@@ -16,10 +17,17 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class ServerArguments(BaseModel):
+class ServerArguments(Arguments):
     """The arguments of all actions in this module except `mcp_list_servers`."""
 
-    model_config = ConfigDict(extra="forbid")
+    also_named: ClassVar = {
+        "server_url": "server",
+        "tool_name": "tool",
+        "tool_input": "arguments",
+        "resource_uri": "uri",
+        "prompt_name": "prompt",
+        "prompt_arguments": "arguments",
+    }
 
     server: str = Field(
         min_length=1,
@@ -32,23 +40,36 @@ class ServerArguments(BaseModel):
 class CallTool(ServerArguments):
     """The arguments of `mcp_call_tool`."""
 
-    tool: str = Field(min_length=1, description="The tool's name, from mcp_list_tools.")
+    tool: str = Field(
+        min_length=1,
+        description="The tool's name, from mcp_list_tools.",
+    )
     arguments: dict[str, Any] | None = Field(
-        default=None, description="The tool's arguments, as described by its input_schema."
+        default=None,
+        description="The tool's arguments, as described by its input_schema.",
     )
 
 
 class ReadResource(ServerArguments):
     """The arguments of `mcp_read_resource`."""
 
-    uri: str = Field(min_length=1, description="The resource's URI, from mcp_list_resources.")
+    uri: str = Field(
+        min_length=1,
+        description="The resource's URI, from mcp_list_resources.",
+    )
 
 
 class GetPrompt(ServerArguments):
     """The arguments of `mcp_get_prompt`."""
 
-    prompt: str = Field(min_length=1, description="The prompt's name, from mcp_list_prompts.")
-    arguments: dict[str, str] | None = Field(default=None, description="The prompt's arguments.")
+    prompt: str = Field(
+        min_length=1,
+        description="The prompt's name, from mcp_list_prompts.",
+    )
+    arguments: dict[str, str] | None = Field(
+        default=None,
+        description="The prompt's arguments.",
+    )
 
 
 @action(idempotent=True)
