@@ -181,7 +181,7 @@ class TestPeople:
                 {"targets": ["a@other", "worker@example"], "msg_type": "broadcast"},
                 "POST /message writes to its",
             ),
-            ({"targets": ["expert"]}, "entrypoint 'expert' is none of"),
+            ({"targets": ["expert"]}, "swarm 'example' has no agent 'expert'"),
             ({"targets": [f"{'x' * 600}@other"]}, "is not of the form agent@swarm"),
             ({"body": ""}, "body"),
             ({"msg_type": "interrupt"}, "msg_type"),

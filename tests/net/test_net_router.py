@@ -166,9 +166,9 @@ class TestPeers:
     async def test_who_is_known(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
         await registry.register_swarm("gamma", "http://127.0.0.1:1", caller_id="gamma-key")
         assert list(await router.known()) == ["beta", "gamma"]
-        assert await router.caller_id("beta") == "beta"
-        assert await router.caller_id("gamma") == "gamma-key"
-        assert await router.caller_id("x" * 5000) is None
+        assert await router.caller_ids("beta") == ("beta", "agent")
+        assert await router.caller_ids("gamma") == ("gamma-key",)
+        assert await router.caller_ids("x" * 5000) == ()
 
     async def test_one_client_serves_them_all(self, router: InterswarmRouter, beta: PeerServer) -> None:
         await asyncio.gather(*(router.deliver(wrapped(), back=False) for _ in range(20)))

@@ -151,19 +151,23 @@ class TestWhose:
         assert received.key.instance == "swarm:other-key@example"
 
     async def test_a_key_speaks_only_for_its_own_swarm(self, peer: Peer) -> None:
-        with pytest.raises(Forbidden, match="does not belong to swarm 'home'"):
+        with pytest.raises(Forbidden) as refusal:
             await peer.forward("other-key", source="home")
-        await peer.forward("stranger", source="stranger", task_id="t-2")
-        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
+        assert refusal.value.detail == (
+            "this token has the id 'other-key', and swarm 'example' expects 'home' of swarm 'home': use a token with that "
+            "id, or ask the operator of 'example' to register 'home' with the caller_id 'other-key'"
+        )
+        await peer.forward("third", source="third", task_id="t-2")
+        with pytest.raises(Forbidden, match="expects 'outsider' of swarm 'outsider'"):
             await peer.back(
-                "stranger",
+                "third",
                 source="outsider",
                 task_id="t-2",
-                contributors=(OWNER, "swarm:stranger@example"),
+                contributors=(OWNER, "swarm:third@example"),
             )
 
     async def test_a_key_speaks_for_no_swarm_that_is_not_registered(self, peer: Peer) -> None:
-        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
+        with pytest.raises(Forbidden, match="could not answer swarm 'outsider'"):
             await peer.forward("stranger", source="outsider", sender="ceo", sender_type="admin")
         assert (await peer.rig.store.list_tasks("swarm:stranger@example")).tasks == []
 
@@ -230,9 +234,9 @@ class TestWhose:
         assert await peer.letters() == ["please"]
 
     async def test_another_swarm_by_the_same_key(self, peer: Peer) -> None:
-        await peer.forward("stranger", source="stranger")
+        await peer.forward("third", source="third")
         with pytest.raises(Forbidden):
-            await peer.forward("stranger", source="outsider")
+            await peer.forward("third", source="home")
 
     async def test_another_owner(self, peer: Peer) -> None:
         await peer.forward()
