@@ -151,7 +151,13 @@ def test_other_swarms(tmp_path: Path) -> None:
         done = Piped(server, tmp_path)(
             "message-interswarm hi '[\"a@nobody\"]' $KEY", KEY=server.tokens["user"]
         )
-        assert "swarm 'nobody' is not known here" in done.stdout
+        assert "swarm 'nobody' is not registered here" in done.stderr
+        as_documented = "swarm-register another http://127.0.0.1:9 $KEY"
+        (again,) = Piped(server, tmp_path).json(as_documented, role="admin", KEY="for-them")
+        assert again["swarm_name"] == "another"
+        assert any("the token is forgotten when" in note for note in again["notes"]), "it has the token"
+        twice = Piped(server, tmp_path)(f"{as_documented} --auth-token b", KEY="a")
+        assert (twice.returncode, "give the token once" in twice.stderr) == (2, True)
 
 
 def test_another_swarm_is_loaded_from_a_file(tmp_path: Path) -> None:

@@ -180,6 +180,12 @@ async def test_a_chain() -> None:
             if not back
         }
         assert hops == {"b": 1, "c": 2}
+        (end,) = [
+            message
+            for message, _ in all3.sent
+            if message.target_swarm == "c" and message.msg_type == "response"
+        ]
+        assert end.payload.sender.model_dump() == {"address_type": "system", "address": "b"}
         for name, asker in (("b", "a"), ("c", "b")):
             task = await all3[name].store.load(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
             assert task is not None
@@ -433,6 +439,9 @@ class TestPeople:
             assert outcome.response.message.sender.address == "worker@b"
             await both.settle()
             assert both.sent[0][0].payload.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
+            end = both.sent[-1][0].payload
+            assert end.subject == "::task_complete::"
+            assert end.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
 
     async def test_a_supervisor_that_completes(self) -> None:
         helper = build_swarm(

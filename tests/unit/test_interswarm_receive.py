@@ -448,6 +448,49 @@ class TestAnswers:
         task = await asked[0].rig.store.load(asked[1])
         assert (task.status, task.generation.nudges, task.pending) == (TaskStatus.RUNNING, 0, {})
 
+    @pytest.mark.parametrize("sender", ["expert", "home"])
+    async def test_an_answer_to_the_end_is_no_dead_letter(self, asked: Any, sender: str) -> None:
+        """Agents of other implementations answer the notice that the task has ended."""
+        peer, key, request_id = asked
+        await self.answer(asked, request_id=request_id)
+        kind = "system" if sender == "home" else "agent"
+        await self.answer(asked, sender=sender, sender_type=kind, subject="Thanks", request_id="fresh")
+        task = await peer.rig.store.load(key)
+        assert (task.status, task.dead_letters, task.pending) == (TaskStatus.COMPLETED, (), {})
+        await self.answer(asked, sender="stranger", subject="Thanks", request_id="fresh")
+        task = await peer.rig.store.load(key)
+        assert len(task.dead_letters) == 1, "another agent was not told, so it answers something else"
+
+    async def test_an_answer_while_the_end_is_on_its_way(
+        self, asked: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The other swarm may answer the notice of the end before it has accepted it."""
+        peer, key, request_id = asked
+
+        async def deliver(_: Swallow, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+            if message.payload.subject == "::task_complete::":
+                fields: Any = {"kind": "response", "sender": "expert", "recipient": "boss@example"}
+                contributors = (key.instance, "swarm:example@home")
+                thanks = letter(
+                    **fields,
+                    message_id="m-2",
+                    request_id="fresh",
+                    owner=key.instance,
+                    contributors=contributors,
+                    task_id=key.task_id,
+                )
+                await peer.rig.runtime.receive("home", thanks, back=True)
+            return None
+
+        monkeypatch.setattr(Swallow, "deliver", deliver)
+        await self.answer(asked, request_id=request_id)
+        task = await peer.rig.store.load(key)
+        assert (task.status, task.dead_letters, task.peers["home"].end_delivered) == (
+            TaskStatus.COMPLETED,
+            (),
+            True,
+        )
+
     async def test_an_answer_after_the_end(self, asked: Any) -> None:
         """An echo of a completion changes nothing; it is answered as received."""
         await self.answer(asked, request_id=asked[2])

@@ -19,7 +19,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
-from mail.core.task.interswarm import OpenRequest, Peer
+from mail.core.task.interswarm import OpenRequest
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size, message_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
