@@ -197,6 +197,7 @@ def test_the_exit_code_tells_how_the_task_has_ended(
 
 
 def test_a_message_to_a_swarm_that_is_not_there_has_failed(piped: Piped) -> None:
+    piped("swarm-register nowhere http://127.0.0.1:9", role="admin")
     done = piped("message-interswarm hi foo@nowhere", flags=("--json",))
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["status"]) == (3, "failed")
