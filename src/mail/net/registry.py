@@ -161,10 +161,9 @@ class SwarmRegistry:
         logger.info("registered swarm %s at %s", peer.name, peer.base_url)
         for note in notes:
             logger.warning("swarm %s: %s", peer.name, note)
-        if self._directory.documents is not None:
-            own, *common = self._caller_ids(peer)
-            others = f" or, as for every swarm without a caller_id, {common[0]!r}" if common else ""
-            notes.append(f"it is recognised by the id of its token for this server: {own!r}{others}")
+        own, *common = self._caller_ids(peer)
+        others = f" or, as for every swarm without a caller_id, {common[0]!r}" if common else ""
+        notes.append(f"it is recognised by the id of its token for this server: {own!r}{others}")
         return Registered(name=peer.name, notes=tuple(notes))
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
