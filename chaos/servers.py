@@ -192,9 +192,13 @@ class Wire:
         """All others."""
         return [name for name in self._servers.swarms if name != self._home]
 
-    async def caller_id(self, swarm: str) -> str | None:
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
         """Every swarm's is its name."""
-        return swarm if swarm in self._servers.swarms else None
+        return (swarm,) if swarm in self._servers.swarms else ()
+
+    async def obstacle(self, swarm: str) -> str:
+        """There is none on the way to a swarm that exists."""
+        return "" if swarm in self._servers.swarms else "it does not exist"
 
     async def discover(self, urls: Sequence[str]) -> str:
         """There are no others."""

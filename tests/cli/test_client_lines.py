@@ -245,6 +245,7 @@ def test_nothing_typed_completes_to_every_command(session: Session) -> None:
         "message-interswarm hi a@b s3cret",
         "message-interswarm --what hi a@b s3cret",
         "swarm-register n http://n --auth-token s3cret",
+        "swarm-register n http://n s3cret",
         "message 'my key is mail_user_abc'",
         "login 's3cret",
         "logn mail_admin_abc",

@@ -151,7 +151,13 @@ def test_other_swarms(tmp_path: Path) -> None:
         done = Piped(server, tmp_path)(
             "message-interswarm hi '[\"a@nobody\"]' $KEY", KEY=server.tokens["user"]
         )
-        assert "swarm 'nobody' is not known here" in done.stdout
+        assert "swarm 'nobody' is not registered here" in done.stderr
+        as_documented = "swarm-register another http://127.0.0.1:9 $KEY"
+        (again,) = Piped(server, tmp_path).json(as_documented, role="admin", KEY="for-them")
+        assert again["swarm_name"] == "another"
+        assert any("the token is forgotten when" in note for note in again["notes"]), "it has the token"
+        twice = Piped(server, tmp_path)(f"{as_documented} --auth-token b", KEY="a")
+        assert (twice.returncode, "give the token once" in twice.stderr) == (1, True)
 
 
 def test_another_swarm_is_loaded_from_a_file(tmp_path: Path) -> None:
@@ -191,6 +197,7 @@ def test_the_exit_code_tells_how_the_task_has_ended(
 
 
 def test_a_message_to_a_swarm_that_is_not_there_has_failed(piped: Piped) -> None:
+    piped("swarm-register nowhere http://127.0.0.1:9", role="admin")
     done = piped("message-interswarm hi foo@nowhere", flags=("--json",))
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["status"]) == (3, "failed")

@@ -11,8 +11,10 @@ from support.server_process import ServerProcess, eventually, run_mail
 
 @pytest.fixture
 def dead(server: ServerProcess) -> ServerProcess:
-    """The server, with nothing but one letter to a swarm that it doesn't know."""
+    """The server, with nothing but one letter to a swarm for which it has no token."""
     run_mail("dead-letter", "discard", "--all", cwd=server.folder, env=env(server, "admin"))
+    with server.client("admin") as admin:
+        admin.post("/swarms", json={"name": "nowhere", "base_url": "http://127.0.0.1:9"})
     with server.client() as client:
         sent = {"user_token": "", "body": "are you there?", "targets": ["ann@nowhere"], "subject": "Hello"}
         client.post("/interswarm/message", json=sent)

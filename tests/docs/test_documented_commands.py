@@ -149,9 +149,11 @@ class Session:
 
     def _export(self, name: str) -> None:
         assert self.server is not None
-        self.variables[name] = {"TOKEN": self.server.tokens["user"], "SERVER": str(self.server.process.pid)}[
-            name
-        ]
+        self.variables[name] = {
+            "TOKEN": self.server.tokens["user"],
+            "ADMIN": self.server.tokens["admin"],
+            "SERVER": str(self.server.process.pid),
+        }[name]
 
     def _run(self, command: str) -> None:
         if self.server is not None:

@@ -107,7 +107,7 @@ def test_what_is_refused(server: ServerProcess) -> None:
         "this endpoint is for the role",
         "unknown endpoint",
         "This task has used up its",
-        "is not known here",
+        "is not registered",
         "the task has no event",
     ]
     for quote in quotes:

@@ -98,6 +98,47 @@ def pair(tmp_path: Path) -> Iterator[Federation]:
         yield start(stack, tmp_path, None, "swarm-alpha", "swarm-beta")
 
 
+def test_the_documented_sample(tmp_path: Path) -> None:
+    """Two servers that are started for the first time, introduced with the tokens that each has printed."""
+    names = ("swarm-alpha", "swarm-beta")
+    with ExitStack() as stack:
+        servers = {}
+        for name in names:
+            (folder := tmp_path / name).mkdir()
+            flags = ("--swarm-name", name, "--swarm-registry", f"registries/{name}.json")
+            servers[name] = stack.enter_context(ServerProcess(folder, *flags))
+        for name, peer in (names, names[::-1]):
+            with servers[name].client("admin") as client:
+                sent = {
+                    "name": peer,
+                    "base_url": servers[peer].url,
+                    "auth_token": servers[peer].tokens["agent"],
+                }
+                response = client.post("/swarms", json=sent)
+            assert response.status_code == 200, response.text
+            assert response.json()["notes"] == [
+                f"it is recognised by the id of its token for this server: '{peer}' or, as for every swarm without a "
+                "caller_id, 'agent'"
+            ]
+        for server in servers.values():
+            answer = server.ask(QUESTION)
+            assert "12*(3+4) = 84." in answer
+            assert "The weather in Tokyo today" in answer
+
+
+def test_a_swarm_that_cannot_be_answered_is_told_at_once(pair: Federation) -> None:
+    """Beta doesn't know alpha (any more): alpha's agent is told why, and tells the person."""
+    with pair.client("swarm-beta", "admin") as admin:
+        assert admin.delete("/swarms/swarm-alpha").status_code == 200
+    answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="refused")
+    assert "'swarm-alpha' is not registered at 'swarm-beta' (POST /swarms)" in answer
+    with pair.client("swarm-beta", "admin") as admin:
+        named = {"name": "swarm-alpha", "base_url": pair.servers["swarm-alpha"].url, "caller_id": "a-1"}
+        assert admin.post("/swarms", json=named).status_code == 200
+    answer = pair.servers["swarm-alpha"].ask("12*(3+4)", task_id="misnamed")
+    assert "this token has the id 'swarm-alpha', and swarm 'swarm-beta' expects 'a-1'" in answer
+
+
 def test_they_help_each_other(pair: Federation) -> None:
     for name in pair.servers:
         answer = pair.servers[name].ask(QUESTION, task_id=f"from-{name}")
@@ -144,21 +185,22 @@ def test_the_answer_waits_for_a_server_that_is_down(pair: Federation) -> None:
 
 
 def test_what_could_not_be_delivered_is_redriven(pair: Federation) -> None:
-    """A swarm is not known, and its mail a dead letter, also after the death of the server; then it is."""
-    alpha, beta = (pair.servers[name] for name in ("swarm-alpha", "swarm-beta"))
-    with pair.client("swarm-alpha", "admin") as admin:
-        assert admin.delete("/swarms/swarm-beta").status_code == 200
+    """A swarm refuses mail, which is a dead letter, also after the death of the server; then it takes it."""
+    alpha = pair.servers["swarm-alpha"]
+    with pair.client("swarm-beta", "admin") as admin:
+        assert admin.delete("/swarms/swarm-alpha").status_code == 200
     sent = {"user_token": "", "body": "2+3", "targets": ["math@swarm-beta"], "task_id": "lost"}
     with pair.client("swarm-alpha") as client:
         client.post("/interswarm/message", json=sent)
     eventually(lambda: alpha.task("lost")["status"] == "failed", "it can't be delivered")
     alpha.kill()
     alpha.start()
+    with pair.client("swarm-beta", "admin") as admin:
+        registered = {"name": "swarm-alpha", "base_url": alpha.url, "volatile": False}
+        assert admin.post("/swarms", json=registered).status_code == 200
     with pair.client("swarm-alpha") as client, pair.client("swarm-alpha", "admin") as admin:
         (letter,) = client.get("/dead-letters").json()["dead_letters"]
         assert letter["mailbox"] == "@swarm-beta"
-        registered = {"name": "swarm-beta", "base_url": beta.url, "volatile": False}
-        assert admin.post("/swarms", json=registered).status_code == 200
         answer = admin.post("/dead-letters/redrive", json={"all": True}).json()
         assert [each["seq"] for each in answer["redriven"]] == [letter["seq"]]
         eventually(lambda: alpha.task("lost")["status"] == "completed", "beta has answered")

@@ -214,6 +214,18 @@ def refused(cwd: Path, *flags: str, env: dict[str, str] | None = None) -> tuple[
     return done.returncode, done.stderr
 
 
+def test_a_server_that_is_open_to_the_network_says_whom_it_does_not_call(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        assert "allow_private_addresses" not in server.output
+    with ServerProcess(tmp_path, "--host", "0.0.0.0") as server:
+        assert "set allow_private_addresses = true in [server.interswarm]" in server.output
+    (tmp_path / "mail.toml").write_text(
+        "[server.interswarm]\nallow_private_addresses = true\n", encoding="utf-8"
+    )
+    with ServerProcess(tmp_path, "--host", "0.0.0.0") as server:
+        assert "allow_private_addresses" not in server.output
+
+
 def test_second_server_on_a_database_is_refused(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         code, told = refused(tmp_path, "--port", "0")

@@ -63,7 +63,28 @@ def brought(stage: Stage, message_id: str, task_id: str, **changes: Any) -> dict
     return event
 
 
+def registered(stage: Stage, name: str, url: str, **fields: Any) -> dict[str, Any]:
+    """The event that registers a swarm."""
+    body = {"name": name, "base_url": url, "volatile": False, **fields}
+    event = stage.request("swarms", path="/swarms", body=body, **{"content-type": "application/json"})
+    event["requestContext"]["http"]["method"] = "POST"
+    return event
+
+
 class TestMailFromThere:
+    @pytest.fixture(autouse=True)
+    def beta(self, stage: Stage) -> None:
+        """The swarm that sends is registered, or it could not be answered."""
+        result = stage.invoke("swarms", registered(stage, "swarm-beta", "http://127.0.0.1:1"))
+        assert result["statusCode"] == 200, result
+
+    def test_a_swarm_that_could_not_be_answered_is_refused(self, stage: Stage) -> None:
+        event = brought(stage, "stranger", "stranger", source_swarm="swarm-gamma")
+        event["headers"]["authorization"] = f"Bearer {stage.key('agent', 'swarm-gamma')}"
+        result = stage.invoke("interswarm", event)
+        assert result["statusCode"] == 403
+        assert "'swarm-gamma' is not registered at" in result["body"]
+
     def test_the_sample_begins_a_task_which_is_answered(self, stage: Stage) -> None:
         for _ in range(2):  # the same message is taken once
             result = stage.invoke("interswarm", stage.event("interswarm"))
@@ -140,14 +161,6 @@ def served(peer: PeerServer) -> Iterator[PeerServer]:
         loop.close()
 
 
-def registered(stage: Stage, peer: PeerServer, **fields: Any) -> dict[str, Any]:
-    """The event that registers a swarm."""
-    body = {"name": peer.name, "base_url": peer.url, "volatile": False, **fields}
-    event = stage.request("swarms", path="/swarms", body=body, **{"content-type": "application/json"})
-    event["requestContext"]["http"]["method"] = "POST"
-    return event
-
-
 def asked(stage: Stage, task_id: str) -> dict[str, Any]:
     """The event by which alice asks an agent of the other swarm."""
     body = {"body": "2**10", "targets": ["math@swarm-beta"], "task_id": task_id}
@@ -171,7 +184,7 @@ class TestMailToThere:
     def peer(self, stage: Stage) -> Iterator[PeerServer]:
         """Another swarm, registered here."""
         with served(PeerServer("swarm-beta")) as server:
-            result = stage.invoke("swarms", registered(stage, server))
+            result = stage.invoke("swarms", registered(stage, server.name, server.url))
             assert result["statusCode"] == 200, result
             assert "SWARM_AUTH_TOKEN_SWARM_BETA" in json.loads(result["body"])["notes"][0]
             server.requests.clear()

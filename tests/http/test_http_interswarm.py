@@ -1,8 +1,11 @@
 """`/interswarm/*` over HTTP: who may call it, what it takes, what it answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -10,8 +13,10 @@ import pytest
 from support.federation import Swallow
 from support.http_server import HTTPServer, eventually
 
+from mail.core.decisions import delivery as outbound
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskKey
+from mail.errors import PeerUnavailable
 from mail.testing.agents import View, build_swarm, complete, respond, wait
 
 FIELDS = (
@@ -181,7 +186,7 @@ class TestPeople:
                 {"targets": ["a@other", "worker@example"], "msg_type": "broadcast"},
                 "POST /message writes to its",
             ),
-            ({"targets": ["expert"]}, "entrypoint 'expert' is none of"),
+            ({"targets": ["expert"]}, "swarm 'example' has no agent 'expert'"),
             ({"targets": [f"{'x' * 600}@other"]}, "is not of the form agent@swarm"),
             ({"body": ""}, "body"),
             ({"msg_type": "interrupt"}, "msg_type"),
@@ -197,6 +202,65 @@ class TestPeople:
         response = await self.ask(server, targets=[target])
         assert response.status_code == 200
         assert response.json()["response"]["message"]["body"] == "42"
+
+    @pytest.mark.parametrize("msg_type", ["request", "broadcast"])
+    async def test_any_agent_of_this_swarm(self, server: HTTPServer, msg_type: str) -> None:
+        """One that is no entrypoint and can't complete tasks: its response is the answer, as for other swarms."""
+        response = await self.ask(server, targets=["worker@example"], msg_type=msg_type)
+        assert response.status_code == 200
+        message = response.json()["response"]["message"]
+        assert message["sender"] == {"address_type": "agent", "address": "worker"}
+        assert message["body"] == "done"
+
+    async def test_an_unknown_swarm(self, server: HTTPServer) -> None:
+        response = await self.ask(server, targets=["expert@stranger"], task_id="t-1")
+        assert (response.status_code, response.json()) == (
+            404,
+            {"detail": "swarm 'stranger' is not registered here"},
+        )
+        assert (await server.client.get("/task", params={"task_id": "t-1"})).status_code == 404
+
+    async def test_what_a_task_waits_for(self, server: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An answer, and before that a delivery: the record and the event say until when."""
+        is_down = True
+
+        async def deliver(_: Swallow, message: object, *, back: bool) -> str | None:
+            if is_down:
+                raise PeerUnavailable("503 later")
+            return None
+
+        monkeypatch.setattr(Swallow, "deliver", deliver)
+        monkeypatch.setattr(outbound, "RETRY_SECONDS", (0.05,) * 400)
+        asking = asyncio.create_task(self.ask(server, task_id="t-9"))
+        (retried,) = await self.waiting(server, lambda each: each["attempts"] > 0)
+        assert (retried["swarm"], retried["agent"], retried["asked_by"]) == ("other", "expert@other", None)
+        assert retried["problem"] == "503 later"
+        assert retried["next_attempt"] <= retried["until"]
+        record = (await server.client.get("/task", params={"task_id": "t-9"})).json()
+        (error, *_) = [each for each in record["events"] if each["event"] == "interswarm_message_error"]
+        said = json.loads(error["data"])["description"]
+        assert re.fullmatch(
+            r"can't reach swarm other, and will try again in 0.05 s, until 20\S+: 503 later", said
+        )
+        is_down = False
+        (awaited,) = await self.waiting(server, lambda each: not each["attempts"])
+        assert (awaited["agent"], awaited["next_attempt"], awaited["problem"]) == ("expert@other", None, None)
+        hour = datetime.fromisoformat(awaited["until"]) - datetime.fromisoformat(record["start_time"])
+        assert timedelta(minutes=59) < hour < timedelta(minutes=61)
+        asking.cancel()
+
+    async def waiting(self, server: HTTPServer, check: Callable[[Any], bool]) -> list[dict[str, Any]]:
+        """What task t-9 waits for, once it is as the check wants it."""
+        found: list[dict[str, Any]] = []
+
+        async def is_so() -> bool:
+            nonlocal found
+            response = await server.client.get("/task", params={"task_id": "t-9", "fields": "summary"})
+            found = response.json().get("waiting_for", [])
+            return bool(found) and check(found[0])
+
+        await eventually(is_so)
+        return found
 
     async def test_the_answer_of_another_swarm(self, server: HTTPServer) -> None:
         asking = asyncio.create_task(self.ask(server, task_id="t-9", routing_info={"via": "test"}))

@@ -92,6 +92,14 @@ class TestDeliver:
         with pytest.raises(PeerUnavailable, match=f"swarm 'beta': {status} later"):
             await router.deliver(wrapped(), back=True)
 
+    async def test_a_refusal_that_looks_like_trouble(
+        self, router: InterswarmRouter, beta: PeerServer
+    ) -> None:
+        """MAIL 1.3.6 answers with 500 where it has no such agent."""
+        beta.answers["/interswarm/forward"] = 500, {"detail": "error: Unknown local agent: math"}
+        with pytest.raises(PeerRefused, match="swarm 'beta': 500 error: Unknown local agent: math"):
+            await router.deliver(wrapped(), back=False)
+
     async def test_redirects_are_not_followed(self, router: InterswarmRouter, beta: PeerServer) -> None:
         beta.answers["/interswarm/forward"] = 307, b""
         beta.headers = {"location": f"{beta.url}/elsewhere"}
@@ -167,9 +175,31 @@ class TestPeers:
     async def test_who_is_known(self, router: InterswarmRouter, registry: SwarmRegistry) -> None:
         await registry.register_swarm("gamma", "http://127.0.0.1:1", caller_id="gamma-key")
         assert list(await router.known()) == ["beta", "gamma"]
-        assert await router.caller_id("beta") == "beta"
-        assert await router.caller_id("gamma") == "gamma-key"
-        assert await router.caller_id("x" * 5000) is None
+        assert await router.caller_ids("beta") == ("beta", "agent")
+        assert await router.caller_ids("gamma") == ("gamma-key",)
+        assert await router.caller_ids("x" * 5000) == ()
+
+    async def test_the_common_token_is_of_nobody_else(
+        self, router: InterswarmRouter, registry: SwarmRegistry
+    ) -> None:
+        await registry.register_swarm("gamma", "http://127.0.0.1:1", caller_id="agent")
+        assert await router.caller_ids("beta") == ("beta",)
+        assert await router.caller_ids("gamma") == ("agent",)
+
+    async def test_what_keeps_mail_from_a_swarm(
+        self, router: InterswarmRouter, registry: SwarmRegistry
+    ) -> None:
+        assert await router.obstacle("beta") == ""
+        assert await router.obstacle("gamma") == "'gamma' is not registered at 'alpha' (POST /swarms)"
+        await registry.register_swarm("gamma", "http://localhost:1")
+        assert (
+            await router.obstacle("gamma") == "'alpha' has no token for it: set SWARM_AUTH_TOKEN_GAMMA there"
+        )
+        assert await InterswarmRouter(registry, "alpha", reads_tokens=False).obstacle("gamma") == ""
+        registry.http.allow_private = False
+        assert "http://localhost:1 is not public; to allow it, set" in await router.obstacle("gamma")
+        await registry.register_swarm("gamma", "https://gamma.example", "t0ken")
+        assert await router.obstacle("gamma") == ""
 
     async def test_one_client_serves_them_all(self, router: InterswarmRouter, beta: PeerServer) -> None:
         await asyncio.gather(*(router.deliver(wrapped(), back=False) for _ in range(20)))

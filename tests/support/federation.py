@@ -29,9 +29,12 @@ class Swallow:
     async def known(self) -> Sequence[str]:
         return ()
 
-    async def caller_id(self, swarm: str) -> str | None:
-        known: dict[str, str | None] = {"stranger": None, "outsider": None, "renamed": "other-key"}
-        return known.get(swarm, swarm)
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
+        known: dict[str, tuple[str, ...]] = {"stranger": (), "outsider": (), "renamed": ("other-key",)}
+        return known.get(swarm, (swarm,))
+
+    async def obstacle(self, swarm: str) -> str:
+        return "" if await self.caller_ids(swarm) else "it is not registered here"
 
     async def discover(self, urls: Sequence[str]) -> str:
         return "nothing"
@@ -50,8 +53,11 @@ class Wire:
     async def known(self) -> Sequence[str]:
         return [name for name in self._federation.rigs if name != self._home]
 
-    async def caller_id(self, swarm: str) -> str | None:
-        return swarm if swarm in self._federation.rigs else None
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
+        return (swarm,) if swarm in self._federation.rigs else ()
+
+    async def obstacle(self, swarm: str) -> str:
+        return "" if swarm in self._federation.rigs else "it is not registered here"
 
     async def discover(self, urls: Sequence[str]) -> str:
         return f"found {len(urls)}"

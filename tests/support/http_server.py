@@ -6,7 +6,7 @@ async with HTTPServer(build_swarm({"supervisor": turns([complete("hi")])})) as s
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,12 +107,14 @@ class HTTPServer:
         path: str | Path = IN_MEMORY,
         clock: Clock = SYSTEM_CLOCK,
         authenticator: Authenticator | None = None,
+        cors_origins: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         self.rig = Rig(swarm, path=path, clock=clock)
         self.keys: dict[str, str] = {}
         self._open = AsyncExitStack()
         self._authenticator = authenticator
+        self._cors_origins = cors_origins
         self._settings = settings
 
     async def __aenter__(self) -> Self:
@@ -130,7 +132,7 @@ class HTTPServer:
             started=self.rig.clock.now().timestamp(),
             **self._settings,
         )
-        self.app = create_app(self.service, load_routers())
+        self.app = create_app(self.service, load_routers(), cors_origins=self._cors_origins)
         self.uvicorn = await self._open.enter_async_context(QuickUvicorn(self.app, self.service.stopping))
         self.port = self.uvicorn.port
         self.client = await self._open.enter_async_context(

@@ -42,6 +42,7 @@ class TestDefaults:
                 "host": "0.0.0.0",
                 "reload": False,
                 "debug": False,
+                "cors_origins": [],
                 "swarm": {
                     "name": "example-no-proxy",
                     "source": "swarms.json",
@@ -145,6 +146,8 @@ class TestPlaces:
         ("[server]\nport = '8000'", "server.port: .*integer"),
         ("[server]\nport = 70000", "server.port: .*65535"),
         ("[server]\nreload = 1", "server.reload: .*boolean"),
+        ("[server]\ncors_origins = ['localhost:3000']", "server.cors_origins.*such as http://localhost:3000"),
+        ("[server]\ncors_origins = ['http://a/page']", "server.cors_origins.*without a path"),
         ("[server.settings]\ntask_message_limit = 0", "server.settings.task_message_limit: .*greater"),
         ("[server.settings]\nturn_concurrency = 0", "server.settings.turn_concurrency"),
         ('[server.settings]\nturn_concurrency = "many"', "server.settings.turn_concurrency"),

@@ -15,7 +15,7 @@ from mail.core.protocol.message import MAILResponse
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, TaskStatus
-from mail.errors import PeerUnavailable, Subject
+from mail.errors import PeerRefused, PeerUnavailable, Subject, SwarmNotFound
 from mail.testing.agents import (
     View,
     build_agent,
@@ -63,6 +63,10 @@ def answering(policy: Any, name: str = "b", **options: Any) -> SwarmCore:
 
 def echo(view: View) -> Any:
     return [respond(view.mail.sender, f"{view.mail.body}, said the worker")]
+
+
+async def refuse(message: MAILInterswarmMessage) -> None:
+    raise PeerRefused("401: no")
 
 
 def ask_then_tell(*targets: str) -> Any:
@@ -176,6 +180,12 @@ async def test_a_chain() -> None:
             if not back
         }
         assert hops == {"b": 1, "c": 2}
+        (end,) = [
+            message
+            for message, _ in all3.sent
+            if message.target_swarm == "c" and message.msg_type == "response"
+        ]
+        assert end.payload.sender.model_dump() == {"address_type": "system", "address": "b"}
         for name, asker in (("b", "a"), ("c", "b")):
             task = await all3[name].store.load(TaskKey(f"swarm:{asker}@{name}", outcome.key.task_id))
             assert task is not None
@@ -429,6 +439,9 @@ class TestPeople:
             assert outcome.response.message.sender.address == "worker@b"
             await both.settle()
             assert both.sent[0][0].payload.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
+            end = both.sent[-1][0].payload
+            assert end.subject == "::task_complete::"
+            assert end.sender.model_dump() == {"address_type": "user", "address": "ann@a"}
 
     async def test_a_supervisor_that_completes(self) -> None:
         helper = build_swarm(
@@ -449,8 +462,9 @@ class TestPeople:
         ]
 
     async def test_one_that_cannot_be_reached(self) -> None:
-        async with Federation(asking(turns())) as alone:
-            outcome = await alone["a"].ask("hello", targets=("worker@b",))
+        async with Federation(asking(turns()), answering(echo)) as both:
+            both.trouble = refuse
+            outcome = await both["a"].ask("hello", targets=("worker@b",))
         assert outcome.task.status is TaskStatus.FAILED
         assert "could not be delivered to swarm b" in outcome.answer
 
@@ -539,8 +553,15 @@ class TestManyAtOnce:
 
     async def test_agents_of_a_swarm_that_nobody_knows(self) -> None:
         async with Federation(asking(turns())) as alone:
-            outcome = await alone["a"].ask("hi", targets=("x@z", "y@z"), msg_type="broadcast")
-        assert outcome.answer.count("could not be delivered to swarm z") == 2
+            with pytest.raises(SwarmNotFound, match="swarm 'z' is not registered here"):
+                await alone["a"].ask("hi", targets=("x@z", "y@z"), msg_type="broadcast")
+            assert (await alone["a"].store.list_tasks("user:ann@a")).tasks == []
+
+    async def test_agents_of_one_swarm_that_refuses_both(self) -> None:
+        async with Federation(asking(turns()), answering(echo)) as both:
+            both.trouble = refuse
+            outcome = await both["a"].ask("hi", targets=("x@b", "y@b"), msg_type="broadcast")
+        assert outcome.answer.count("could not be delivered to swarm b") == 2
 
 
 class TestEnds:

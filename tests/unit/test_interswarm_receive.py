@@ -151,19 +151,23 @@ class TestWhose:
         assert received.key.instance == "swarm:other-key@example"
 
     async def test_a_key_speaks_only_for_its_own_swarm(self, peer: Peer) -> None:
-        with pytest.raises(Forbidden, match="does not belong to swarm 'home'"):
+        with pytest.raises(Forbidden) as refusal:
             await peer.forward("other-key", source="home")
-        await peer.forward("stranger", source="stranger", task_id="t-2")
-        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
+        assert refusal.value.detail == (
+            "this token has the id 'other-key', and swarm 'example' expects 'home' of swarm 'home': use a token with that "
+            "id, or ask the operator of 'example' to register 'home' with the caller_id 'other-key'"
+        )
+        await peer.forward("third", source="third", task_id="t-2")
+        with pytest.raises(Forbidden, match="expects 'outsider' of swarm 'outsider'"):
             await peer.back(
-                "stranger",
+                "third",
                 source="outsider",
                 task_id="t-2",
-                contributors=(OWNER, "swarm:stranger@example"),
+                contributors=(OWNER, "swarm:third@example"),
             )
 
     async def test_a_key_speaks_for_no_swarm_that_is_not_registered(self, peer: Peer) -> None:
-        with pytest.raises(Forbidden, match="does not belong to swarm 'outsider'"):
+        with pytest.raises(Forbidden, match="could not answer swarm 'outsider'"):
             await peer.forward("stranger", source="outsider", sender="ceo", sender_type="admin")
         assert (await peer.rig.store.list_tasks("swarm:stranger@example")).tasks == []
 
@@ -230,9 +234,9 @@ class TestWhose:
         assert await peer.letters() == ["please"]
 
     async def test_another_swarm_by_the_same_key(self, peer: Peer) -> None:
-        await peer.forward("stranger", source="stranger")
+        await peer.forward("third", source="third")
         with pytest.raises(Forbidden):
-            await peer.forward("stranger", source="outsider")
+            await peer.forward("third", source="home")
 
     async def test_another_owner(self, peer: Peer) -> None:
         await peer.forward()
@@ -443,6 +447,49 @@ class TestAnswers:
     async def test_the_task_runs_on_while_the_answer_is_out(self, asked: Any) -> None:
         task = await asked[0].rig.store.load(asked[1])
         assert (task.status, task.generation.nudges, task.pending) == (TaskStatus.RUNNING, 0, {})
+
+    @pytest.mark.parametrize("sender", ["expert", "home"])
+    async def test_an_answer_to_the_end_is_no_dead_letter(self, asked: Any, sender: str) -> None:
+        """Agents of other implementations answer the notice that the task has ended."""
+        peer, key, request_id = asked
+        await self.answer(asked, request_id=request_id)
+        kind = "system" if sender == "home" else "agent"
+        await self.answer(asked, sender=sender, sender_type=kind, subject="Thanks", request_id="fresh")
+        task = await peer.rig.store.load(key)
+        assert (task.status, task.dead_letters, task.pending) == (TaskStatus.COMPLETED, (), {})
+        await self.answer(asked, sender="stranger", subject="Thanks", request_id="fresh")
+        task = await peer.rig.store.load(key)
+        assert len(task.dead_letters) == 1, "another agent was not told, so it answers something else"
+
+    async def test_an_answer_while_the_end_is_on_its_way(
+        self, asked: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The other swarm may answer the notice of the end before it has accepted it."""
+        peer, key, request_id = asked
+
+        async def deliver(_: Swallow, message: MAILInterswarmMessage, *, back: bool) -> str | None:
+            if message.payload.subject == "::task_complete::":
+                fields: Any = {"kind": "response", "sender": "expert", "recipient": "boss@example"}
+                contributors = (key.instance, "swarm:example@home")
+                thanks = letter(
+                    **fields,
+                    message_id="m-2",
+                    request_id="fresh",
+                    owner=key.instance,
+                    contributors=contributors,
+                    task_id=key.task_id,
+                )
+                await peer.rig.runtime.receive("home", thanks, back=True)
+            return None
+
+        monkeypatch.setattr(Swallow, "deliver", deliver)
+        await self.answer(asked, request_id=request_id)
+        task = await peer.rig.store.load(key)
+        assert (task.status, task.dead_letters, task.peers["home"].end_delivered) == (
+            TaskStatus.COMPLETED,
+            (),
+            True,
+        )
 
     async def test_an_answer_after_the_end(self, asked: Any) -> None:
         """An echo of a completion changes nothing; it is answered as received."""

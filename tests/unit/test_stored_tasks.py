@@ -24,7 +24,7 @@ def load(name: str) -> list[Any]:
 
 TASKS = load("tasks.json")
 
-LATER = {"joined", "stored_bytes"}
+LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered"}
 """The fields that were added after the version whose tasks are stored here."""
 
 
@@ -48,7 +48,7 @@ def test_the_stored_tasks_have_every_field_and_every_status() -> None:
     assert {STORED_NAMES.get(name, name) for name in names} == set().union(*TASKS)
     assert {each["status"] for each in TASKS} == {status.value for status in TaskStatus}
     contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]
-    assert {STORED_NAMES.get(field.name, field.name) for field in fields(Peer)} == contact.keys()
+    assert {STORED_NAMES.get(field.name, field.name) for field in fields(Peer)} - LATER == contact.keys()
     assert {STORED_NAMES.get(field.name, field.name) for field in fields(OpenRequest)} == request.keys()
 
 

@@ -84,7 +84,7 @@ class InterswarmLink:
         task = await runtime.store.load(TaskKey(str(self._principal), message.task_id))
         if source is None or task is None or source not in task.peers:
             return False
-        known = None if runtime.peers is None else await runtime.peers.caller_id(source)
+        known = () if runtime.peers is None else await runtime.peers.caller_ids(source)
         wrapped = MAILInterswarmMessage(
             message_id=message.id,
             source_swarm=source,
@@ -95,5 +95,5 @@ class InterswarmLink:
             msg_type=message.msg_type,
             payload=message.message,
         )
-        await runtime.receive(known or source, wrapped, back=True)
+        await runtime.receive(known[0] if known else source, wrapped, back=True)
         return True

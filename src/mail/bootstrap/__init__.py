@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mail.bootstrap import peers
+from mail.bootstrap.peers import may_call_private
 from mail.bootstrap.system import (
     LocalSystem,
     System,
@@ -43,6 +44,7 @@ __all__ = [
     "issues_tokens",
     "local",
     "log_formatter",
+    "may_call_private",
     "open_documents",
     "read_parameters",
     "read_swarm",
@@ -148,7 +150,15 @@ def aws(
     documents = ServerDocuments(backend.documents)
     secrets = peers.read_secrets(environ, account.client("ssm"), config.secrets_path)
     is_local = peers.plays_aws_here(environ)
-    router = peers.make_router(swarm, documents, config.server, clock, secrets=secrets, is_local=is_local)
+    router = peers.make_router(
+        swarm,
+        documents,
+        config.server,
+        clock,
+        secrets=secrets,
+        is_local=is_local,
+        reads_tokens=bool(config.secrets_path),
+    )
     return System(
         swarm,
         backend,

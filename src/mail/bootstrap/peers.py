@@ -33,12 +33,14 @@ def make_router(
     secrets: Tokens,
     is_local: bool,
     file: str | None = None,
+    reads_tokens: bool = True,
 ) -> InterswarmRouter:
     """Make the router of a swarm, with its registry. Raises ConfigurationError.
 
     Args:
         is_local: whether only this machine can reach the server; then peers may be on it, too.
         file: the file for a copy of the registry.
+        reads_tokens: whether this process can read the tokens for other swarms.
     """
     settings = config.interswarm
     allowed = settings.allow_private_addresses
@@ -58,7 +60,7 @@ def make_router(
         volatile_seconds=settings.volatile_seconds,
         clock=clock,
     )
-    return InterswarmRouter(registry, swarm.name, clock=clock)
+    return InterswarmRouter(registry, swarm.name, clock=clock, reads_tokens=reads_tokens)
 
 
 def make_webhooks(
@@ -98,5 +100,10 @@ def listens(registry: SwarmRegistry, config: ServerConfig, host: str, url: str) 
     """Set in the registry where its server listens, unless the configuration says so."""
     settings = config.interswarm
     registry.register_local_swarm(settings.base_url or url)
-    if settings.allow_private_addresses == "auto":
-        registry.http.allow_private = is_loopback(host)
+    registry.http.allow_private = may_call_private(config, host)
+
+
+def may_call_private(config: ServerConfig, host: str) -> bool:
+    """Return whether a server that listens on `host` may call swarms with private addresses."""
+    allowed = config.interswarm.allow_private_addresses
+    return is_loopback(host) if allowed == "auto" else allowed

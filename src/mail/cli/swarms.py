@@ -10,7 +10,7 @@ import typer
 from mail.cli.command import Command, Completes, Namespace, json_object, json_text, option, positional, switch
 from mail.cli.options import AsJson, ServerUrl
 from mail.cli.output import Output, one_line
-from mail.cli.session import Session
+from mail.cli.session import Session, UsageError
 
 if TYPE_CHECKING:
     from mail.cli.connection import CommandClient
@@ -78,6 +78,20 @@ def show_health(answer: Mapping[str, Any], output: Output) -> None:
     output.text(one_line(f"{answer.get('swarm_name')} is {answer.get('status')}"))
 
 
+async def register_swarm(session: Session, given: Namespace) -> None:
+    """Register another swarm, with a token as the third word or as an option."""
+    if given.token and given.auth_token:
+        raise UsageError("swarm-register: give the token once")
+    answer = await session.client.register_swarm(
+        given.name,
+        given.base_url,
+        auth_token=given.token or given.auth_token,
+        metadata=given.metadata,
+        volatile=given.volatile,
+    )
+    session.output.result(answer)
+
+
 COMMANDS = (
     Command(name="ping", summary="Show what the server is.", handler=show_server),
     Command(
@@ -103,13 +117,17 @@ COMMANDS = (
     Command(
         name="swarm-register",
         summary="Register another swarm with the server (admin).",
-        operation="register_swarm",
+        handler=register_swarm,
         arguments=(
             positional("name", "Its name."),
             positional("base_url", "Its URL."),
-            option(
-                "--auth-token", help="The key that it requires, or $VARIABLE.", completes=Completes.SECRET
+            positional(
+                "token",
+                "The key that it requires, or $VARIABLE.",
+                required=False,
+                completes=Completes.SECRET,
             ),
+            option("--auth-token", help="The same, as an option.", completes=Completes.SECRET),
             option("--metadata", help="A JSON object to store with it.", type=json_object),
             switch("--volatile", help="Only until the server restarts."),
         ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, model_validator
 
 from mail.config.database import read_database
 from mail.config.tables import (
@@ -24,6 +24,7 @@ from mail.config.tables import (
     Table,
     TelemetryConfig,
     WebhooksConfig,
+    read_origin,
 )
 from mail.core.protocol.suggest import describe
 from mail.core.task.limits import Budget
@@ -174,6 +175,9 @@ class ServerConfig(_TopTable):
     host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 - the documented default
     reload: bool = False
     debug: bool = False
+    cors_origins: list[Annotated[str, AfterValidator(read_origin)]] = Field(
+        default=[], description="The origins of web pages that may call the server; `*` for all."
+    )
     swarm: SwarmConfig = SwarmConfig()
     settings: SettingsConfig = SettingsConfig()
     limits: LimitsConfig = LimitsConfig()

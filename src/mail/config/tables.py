@@ -1,6 +1,7 @@
 """The tables of `mail.toml` with plain values and their documented defaults."""
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -145,6 +146,15 @@ class WebhooksConfig(Table):
 
     allow_private_addresses: bool = False
     retry_seconds: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = list(RETRY_SECONDS)
+
+
+def read_origin(text: str) -> str:
+    """Return the origin of a web page, as browsers send it, or `*`. Raises ValueError."""
+    parts = urlsplit(text)
+    origin = f"{parts.scheme}://{parts.netloc}".lower()
+    if text != "*" and (parts.scheme not in ("http", "https") or not parts.netloc or text.lower() != origin):
+        raise ValueError(f"{text!r} is not an origin such as http://localhost:3000, without a path")
+    return text.lower()
 
 
 class InterswarmConfig(Table):

@@ -1,12 +1,12 @@
 """The application: routes, errors and documentation around one `Service`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
-from starlette.types import StatelessLifespan
+from starlette.types import ASGIApp, StatelessLifespan
 
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
@@ -16,7 +16,22 @@ from mail.http.service import Service
 
 
 class MAILApp(FastAPI):
-    """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422."""
+    """FastAPI whose OpenAPI document covers the bodies that `mail.http` reads itself, and omits FastAPI's own 422.
+
+    Attributes:
+        cors_origins: the origins of web pages that may call it.
+    """
+
+    cors_origins: Sequence[str] = ()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the app with its middleware; CORS comes first, so that pages can read every answer, even a 500."""
+        stack = super().build_middleware_stack()
+        if not self.cors_origins:
+            return stack
+        from mail.http.cors import allow_origins
+
+        return allow_origins(stack, self.cors_origins, self.openapi())
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built on the first call."""
@@ -49,11 +64,15 @@ class MAILApp(FastAPI):
 
 
 def create_app(
-    service: Service, routers: Iterable[APIRouter], *, lifespan: StatelessLifespan[FastAPI] | None = None
+    service: Service,
+    routers: Iterable[APIRouter],
+    *,
+    lifespan: StatelessLifespan[FastAPI] | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
     """Create the app that serves a swarm through some routes (all of them: `mail.http.routes.load_routers`).
 
-    `lifespan` starts and stops what the service needs.
+    `lifespan` starts and stops what the service needs; web pages of `cors_origins` may call the app.
     """
     app = MAILApp(
         title="MAIL",
@@ -67,6 +86,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    app.cors_origins = cors_origins
     app.state.service = service
     app.state.authenticator = service.authenticator
     if service.is_observed:

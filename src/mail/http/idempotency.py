@@ -40,7 +40,14 @@ IF_MATCH: dict[str, Any] = {
     "another generation. `*` matches any generation of an existing task.",
     "example": '"1"',
 }
-PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH]
+TRACE_CONTEXT: dict[str, Any] = {
+    "name": TRACEPARENT,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The caller's trace (W3C Trace Context), which the task continues.",
+}
+PARAMETERS = [IDEMPOTENCY_KEY, IF_MATCH, TRACE_CONTEXT]
 """Documentation of these headers."""
 
 

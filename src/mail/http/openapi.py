@@ -47,7 +47,10 @@ _RETRY_AFTER: dict[str, Any] = {
         }
     }
 }
-_HEADERS = {429: _RETRY_AFTER, 503: _RETRY_AFTER}
+_CHALLENGE: dict[str, Any] = {
+    "headers": {"WWW-Authenticate": {"description": "`Bearer`.", "schema": {"type": "string"}}}
+}
+_HEADERS = {401: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
 
 PUBLIC = (500, 503)
 PROTECTED = (401, 403, 429, *PUBLIC)
@@ -55,6 +58,11 @@ PROTECTED = (401, 403, 429, *PUBLIC)
 PAGE_HEADERS: dict[str, Any] = {
     "Link": {"description": 'The next page, if any: `<…>; rel="next"`.', "schema": {"type": "string"}},
     "X-Next-Cursor": {"description": "Its cursor.", "schema": {"type": "string"}},
+}
+
+ETAG: dict[str, Any] = {
+    "description": "The task's generation, for `If-Match`; none for a task as it was.",
+    "schema": {"type": "string"},
 }
 
 

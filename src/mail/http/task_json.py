@@ -14,10 +14,12 @@ from pydantic_core import to_json
 from mail.auth.keys import Caller
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.watch import SLICE_BYTES, Submitted, read_timeline
+from mail.core.protocol.clock import format_time
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
+from mail.core.task.interswarm import OpenRequest
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size, message_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -84,6 +86,18 @@ class PendingToolCall(Answered):
     )
 
 
+class WaitingFor(Answered):
+    """What a task waits for from another swarm: an answer, or the delivery of a message."""
+
+    swarm: str
+    agent: str | None = Field(description="The agent that was asked, as `agent@swarm`; null for a delivery.")
+    asked_by: str | None = Field(description="The agent that asked; null for the owner, and for a delivery.")
+    until: str | None = Field(description="When it is given up; null if that is not known.")
+    attempts: int = Field(description="Failed attempts to deliver mail to the swarm, since the last success.")
+    next_attempt: str | None = Field(description="When delivery is tried again; null if none has failed.")
+    problem: str | None = Field(description="Why the last attempt failed; null if none has.")
+
+
 class TaskUsage(Answered):
     """Tokens and cost of a task's model calls, in all its generations."""
 
@@ -114,6 +128,10 @@ class TaskSummary(Answered):
     max_steps: int
     pending_tool_calls: list[PendingToolCall] = Field(
         description="The breakpoint tool calls that a paused task waits for."
+    )
+    waiting_for: list[WaitingFor] = Field(
+        description="The other swarms that the task waits for, and until when: answers, and deliveries that failed and "
+        "are tried again."
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -370,12 +388,39 @@ def task_summary(task: Task) -> dict[str, Any]:
         "pending_tool_calls": [_pending_call(call) for call in task.generation.breakpoint.calls]
         if task.generation.breakpoint
         else [],
+        "waiting_for": _waiting_for(task),
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "dead_letters": task.dead_letters,
         "usage": {"total": sum(task.usage.values(), NO_USAGE), "agents": task.usage, "models": task.models},
         "seq": task.seq,
         "stored_bytes": task.stored_bytes,
+    }
+
+
+def _waiting_for(task: Task) -> list[dict[str, Any]]:
+    """Return what a task waits for from other swarms as `WaitingFor`."""
+    asked = [(request.recipient_swarm, request) for request in task.requests if request.recipient_swarm]
+    swarms = {swarm for swarm, _ in asked}
+    retried = [swarm for swarm, peer in task.peers.items() if peer.failures and swarm not in swarms]
+    return [
+        *(_awaited(task, swarm, request) for swarm, request in asked),
+        *(_awaited(task, swarm, None) for swarm in retried),
+    ]
+
+
+def _awaited(task: Task, swarm: str, request: OpenRequest | None) -> dict[str, Any]:
+    peer = task.peers.get(swarm)
+    retried = peer if peer is not None and peer.failures else None
+    until = retried.retry_until if retried else request.answer_deadline if request else None
+    return {
+        "swarm": swarm,
+        "agent": request.recipient if request else None,
+        "asked_by": request.sender or None if request else None,
+        "until": format_time(until) if until else None,
+        "attempts": retried.failures if retried else 0,
+        "next_attempt": format_time(retried.retry_at) if retried else None,
+        "problem": retried.problem or None if retried else None,
     }
 
 

@@ -31,6 +31,9 @@ IDLE_SECONDS = 3.0
 RETRIED = frozenset({408, 425, 429})
 """Statuses below 500 that are worth a retry."""
 
+FINAL_PROBLEMS = ("unknown local agent",)
+"""What MAIL 1.3.6 answers with 500, in lower case, although a retry can't help."""
+
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 DETAIL_LENGTH = 300
@@ -88,11 +91,13 @@ class Answer:
         return text if len(text) <= DETAIL_LENGTH else f"{text[: DETAIL_LENGTH - 1]}…"
 
     def raise_for_status(self) -> None:
-        """Raise PeerUnavailable for a status worth a retry, PeerRefused for any other error or redirect."""
+        """Raise PeerUnavailable for an error worth a retry, PeerRefused for any other error or redirect."""
         if self.is_success:
             return
-        problem = f"{self.status} {self.detail}".strip()
-        if self.status >= 500 or self.status in RETRIED:
+        detail = self.detail
+        problem = f"{self.status} {detail}".strip()
+        is_final = any(final in detail.lower() for final in FINAL_PROBLEMS)
+        if (self.status >= 500 or self.status in RETRIED) and not is_final:
             raise PeerUnavailable(problem)
         if 300 <= self.status < 400:
             raise PeerRefused(f"{problem}: it redirects, which is not followed; register the URL it leads to")

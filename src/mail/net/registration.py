@@ -74,6 +74,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_private(host: str) -> bool:
+    """Return whether a host is `localhost`, or an IP address that is not public; other names are not looked up."""
+    try:
+        return is_loopback(host) or not ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return False
+
+
 Auth = Literal["bearer", "aws_iam"]
 
 PROBE_SECONDS = 10.0

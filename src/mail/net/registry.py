@@ -13,7 +13,7 @@ from typing import Any
 
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.interswarm import PeerHealth, PeerRecord
+from mail.core.task.interswarm import COMMON_CALLER_ID, PeerHealth, PeerRecord
 from mail.errors import BadRequest, StoreUnavailable
 from mail.net import health
 from mail.net.directory import REFRESH_SECONDS, UNSEEN, PeerDirectory
@@ -26,6 +26,7 @@ from mail.net.registration import (
     describe,
     host_of,
     is_loopback,
+    is_private,
     new_entry,
     with_token,
 )
@@ -160,6 +161,9 @@ class SwarmRegistry:
         logger.info("registered swarm %s at %s", peer.name, peer.base_url)
         for note in notes:
             logger.warning("swarm %s: %s", peer.name, note)
+        own, *common = self._caller_ids(peer)
+        others = f" or, as for every swarm without a caller_id, {common[0]!r}" if common else ""
+        notes.append(f"it is recognised by the id of its token for this server: {own!r}{others}")
         return Registered(name=peer.name, notes=tuple(notes))
 
     async def unregister_swarm(self, swarm_name: str) -> bool:
@@ -220,6 +224,25 @@ class SwarmRegistry:
     async def find(self, swarm_name: str) -> PeerRecord | None:
         """Return the entry of a swarm, even if another process has only just registered it."""
         return await self._directory.find(swarm_name)
+
+    async def caller_ids(self, swarm_name: str) -> tuple[str, ...]:
+        """Return the ids of the tokens with which a swarm may call this server, its own first; none for an unknown one.
+
+        A swarm without a `caller_id` may use the common `agent` token, too, unless that belongs to another swarm.
+        """
+        peer = await self.find(swarm_name)
+        return () if peer is None else self._caller_ids(peer)
+
+    def _caller_ids(self, peer: PeerRecord) -> tuple[str, ...]:
+        if peer.caller_id:
+            return (peer.caller_id,)
+        claimed = {other.caller_id or other.name for other in self._directory.all()}
+        common = () if COMMON_CALLER_ID in claimed else (COMMON_CALLER_ID,)
+        return (peer.name, *common)
+
+    def may_call(self, peer: PeerRecord) -> bool:
+        """Return whether the URL of a swarm may be called, as far as its text shows."""
+        return self.http.allow_private or not is_private(host_of(peer.base_url))
 
     async def names(self) -> list[str]:
         """Return the names of all known swarms."""

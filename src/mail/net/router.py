@@ -31,6 +31,7 @@ from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, PeerError, PeerRefused, PeerUnavailable, StoreUnavailable, Subject
 from mail.net.registration import target_of
 from mail.net.registry import SwarmRegistry
+from mail.net.secrets import variable_in
 
 
 class _Common(TypedDict):
@@ -156,12 +157,21 @@ class InterswarmRouter:
 
     A program without an engine can route whole messages with `route_message`, and handles those to its own agents with
     `register_message_handler`.
+
+    Args:
+        reads_tokens: whether this process can read the tokens of the registry; a function that only takes mail can't.
     """
 
     def __init__(
-        self, swarm_registry: SwarmRegistry, local_swarm_name: str, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        swarm_registry: SwarmRegistry,
+        local_swarm_name: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        reads_tokens: bool = True,
     ) -> None:
         self.swarm_registry = swarm_registry
+        self._reads_tokens = reads_tokens
         self.local_swarm_name = local_swarm_name
         self._clock = clock
         self._handlers: dict[str, MessageHandler] = {}
@@ -235,10 +245,23 @@ class InterswarmRouter:
         """Return the names of all known swarms."""
         return await self.swarm_registry.names()
 
-    async def caller_id(self, swarm: str) -> str | None:
-        """Return the id of the token with which a swarm calls this server; None for an unknown swarm."""
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
+        """Return the ids of the tokens with which a swarm may call this server; see `mail.core.task.ports.Peers`."""
+        return await self.swarm_registry.caller_ids(swarm)
+
+    async def obstacle(self, swarm: str) -> str:
+        """Return why mail to a swarm can't be sent; see `mail.core.task.ports.Peers`."""
+        here = self.local_swarm_name
         peer = await self.swarm_registry.find(swarm)
-        return None if peer is None else peer.caller_id or swarm
+        if peer is None:
+            return f"{swarm!r} is not registered at {here!r} (POST /swarms)"
+        if not self.swarm_registry.may_call(peer):
+            return f"{peer.base_url} is not public; to allow it, set allow_private_addresses in [server.interswarm] of {here!r}"
+        try:
+            has_token = not self._reads_tokens or await self.swarm_registry.token_for(peer)
+        except StoreUnavailable:
+            return ""
+        return "" if has_token else f"{here!r} has no token for it: set {variable_in(peer.auth_token)} there"
 
     async def discover(self, urls: Sequence[str]) -> str:
         """Register the public swarms that servers at these URLs run or list; return the result as text for an agent."""

@@ -42,7 +42,10 @@ def build_app(system: "LocalSystem") -> FastAPI:
                 print(await _issue_first_tokens(system.documents), flush=True)  # noqa: T201
             yield
 
-    return create_http_app(make_service(system, system.config), load_routers(), lifespan=lifespan)
+    config = system.config
+    return create_http_app(
+        make_service(system, config), load_routers(), lifespan=lifespan, cors_origins=config.cors_origins
+    )
 
 
 def make_service(
@@ -91,6 +94,7 @@ async def _issue_first_tokens(documents: ServerDocuments) -> str:
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
         "Send one as 'Authorization: Bearer <token>'. More: mail token create --role user --id alice",
+        "The agent token is for other swarms: any swarm that is registered here may call with it.",
         "",
     ]
     return "\n".join(lines)

@@ -237,6 +237,7 @@ async def _serve(
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
+            ready += _advice(config, host)
             if host != config.host:
                 ready += (
                     f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
@@ -258,6 +259,16 @@ async def _serve(
         await system.stop()
 
 
+def _advice(config: ServerConfig, host: str) -> str:
+    """Return what the operator of a server that is open to the network should know about swarms near it."""
+    if config.interswarm.allow_private_addresses != "auto" or bootstrap.may_call_private(config, host):
+        return ""
+    return (
+        f"\nIt is open to the network (host {host}), so it calls no swarms on this machine or in a private network: for "
+        "those, set allow_private_addresses = true in [server.interswarm], or use --host 127.0.0.1"
+    )
+
+
 def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
     """Let uvicorn watch the source code, and run `reloaded_app` in a new process after each change."""
     from uvicorn.supervisors import ChangeReload
@@ -267,7 +278,10 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
-        _say(f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change")
+        _say(
+            f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change"
+            f"{_advice(config, host)}"
+        )
         uvicorn_config = uvicorn.Config(
             RELOADED_APP,
             factory=True,

@@ -259,7 +259,8 @@ def _claim(path: str) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             raise ConfigurationError(
-                f"another server runs on {path}; stop it, or give this one a database of its own"
+                f"another server runs on {path}; stop it, or give this one a database of its own, such as "
+                f"{Path(path).stem}-2.db (--database)"
             ) from error
         raise ConfigurationError(f"{path}.lock can't be used as a lock: {error}") from error
     return lock

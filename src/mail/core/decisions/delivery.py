@@ -17,7 +17,7 @@ from mail.core.protocol.address import (
     create_agent_address,
     join_agent_address,
 )
-from mail.core.protocol.clock import Clock
+from mail.core.protocol.clock import Clock, format_time
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import (
     MAILPayload,
@@ -43,6 +43,9 @@ RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, 60, 60)
 
 ANSWER_RETRY_SECONDS = (*RETRY_SECONDS, *(300,) * 11)
 """The same for responses: the recipient waits for an hour, and no agent here would notice the failure."""
+
+PROBLEM_LENGTH = 500
+"""Characters of the reason for a failed delivery that a task stores."""
 
 
 def wrap(
@@ -163,8 +166,10 @@ def undelivered(
     draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, f"can't send to swarm {peer}: {reason}")
     if not is_moot(turn.task, turn):
         _dead_letter(draft, turn, reason, attempts)
+    known = draft.peers.get(peer)
+    is_uncertain = known is not None and known.failures > 0
     _reached(draft, peer, turn.entry)
-    _tell_sender(draft, turn.entry, peer, reason)
+    _tell_sender(draft, turn.entry, peer, reason, is_uncertain=is_uncertain)
     prevent_stall(draft)
     return draft.seal()
 
@@ -181,11 +186,18 @@ def delayed(task: Task, swarm: SwarmCore, turn: Turn, reason: str, clock: Clock)
     seconds = pauses[known.failures]
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=False)
+    until = draft.time_in(sum(pauses[known.failures :]))
     draft.emit(
         EventKind.INTERSWARM_MESSAGE_ERROR,
-        f"can't reach swarm {peer}, and will try again in {seconds} s: {reason}",
+        f"can't reach swarm {peer}, and will try again in {seconds} s, until {format_time(until)}: {reason}",
     )
-    draft.peers[peer] = replace(known, failures=known.failures + 1, retry_at=draft.time_in(seconds))
+    draft.peers[peer] = replace(
+        known,
+        failures=known.failures + 1,
+        retry_at=draft.time_in(seconds),
+        retry_until=until,
+        problem=reason[:PROBLEM_LENGTH],
+    )
     return draft.seal()
 
 
@@ -228,7 +240,13 @@ def _reached(draft: Draft, peer: str, entry: InboxEntry) -> None:
         is_end = known.end_message == entry.message.id
         end_message = "" if is_end else known.end_message
         draft.peers[peer] = replace(
-            known, failures=0, retry_at=0.0, end_delivered=is_end, end_message=end_message
+            known,
+            failures=0,
+            retry_at=0.0,
+            retry_until=0.0,
+            problem="",
+            end_delivered=is_end,
+            end_message=end_message,
         )
 
 
@@ -242,8 +260,13 @@ def _is_of(principal: str, swarm: str) -> bool:
     )
 
 
-def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> None:
-    """Notify the agent or the person that wrote the message; system messages have no sender to notify."""
+def _tell_sender(
+    draft: Draft, entry: InboxEntry, peer: str, reason: str, *, is_uncertain: bool = False
+) -> None:
+    """Notify the agent or the person that wrote the message; system messages have no sender to notify.
+
+    If it is uncertain whether the peer has got the message, it may still answer.
+    """
     payload = entry.message.message
     text = f"Your message {payload.subject!r} could not be delivered to swarm {peer}: {reason}"
     sender = payload.sender
@@ -254,6 +277,8 @@ def _tell_sender(draft: Draft, entry: InboxEntry, peer: str, reason: str) -> Non
     ]
     for request in asked:
         draft.close_request(request)
+        if is_uncertain:
+            draft.note_unanswered(request)
     if not draft.is_running:
         return
     if sender.address_type == "agent" and sender.address in draft.swarm.agents:

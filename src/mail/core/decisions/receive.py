@@ -38,7 +38,7 @@ from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
-from mail.core.task.interswarm import OpenRequest
+from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.limits import TURNS_PER_STEP, Budget
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition
@@ -189,15 +189,15 @@ class _Reception:
             draft.unread_questions = ()
             draft.move(Transition.COMPLETE)
             draft.end_with(ending)
-        draft.requests = ()
+        draft.drop_requests()
         draft.tell_peers(ending, but=self.source)
 
     def _answer(self) -> None:
         """Deliver an answer to its requester; in a stopped task, an answer that nobody awaits is a dead letter."""
         draft = self.draft
-        peer = self.task.peers.get(self.source)
-        if peer is not None and peer.end_delivered and is_end(self.wrapper):
-            return  # an echo of the end that it was notified of
+        peer = self.draft.peers[self.source]
+        if self._answers_the_end(peer):
+            return
         asked = self._request_answered()
         if asked is not None:
             draft.close_request(asked)
@@ -215,6 +215,22 @@ class _Reception:
             self._deliver("response", recipients)
         else:
             self._dead_letter_answer()
+        if peer.unanswered:
+            draft.peers[self.source] = replace(peer, unanswered=peer.unanswered - 1)
+
+    def _answers_the_end(self, peer: Peer) -> bool:
+        """Return whether a message only answers the notice that the task has ended.
+
+        It does if it reports an end, too, or if it comes from the agent that was notified, and all requests to the peer
+        have their answers.
+        """
+        if is_end(self.wrapper) and peer.end_delivered:
+            return True
+        if self.draft.is_running or peer.unanswered or not (peer.end_message or peer.end_delivered):
+            return False
+        sender = self._sender()
+        is_told = sender.address_type == "system" or parse_agent_address(sender.address)[0] == peer.agent
+        return is_told or is_end(self.wrapper)
 
     def _dead_letter_answer(self) -> None:
         """Make an answer that nobody awaits a dead letter of the agent addressed."""

@@ -94,6 +94,7 @@ class Submission(Value):
         ceiling: the upper limit of the caller's budgets.
         breakpoint_tool_call_result: the results of breakpoint tools, when resuming there.
         message: a complete message, instead of `body`, `subject`, `msg_type` and `entrypoint`.
+        is_direct: whether the entrypoint may be any agent of the swarm. If it can't complete tasks, its response does.
         targets: agents of other swarms, as `agent@swarm`, to write to instead of an entrypoint.
         routing_info: the `routing_info` of the message to those.
         continues: the generation whose answer this continues; None for any.
@@ -117,6 +118,7 @@ class Submission(Value):
     ceiling: Budget = NO_BUDGET
     breakpoint_tool_call_result: Any = None
     message: MAILMessage | None = None
+    is_direct: bool = False
     targets: tuple[str, ...] = ()
     routing_info: dict[str, Any] | None = None
     continues: int | None = None
@@ -145,7 +147,12 @@ def admit(
         _check_targets(swarm, submission)
     elif submission.entrypoint is not None:
         agent = swarm.agents.get(submission.entrypoint)
-        if agent is None or not agent.enable_entrypoint:
+        if agent is None and submission.is_direct:
+            raise UnknownEntrypoint(
+                f"swarm {swarm.name!r} has no agent {submission.entrypoint!r}"
+                f"{did_you_mean(submission.entrypoint, swarm.agents)}"
+            )
+        if agent is None or not (agent.enable_entrypoint or submission.is_direct):
             choices = ", ".join(name for name, core in swarm.agents.items() if core.enable_entrypoint)
             raise UnknownEntrypoint(f"entrypoint {submission.entrypoint!r} is none of: {choices}")
     submission = _as_answer(task, submission)
@@ -173,9 +180,10 @@ def admit(
             abandon_breakpoint(draft)
             _resume(draft, submission)
         else:
-            if submission.targets and all(request.sender for request in task.requests):
+            if _asks_agents(swarm, submission) and all(request.sender for request in task.requests):
                 raise BadRequest(
-                    f"agents of this swarm work on task {task.task_id!r}; use another task_id to write to other swarms"
+                    f"agents of this swarm work on task {task.task_id!r}; use another task_id to write to "
+                    f"{'other swarms' if submission.targets else submission.entrypoint}"
                 )
             draft.limits = _adjusted_limits(task.limits, submission, clock)
             if not (submission.targets or _is_by_agent(submission)):
@@ -253,6 +261,13 @@ def _note_question(draft: Draft, submission: Submission, resumed: str = "") -> N
     elif (submission.msg_type if given is None else given.msg_type) != "broadcast":
         mailbox = (submission.entrypoint or task.entrypoint) if given is None else _mailboxes(draft, given)[0]
         draft.add_unread_question(mailbox, draft.last_seq)
+
+
+def _asks_agents(swarm: SwarmCore, submission: Submission) -> bool:
+    """Return whether the submission asks agents whose responses end the task."""
+    if submission.is_direct:
+        return not swarm.agents[submission.entrypoint or swarm.entrypoint].can_complete_tasks
+    return bool(submission.targets)
 
 
 def _is_by_agent(submission: Submission) -> bool:
@@ -337,7 +352,10 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         _send_to_targets(draft, caller, submission)
         return
     target = submission.entrypoint or draft.before.entrypoint
-    to_all = submission.msg_type == "broadcast"
+    to_all = submission.msg_type == "broadcast" and not submission.is_direct
+    request_id = draft.clock.new_id()
+    if _asks_agents(draft.swarm, submission):
+        draft.open_request(OpenRequest(request_id=request_id, sender="", recipient=target))
     message = compose_message(
         submission.msg_type,
         task_id=draft.task_id,
@@ -346,6 +364,7 @@ def _deliver(draft: Draft, caller: Principal, submission: Submission) -> None:
         subject=submission.subject,
         body=submission.body,
         clock=draft.clock,
+        request_id=request_id,
     )
     draft.send(message, list(draft.swarm.agents) if to_all else [target])
 

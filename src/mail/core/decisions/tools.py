@@ -154,6 +154,11 @@ class ToolExecutor:
         return f"request sent to {target}"
 
     def _send_response(self, tool: SendResponse) -> str:
+        asked = self._request_of_owner(tool.target)
+        if asked is not None:
+            self.draft.close_request(asked)
+            self.draft.answer_owner(create_agent_address(self.name), tool.body)
+            return "response sent to the user"
         target = self._recipient(tool.target, answers=True)
         answered = self._request_answered(target)
         if answered is not None and self._result.settles is not False:
@@ -310,6 +315,15 @@ class ToolExecutor:
             known = ", ".join(targets) or "nobody"
             raise InvalidRecipient(f"you can't write to {name!r}; you can write to {known}")
         return name
+
+    def _request_of_owner(self, target: str) -> OpenRequest | None:
+        """Return the owner's open request to this agent itself, if `target` means the owner."""
+        name, swarm = parse_agent_address(target)
+        is_elsewhere = swarm not in (None, self.draft.swarm.name)
+        if is_elsewhere or name in self.draft.swarm.agents or self._user_names().isdisjoint((name, target)):
+            return None
+        mine = (each for each in self.draft.requests if not each.sender and each.recipient == self.name)
+        return next(mine, None)
 
     def _user_names(self) -> set[str]:
         """Return the names by which an agent could mean the user."""

@@ -160,6 +160,7 @@ def expire_requests(task: Task, swarm: SwarmCore, now: float, clock: Clock) -> T
     ]
     for request in expired:
         draft.close_request(request)
+        draft.note_unanswered(request)
     for request in expired:
         text = f"{request.recipient} has not answered in time. A later answer still reaches you."
         draft.emit(EventKind.INTERSWARM_MESSAGE_ERROR, text)

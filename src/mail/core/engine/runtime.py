@@ -31,7 +31,7 @@ from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport,
 from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
 from mail.core.engine.watch import Submitted, Watch
 from mail.core.engine.webhooks import NO_WEBHOOKS, WebhookTurn
-from mail.core.protocol.address import Principal
+from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
@@ -47,7 +47,15 @@ from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, 
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook
-from mail.errors import BadRequest, Forbidden, LeaseLost, MAILError, StoreUnavailable, TaskNotFound
+from mail.errors import (
+    BadRequest,
+    Forbidden,
+    LeaseLost,
+    MAILError,
+    StoreUnavailable,
+    SwarmNotFound,
+    TaskNotFound,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +182,7 @@ class Runtime:
         registered: Sequence[Webhook] = ()
         if task is None and self.webhooks is not None:
             registered = await self.webhooks.registered(key.instance)
+        unknown = await self._unknown_swarm(submission.targets) if submission.targets else None
         submitted: Submitted
 
         def decide(task: Task | None) -> TaskChange | None:
@@ -185,6 +194,8 @@ class Runtime:
                     submitted = Submitted(key, earlier.generation, earlier.after, earlier.seq)
                     return None
             change = admit(task, self.swarm, caller, submission, self.clock)
+            if unknown is not None:
+                raise SwarmNotFound(f"swarm {unknown!r} is not registered here")
             if hooks := webhooks if task is not None else (*webhooks, *registered):
                 change = attach(task, change, hooks)
             change = self._traced(change)
@@ -195,6 +206,13 @@ class Runtime:
 
         await self.adopt(task, decide)
         return submitted
+
+    async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
+        """Return the first swarm of `agent@swarm` targets that is not known here; None if all are."""
+        for swarm in dict.fromkeys(parse_agent_address(target)[1] for target in targets):
+            if swarm is not None and self.peers is not None and not await self.peers.caller_ids(swarm):
+                return swarm
+        return None
 
     async def _webhooks_of(self, submission: Submission) -> tuple[Webhook, ...]:
         """Return the webhook of a submission. Raises BadRequest if it can't be called."""
@@ -215,25 +233,14 @@ class Runtime:
         keys = possible_keys(message, self.swarm, caller_id, back=back)
         CURRENT_TASK.set(message.payload.task_id)
         source = message.source_swarm
-        registered = source if self.peers is None else await self.peers.caller_id(source)
-        if caller_id != (source if registered is None else registered):
-            logger.warning(
-                "a message of swarm %s was refused: it came with the token of %r instead of %r. If that is its token, "
-                "register the swarm with this id as caller_id",
-                source,
-                caller_id,
-                registered or source,
-            )
-            raise Forbidden(
-                f"this token does not belong to swarm {source!r}, which the message names as its source"
-            )
+        is_known = await self._check_source(source, caller_id, back=back)
 
         async def load() -> Task | None:
             """Load the first task that the message may belong to; None to begin one."""
             for key in keys:
                 task = await self.store.load(key)
                 if task is not None and may_reach(
-                    task, self.swarm, message, caller_id=caller_id, is_known=registered is not None
+                    task, self.swarm, message, caller_id=caller_id, is_known=is_known
                 ):
                     return task
             if back or await self.store.load(keys[-1]) is not None:
@@ -257,6 +264,34 @@ class Runtime:
         change = await self.adopt(task, decide, reload=load)
         key = change.key if change is not None else keys[-1] if task is None else task.key
         return Received(key, runner_of(caller_id, self.swarm))
+
+    async def _check_source(self, source: str, caller_id: str, *, back: bool) -> bool:
+        """Return whether the swarm that sends a message is known. Raises Forbidden for the token of another swarm.
+
+        A message that may ask something is refused, too, if its answer could not be sent.
+        """
+        if self.peers is None:
+            known_ids: Sequence[str] = (source,)
+        else:
+            known_ids = await self.peers.caller_ids(source)
+        ids = known_ids or ((source,) if back else ())
+        if ids and caller_id not in ids:
+            logger.warning(
+                "a message of swarm %s was refused: it came with the token of %r instead of %r. If that is its token, "
+                "register the swarm with this id as caller_id",
+                *(source, caller_id, ids[0]),
+            )
+            raise Forbidden(
+                f"this token has the id {caller_id!r}, and swarm {self.swarm.name!r} expects {ids[0]!r} of swarm {source!r}: "
+                f"use a token with that id, or ask the operator of {self.swarm.name!r} to register {source!r} with "
+                f"the caller_id {caller_id!r}"
+            )
+        if not back and self.peers is not None and (obstacle := await self.peers.obstacle(source)):
+            logger.warning(
+                "a message of swarm %s was refused: it could not be answered: %s", source, obstacle
+            )
+            raise Forbidden(f"swarm {self.swarm.name!r} could not answer swarm {source!r}: {obstacle}")
+        return bool(known_ids)
 
     async def cancel(self, caller: Principal, task_id: str, reason: str = "") -> Task:
         """Cancel a caller's task (`mail.core.decisions.cancel`); a cancelled task stays as it is.

@@ -15,6 +15,11 @@ class Clock(Protocol):
         """Return a new UUID as text."""
 
 
+def format_time(seconds: float) -> str:
+    """Return a time, in seconds since the epoch, in RFC 3339 and UTC, without fractions of a second."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 

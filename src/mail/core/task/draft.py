@@ -238,6 +238,20 @@ class Draft:
         """Note that a request no longer waits for an answer."""
         self.requests = tuple(other for other in self.requests if other is not request)
 
+    def drop_requests(self, kept: tuple[OpenRequest, ...] = ()) -> None:
+        """Drop the open requests, except `kept`; peers may still answer them."""
+        for request in self.requests:
+            if request not in kept:
+                self.note_unanswered(request)
+        self.requests = kept
+
+    def note_unanswered(self, request: OpenRequest) -> None:
+        """Note that a request is no longer open although the peer may answer it yet."""
+        swarm = request.recipient_swarm
+        if swarm is not None and swarm in self.peers:
+            peer = self.peers[swarm]
+            self.peers[swarm] = replace(peer, unanswered=peer.unanswered + 1)
+
     def add_peer(self, swarm: str, agent: str, *, has_task: bool = False) -> None:
         """Add another swarm to the task; the first agent of it stays its address."""
         peer = self.peers.get(swarm) or Peer(agent=agent)
@@ -269,7 +283,7 @@ class Draft:
         elif not self._is_paused:
             self.tell_peers(message)
         if not self._is_paused:
-            self.requests = tuple(request for request in self.requests if self._is_unread(request))
+            self.drop_requests(tuple(request for request in self.requests if self._is_unread(request)))
 
     def stop(self, sender: MAILAddress, subject: Subject, reason: str, *, answers: bool) -> None:
         """End the task from outside; with `answers`, its caller still waits for this generation's answer."""
@@ -278,7 +292,7 @@ class Draft:
             self.finish(sender, subject, reason, message)
         else:
             self.tell_peers(message)
-            self.requests = ()
+            self.drop_requests()
 
     def end_with(self, message: MAILMessage) -> None:
         """End this generation with a finishing message that is not sent to other swarms."""
@@ -312,14 +326,21 @@ class Draft:
             self.send_to_peer(swarm, message.sender, agent, subject, message.message.body, request_id)
 
     def tell_peers(self, message: MAILMessage, *, but: str | None = None) -> None:
-        """Tell the other swarms that have the task, or will have it, that it is over; except `but`."""
+        """Tell the other swarms that have the task, or will have it, that it is over; except `but`.
+
+        An outcome that came from another swarm is passed on by the person who owns the task, or by this swarm.
+        """
+        sender, here = message.sender, self.swarm.name
+        if (sender.address if sender.address_type == "system" else sender.swarm or here) != here:
+            is_asked = self.before.parent_swarm is not None
+            sender = create_system_address(here) if is_asked else self.owner_address
         for swarm, peer in list(self.peers.items()):
             mailbox = peer_mailbox(swarm)
             if swarm == but or not (peer.has_task or mailbox in self._pending or self.wakes(mailbox)):
                 continue
             sent = self.send_to_peer(
                 swarm,
-                message.sender,
+                sender,
                 self._peer_address(swarm),
                 Subject.TASK_COMPLETE,
                 message.message.body,

@@ -65,8 +65,11 @@ class Peer:
         runner: the principal under which the peer stores the task, if it said so.
         failures: consecutive failed deliveries.
         retry_at: when the next delivery is tried, in seconds since the epoch.
+        retry_until: when the last delivery of the same message is tried, in seconds since the epoch.
+        problem: why the last delivery failed; empty after a success.
         end_message: the id of the message that reports the task's end, while it is being delivered.
         end_delivered: whether that message was the last one delivered.
+        unanswered: how many requests are no longer open although the peer has not answered them.
     """
 
     agent: str
@@ -74,8 +77,15 @@ class Peer:
     runner: str = ""
     failures: int = 0
     retry_at: float = 0.0
+    retry_until: float = 0.0
+    problem: str = ""
     end_message: str = ""
     end_delivered: bool = False
+    unanswered: int = 0
+
+
+COMMON_CALLER_ID = "agent"
+"""The id of the `agent` token that a server prints when it is started for the first time."""
 
 
 class PeerRecord(Value):

@@ -305,11 +305,15 @@ class Peers(Protocol):
         """Return the names of the swarms that mail can be sent to."""
         ...
 
-    async def caller_id(self, swarm: str) -> str | None:
-        """Return the id of a swarm's token for this server: its name, unless the registry says otherwise.
+    async def caller_ids(self, swarm: str) -> Sequence[str]:
+        """Return the ids of the tokens with which a swarm may call this server, its own first.
 
-        None for an unknown swarm.
+        Empty for an unknown swarm.
         """
+        ...
+
+    async def obstacle(self, swarm: str) -> str:
+        """Return why mail to a swarm can't be sent; empty if it can, as far as this process knows."""
         ...
 
     async def discover(self, urls: Sequence[str]) -> str:

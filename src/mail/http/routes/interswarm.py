@@ -88,6 +88,7 @@ class PostInterswarmMessage(Given):
             subject=DEFAULT_SUBJECT if self.subject is None else self.subject,
             msg_type=self.msg_type or "request",
             entrypoint=agent if is_local else None,
+            is_direct=is_local,
             targets=() if is_local else tuple(self.targets),
             routing_info=None if is_local else routing_info or None,
             task_id=terms.task_id,

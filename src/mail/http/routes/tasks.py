@@ -17,7 +17,7 @@ from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import etag, follow_trace
 from mail.http.large_answers import answer
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, operation_id, problems
+from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, operation_id, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -168,7 +168,7 @@ async def get_tasks(
     summary="Look at a task",
     response_model=TaskRecord | TaskSummary,
     responses={
-        200: {"description": "The task.", "headers": PAGE_HEADERS},
+        200: {"description": "The task.", "headers": {"ETag": ETAG, **PAGE_HEADERS}},
         **problems(400, 404, 409, 413, *PROTECTED),
     },
     openapi_extra=_task_body.docs(),
