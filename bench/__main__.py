@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import aws, counts, earlier_tasks, engine, http, imports, large, report
+from bench import aws, counts, earlier_tasks, engine, http, imports, large, peers, report
 from bench.report import BEFORE, LATEST, Result
 
 QUICK_PARTS = ("engine", "counts", "http", "imports")
@@ -35,6 +35,11 @@ def main() -> None:
     how.add_argument(
         "--minimal", dest="mode", action="store_const", const=MINIMAL, help="only see that it works"
     )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="compare with LangGraph and DBOS instead, and print a Markdown table",
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="may be given several times")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -49,6 +54,9 @@ def main() -> None:
     )
     parser.set_defaults(mode=FULL)
     arguments = parser.parse_args()
+    if arguments.peers:
+        print(peers.compare(arguments.mode.samples))
+        return
     begin = time.perf_counter()
     before = report.read_json(BEFORE)
     results = run(arguments.mode, arguments.only or arguments.mode.parts)

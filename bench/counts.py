@@ -109,4 +109,4 @@ def measure() -> list[Row]:
 
 
 def _row(name: str, value: float, unit: str, budget: float | None = None, note: str = "") -> Row:
-    return Row("counts", name, value, unit, budget=budget, exact=True, note=note)
+    return Row("counts", name, value, unit, budget, exact=True, note=note)

@@ -150,8 +150,8 @@ async def _compare(
             f"{name}: one more task after {EARLIER:,}",
             later,
             "µs",
-            later / first,
             FLAT,
+            ratio=later / first,
             note=f"floor: after few, {first:.0f} µs",
         )
     ]

@@ -137,8 +137,8 @@ def _row(scenario: Scenario, samples: list[Sample], ratios: list[float]) -> Row:
         f"{scenario.name}: a turn",
         median(sample.cpu / sample.turns for sample in samples) * 1e6,
         "µs CPU",
-        median(ratios),
         scenario.budget,
+        ratio=median(ratios),
         note=f"{min(ratios):.2f} to {max(ratios):.2f}; {rate:,.0f} turns/s",
     )
 

@@ -199,8 +199,8 @@ def _rows(name: str, figures: Figures, floor: Figures | None = None) -> list[Row
     note = f"p95 {_p95(figures.latencies) * 1e3:.2f} ms, {median(figures.rates):,.0f} requests/s"
     budget = None if floor is None else LIMIT
     return [
-        Row("http", f"{name}: p50", median(figures.latencies) * 1e3, "ms", p50, budget, note=note),
-        Row("http", f"{name}: CPU of the server", median(figures.cpu) * 1e6, "µs CPU", cpu),
+        Row("http", f"{name}: p50", median(figures.latencies) * 1e3, "ms", budget, note=note, ratio=p50),
+        Row("http", f"{name}: CPU of the server", median(figures.cpu) * 1e6, "µs CPU", ratio=cpu),
     ]
 
 

@@ -27,19 +27,19 @@ class Row:
 
     Attributes:
         group: the part of the bench it comes from.
-        ratio: the figure in units of its floor, measured in the same run; None for what has no floor.
         budget: the most that the ratio, or else the figure, may be; None where nothing is promised.
         exact: whether it is a count, the same in every run; only those are tested.
+        ratio: the figure in units of its floor, measured in the same run; None for what has no floor.
     """
 
     group: str
     name: str
     value: float
     unit: str
-    ratio: float | None = None
     budget: float | None = None
     exact: bool = False
     note: str = ""
+    ratio: float | None = None
 
     @property
     def met(self) -> bool | None:

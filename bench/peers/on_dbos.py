@@ -1,12 +1,17 @@
-"""DBOS on SQLite, its default database: `python on_dbos.py <folder>`.
+"""DBOS on SQLite, its default, or on PostgreSQL: `python on_dbos.py <URL of the database>`.
 
 A step is a turn: its output is persisted before the workflow goes on
 (https://docs.dbos.dev/python/tutorials/workflow-tutorial, https://docs.dbos.dev/python/tutorials/step-tutorial).
 """
 
 import asyncio
+import sqlite3
 import sys
-from pathlib import Path
+
+if sqlite3.sqlite_version_info < (3, 42):  # DBOS calls unixepoch('subsec')
+    import pysqlite3
+
+    sys.modules["sqlite3"] = pysqlite3
 
 from dbos import DBOS, DBOSConfig
 from workload import TEXT, serve
@@ -41,11 +46,11 @@ class Dbos:
         assert await conversation(turns) == TEXT
 
 
-def main(folder: Path) -> None:
+def main(database: str) -> None:
     """Serve until stdin ends."""
     config: DBOSConfig = {
         "name": "bench",
-        "system_database_url": f"sqlite:///{folder / 'dbos.db'}",
+        "system_database_url": database,
         "run_admin_server": False,
         "log_level": "ERROR",
     }
@@ -58,4 +63,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""LangGraph with its SQLite checkpointer: `python on_langgraph.py <folder>`.
+"""LangGraph with its SQLite checkpointer: `python on_langgraph.py sqlite:///<path>`.
 
 A node is a turn. `durability="sync"` persists each step before the next one begins, as the others do
 (https://docs.langchain.com/oss/python/langgraph/durable-execution). The state has the last message only, as a list of all
@@ -7,7 +7,6 @@ of them would be written again at every step.
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
 
@@ -53,11 +52,11 @@ class LangGraph:
         assert end["left"] == 0
 
 
-async def main(folder: Path) -> None:
+async def main(database: str) -> None:
     """Serve until stdin ends."""
-    async with AsyncSqliteSaver.from_conn_string(str(folder / "langgraph.db")) as checkpointer:
+    async with AsyncSqliteSaver.from_conn_string(database.removeprefix("sqlite:///")) as checkpointer:
         await serve(LangGraph(checkpointer))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(sys.argv[1]))
