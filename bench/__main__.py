@@ -1,17 +1,15 @@
-"""`python -m bench`: measure, print the table, write the JSON. Reports what was missed, and never fails for it."""
+"""`python -m bench`: measure, print the table, write the JSON. Reports missed budgets, and never fails for them."""
 
 import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import aws, counts, engine, http, imports, large, report
-from bench.report import Result
-
-RESULTS = Path(__file__).parent / "results" / "latest.json"
+from bench import aws, counts, earlier_tasks, engine, http, imports, large, peers, report
+from bench.report import BEFORE, LATEST, Result
 
 QUICK_PARTS = ("engine", "counts", "http", "imports")
-PARTS = (*QUICK_PARTS, "large", "aws")
+PARTS = (*QUICK_PARTS, "earlier-tasks", "large", "aws")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +35,33 @@ def main() -> None:
     how.add_argument(
         "--minimal", dest="mode", action="store_const", const=MINIMAL, help="only see that it works"
     )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="compare with LangGraph and DBOS instead, and print a Markdown table",
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="may be given several times")
-    parser.add_argument("--json", type=Path, default=RESULTS, help=f"where to write it ({RESULTS})")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--json", type=Path, default=LATEST, help="where to write it (bench/results/latest.json)"
+    )
+    where.add_argument(
+        "--keep",
+        dest="json",
+        action="store_const",
+        const=BEFORE,
+        help="write it to bench/results/before.json, which later runs are compared with",
+    )
     parser.set_defaults(mode=FULL)
     arguments = parser.parse_args()
+    if arguments.peers:
+        print(peers.compare(arguments.mode.samples))
+        return
     begin = time.perf_counter()
+    before = report.read_json(BEFORE)
     results = run(arguments.mode, arguments.only or arguments.mode.parts)
     report.write_json(arguments.json, results, arguments.mode.name)
-    print(report.table(results))
+    print(report.table(results, before))
     print(f"\n{arguments.mode.name} run of {time.perf_counter() - begin:.0f} s, written to {arguments.json}")
 
 
@@ -59,6 +76,8 @@ def run(mode: Mode, parts: list[str] | tuple[str, ...]) -> list[Result]:
         results += http.measure(mode.samples, mode.requests)
     if "imports" in parts:
         results += imports.measure(mode.samples)
+    if "earlier-tasks" in parts:
+        results += earlier_tasks.measure()
     if "large" in parts:
         results += large.measure()
     if "aws" in parts:

@@ -157,13 +157,13 @@ def _flat(readings: Sequence[Reading]) -> Iterator[Row]:
         yield from _figures(reading, CALLS)
     early, late = readings[0], readings[-1]
     name = f"bytes of {late.name} by those of {early.name}"
-    yield Row("aws", name, late.written / early.written, "×", GROWTH, exact=True)
+    yield Row("aws", name, late.written / early.written, "×", budget=GROWTH, exact=True)
 
 
 def _figures(reading: Reading, budget: float | None, *, exact: bool = True) -> Iterator[Row]:
     total, turns = reading.total, reading.turns
     named = ", ".join(f"{name} {count / turns:.3g}" for name, count in total.calls.items())
-    yield Row("aws", f"{reading.name}: calls", reading.calls, "calls", budget, exact=exact, note=named)
+    yield Row("aws", f"{reading.name}: calls", reading.calls, "calls", budget=budget, exact=exact, note=named)
     for name, value, unit in (
         ("bytes written", reading.written, "bytes"),
         ("write units", total.write_units / turns, "WRU"),

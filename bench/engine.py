@@ -1,6 +1,10 @@
 """The engine on the embedded store: what a turn costs, beside the floor."""
 
 import asyncio
+import json
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,16 +27,17 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
 
-AIM, LIMIT = 2.0, 3.0
-"""CPU of a turn in units of the floor's: what is aimed at, and what is never to be passed (DESIGN, Budgets)."""
+LIMIT = 2.4
+"""CPU of a turn in units of the floor's (DESIGN, Budgets), unless its scenario says otherwise."""
 
 FLAT = 1.25
 """How much dearer a late turn may look than an early one and still count as flat: what is left is noise."""
 
-WAITING = 2_000
+WAITING = (2_000, 10_000)
 """How many tasks wait for their models at the same time, a second each."""
 
 FLOOR_TURNS = 400
+ROOT = Path(__file__).resolve().parent.parent
 CALLER = Principal(role="user", id="ann", swarm="bench")
 
 
@@ -44,6 +49,7 @@ class Scenario:
     swarm: SwarmCore
     tasks: int = 1
     rounds: int = 1
+    budget: float = LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +98,17 @@ def scenarios() -> list[Scenario]:
     """What is measured, the headline first."""
     return [
         Scenario("ping-pong of 200 exchanges", swarms.ping_pong(200)),
-        Scenario("ping-pong of 1 exchange, with its submission", swarms.ping_pong(1), rounds=60),
+        Scenario("ping-pong of 1 exchange, with its submission", swarms.ping_pong(1), rounds=60, budget=4),
         Scenario("ping-pong of 10 exchanges", swarms.ping_pong(10), rounds=20),
         Scenario("ping-pong of 1,000 exchanges", swarms.ping_pong(1000)),
-        Scenario("fan-out to 8 workers", swarms.fan_out(8), rounds=20),
-        Scenario("fan-out to 32 workers", swarms.fan_out(32), rounds=6),
-        Scenario("32 tasks of 10 exchanges at once", swarms.ping_pong(10), tasks=32),
+        Scenario("fan-out to 8 workers", swarms.fan_out(8), rounds=20, budget=2.7),
+        Scenario("fan-out to 32 workers", swarms.fan_out(32), rounds=6, budget=2.7),
+        Scenario("32 tasks of 10 exchanges at once", swarms.ping_pong(10), tasks=32, budget=2.8),
     ]
 
 
 def measure(repeats: int) -> list[Row]:
-    """Every scenario `repeats` times, each time right after a sample of the floor."""
+    """Every scenario `repeats` times, each time between two samples of the floor."""
     rows: list[Row] = []
     floors: list[float] = []
     with scratch() as folder:
@@ -117,27 +123,24 @@ def measure(repeats: int) -> list[Row]:
                 samples.append(sample)
                 floors += [before, after]
                 ratios.append(sample.cpu / sample.turns / ((before + after) / 2))
-            rows += _rows(scenario.name, samples, ratios)
+            rows.append(_row(scenario, samples, ratios))
         rows.append(_growth(folder, repeats))
-        rows.append(_waiting(folder))
-    return [_row("floor: one transaction of six statements", median(floors) * 1e6, "µs CPU"), *rows]
+        rows += [_waiting(folder, tasks) for tasks in WAITING]
+    name = "floor: one transaction of six statements"
+    return [Row("engine", name, median(floors) * 1e6, "µs CPU"), *rows]
 
 
-def _rows(name: str, samples: list[Sample], ratios: list[float]) -> list[Row]:
-    cpu = median(sample.cpu / sample.turns for sample in samples) * 1e6
+def _row(scenario: Scenario, samples: list[Sample], ratios: list[float]) -> Row:
     rate = median(sample.turns / sample.wall for sample in samples)
-    ratio = median(ratios)
-    verdict = "within" if ratio <= LIMIT else "past"
-    note = f"{verdict} the limit of {LIMIT:g}; samples from {min(ratios):.2f} to {max(ratios):.2f}"
-    return [
-        _row(f"{name}: CPU per turn", cpu, "µs CPU"),
-        Row("engine", f"{name}: in units of the floor", ratio, "×", budget=AIM, note=note),
-        _row(f"{name}: rate", rate, "turns/s"),
-    ]
-
-
-def _row(name: str, value: float, unit: str) -> Row:
-    return Row("engine", name, value, unit)
+    return Row(
+        "engine",
+        f"{scenario.name}: a turn",
+        median(sample.cpu / sample.turns for sample in samples) * 1e6,
+        "µs CPU",
+        scenario.budget,
+        ratio=median(ratios),
+        note=f"{min(ratios):.2f} to {max(ratios):.2f}; {rate:,.0f} turns/s",
+    )
 
 
 def _growth(folder: Path, repeats: int) -> Row:
@@ -151,15 +154,21 @@ def _growth(folder: Path, repeats: int) -> Row:
     return Row("engine", name, median(ratios), "×", budget=FLAT)
 
 
-def _waiting(folder: Path) -> Row:
-    """The rate of turns that wait a second for their model, all at once."""
-    scenario = Scenario("waiting", swarms.waiting(1.0), tasks=WAITING)
-    sample = asyncio.run(run(scenario, folder / "waiting.db"))
-    note = f"{sample.cpu / sample.turns * 1e6:.0f} µs CPU a task"
-    return Row(
-        "engine",
-        f"{WAITING:,} tasks at once whose model takes 1 s",
-        sample.turns / sample.wall,
-        "turns/s",
-        note=note,
-    )
+def _waiting(folder: Path, tasks: int) -> Row:
+    """The rate of turns that wait a second for their model, all at once, in a process of their own."""
+    command = [sys.executable, "-m", "bench.engine", str(tasks), str(folder / f"waiting-{tasks}.db")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    rate, cpu, rss = json.loads(done.stdout)
+    name = f"{tasks:,} tasks at once whose model takes 1 s"
+    return Row("engine", name, rate, "turns/s", note=f"{cpu * 1e6:.0f} µs CPU a task, {rss:.0f} MiB")
+
+
+def _wait(tasks: int, path: Path) -> None:
+    """Print what `_waiting` reads: turns/s, CPU seconds a turn, MiB of memory."""
+    sample = asyncio.run(run(Scenario("waiting", swarms.waiting(1.0), tasks=tasks), path))
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([sample.turns / sample.wall, sample.cpu / sample.turns, rss]))
+
+
+if __name__ == "__main__":
+    _wait(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,7 +1,9 @@
-"""What a fresh interpreter pays for its imports: the package, its commands, and the handlers of its functions."""
+"""What a fresh interpreter pays for its imports: the package, its commands, its server, and the handlers of its functions."""
 
 import json
 import os
+import resource
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench.engine import scratch
 from bench.report import Result, Row, Skipped
 
 MODULES = ("mail", "mail.core.engine.runtime", "mail.bootstrap", "mail.http.app", "mail.server.app")
@@ -17,11 +20,36 @@ MODULES = ("mail", "mail.core.engine.runtime", "mail.bootstrap", "mail.http.app"
 
 BESIDE = "fastapi"
 
+BARE = "python -c pass"
+
+CONSOLE_SCRIPT = "import sys; from mail.cli import main; sys.argv = ['mail', '{}']; main()"
+
 COMMANDS = {
-    "python -c pass": ("-c", "pass"),
-    "mail version": ("-c", "import sys; from mail.cli import main; sys.argv = ['mail', 'version']; main()"),
+    BARE: "pass",
+    "mail version": CONSOLE_SCRIPT.format("version"),
+    "mail --help": CONSOLE_SCRIPT.format("--help"),
 }
-"""Whole processes: the bare interpreter, and what the console script does."""
+"""Whole processes: the bare interpreter, their floor, and what the console script does."""
+
+START = 600.0
+"""Milliseconds from the start of `mail server`, on its default swarm, to the first answer of `GET /health`."""
+
+SERVER = "import sys; from mail.cli import main; sys.argv[0] = 'mail'; main()"
+
+SERVER_FLOOR = """
+import sys, uvicorn
+from fastapi import FastAPI
+app = FastAPI()
+@app.get("/health")
+async def health() -> dict[str, str]:
+    return {"status": "healthy"}
+uvicorn.run(app, port=int(sys.argv[-1]), log_config=None)
+"""
+"""An empty application, given the same arguments."""
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+LOOK_SECONDS = 0.005
+PATIENCE = 30.0
 
 HEAVY = ("litellm", "boto3", "botocore")
 """What nothing of these may load."""
@@ -50,8 +78,8 @@ client = Session().create_client("dynamodb")
 """The least that a function behind the HTTP API does before its first request: one route, and FastAPI, Mangum and
 botocore to serve it with."""
 
-INIT = 1.25
-"""Import of any handler but the turn's, in units of that floor (DESIGN, Budgets)."""
+INIT, INIT_WITHOUT_HTTP = 1.0, 0.75
+"""Import of a handler, in units of that floor (DESIGN, Budgets)."""
 
 HEAVY_FOR_HANDLERS = ("litellm", "boto3")
 
@@ -79,22 +107,18 @@ class Import:
 
 
 def measure(repeats: int) -> list[Result]:
-    """Each import, and the command `mail version`, in `repeats` new interpreters."""
+    """Each import, command and start of a server in `repeats` new interpreters; each handler in half as many."""
     results: list[Result] = []
     for module in (BESIDE, *MODULES):
         try:
             results += _rows(f"import {module}", [_import(module) for _ in range(repeats)])
         except subprocess.CalledProcessError as error:
             results.append(Skipped("imports", f"import {module}: {_last_line(error)}"))
-    for name, command in COMMANDS.items():
+    for part in (_commands, _starts, _handlers):
         try:
-            results += _command(name, [sys.executable, *command], repeats)
-        except subprocess.CalledProcessError as error:
-            results.append(Skipped("imports", f"{name}: {_last_line(error)}"))
-    try:
-        results += _handlers((repeats + 1) // 2)
-    except subprocess.CalledProcessError as error:
-        results.append(Skipped("imports", f"handlers: {_last_line(error)}"))
+            results += part(repeats)
+        except (subprocess.CalledProcessError, TimeoutError) as error:
+            results.append(Skipped("imports", f"{part.__name__[1:]}: {_last_line(error)}"))
     return results
 
 
@@ -120,26 +144,26 @@ def initialise(handler: str | None) -> Import:
 
 
 def _handlers(repeats: int) -> list[Row]:
-    """Every handler `repeats` times, in turns with the floor."""
+    """Every handler, in turns with the floor."""
     handlers = (*API, *OTHERS)
     for handler in (None, *handlers):
         initialise(handler)
     rounds = [
-        (initialise(None), {handler: initialise(handler) for handler in handlers}) for _ in range(repeats)
+        (initialise(None), {handler: initialise(handler) for handler in handlers})
+        for _ in range((repeats + 1) // 2)
     ]
-    rows = [*_figures("floor of handlers: FastAPI, Mangum, botocore", [floor for floor, _ in rounds])]
+    floors = [floor for floor, _ in rounds]
+    rows = [_figure("floor of handlers: FastAPI, Mangum, botocore", floors)]
     for handler in handlers:
-        name = f"import handlers.{handler}"
-        ratio = median(ours[handler].cpu / floor.cpu for floor, ours in rounds)
-        budget = None if handler == "turn" else INIT
-        rows += _rows(name, [ours[handler] for _, ours in rounds], HEAVY_FOR_HANDLERS)
-        rows.append(Row("imports", f"{name}: in units of their floor", ratio, "×", budget))
+        ours = [each[handler] for _, each in rounds]
+        budget = INIT if handler in API else INIT_WITHOUT_HTTP
+        rows += _rows(f"import handlers.{handler}", ours, HEAVY_FOR_HANDLERS, floors, budget)
     return rows
 
 
-def _last_line(error: subprocess.CalledProcessError) -> str:
-    lines = str(error.stderr).strip().splitlines()
-    return lines[-1] if lines else f"exit code {error.returncode}"
+def _last_line(error: Exception) -> str:
+    lines = str(getattr(error, "stderr", error)).strip().splitlines()
+    return lines[-1] if lines else repr(error)
 
 
 def _import(module: str) -> Import:
@@ -154,45 +178,101 @@ def _probe(
     return Import(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _rows(name: str, imports: Sequence[Import], heavy: Sequence[str] = HEAVY) -> list[Row]:
+def _rows(
+    name: str,
+    imports: Sequence[Import],
+    heavy: Sequence[str] = HEAVY,
+    floors: Sequence[Import] = (),
+    budget: float | None = None,
+) -> list[Row]:
     loaded = sorted({module for one in imports for module in one.heavy})
+    unwanted = f"{name}: of {', '.join(heavy)}"
     return [
-        *_figures(name, imports),
+        _figure(name, imports, floors, budget),
+        Row("imports", f"{name}: modules", median(one.modules for one in imports), "", exact=True),
+        Row("imports", unwanted, len(loaded), "loaded", budget=0, exact=True, note=", ".join(loaded)),
+    ]
+
+
+def _figure(
+    name: str, imports: Sequence[Import], floors: Sequence[Import] = (), budget: float | None = None
+) -> Row:
+    ratio = (
+        median(one.cpu / floor.cpu for one, floor in zip(imports, floors, strict=True)) if floors else None
+    )
+    note = f"{median(one.wall for one in imports) * 1e3:.0f} ms"
+    return Row(
+        "imports", name, median(one.cpu for one in imports) * 1e3, "ms CPU", budget, note=note, ratio=ratio
+    )
+
+
+def _commands(repeats: int) -> list[Row]:
+    """Wall and CPU seconds of whole processes, from start to end."""
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    for _ in range(repeats):
+        for name, code in COMMANDS.items():
+            wall, cpu = time.perf_counter(), _children()
+            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            samples[name].append((time.perf_counter() - wall, _children() - cpu))
+    return [
         Row(
             "imports",
-            f"{name}: of {', '.join(heavy)}",
-            len(loaded),
-            "loaded",
-            budget=0,
-            exact=True,
-            note=", ".join(loaded),
-        ),
-    ]
-
-
-def _figures(name: str, imports: Sequence[Import]) -> list[Row]:
-    return [
-        Row("imports", f"{name}: CPU", median(one.cpu for one in imports) * 1e3, "ms CPU"),
-        Row("imports", f"{name}: wall", median(one.wall for one in imports) * 1e3, "ms"),
-        Row("imports", f"{name}: modules", median(one.modules for one in imports), "", exact=True),
-    ]
-
-
-def _command(name: str, command: Sequence[str], repeats: int) -> list[Row]:
-    """Wall and CPU seconds of a whole process, from its start to its end."""
-    walls, cpus = [], []
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), _children()
-        subprocess.run(command, capture_output=True, text=True, check=True)
-        walls.append(time.perf_counter() - wall)
-        cpus.append(_children() - cpu)
-    return [
-        Row("imports", f"{name}: CPU of the process", median(cpus) * 1e3, "ms CPU"),
-        Row("imports", f"{name}: wall", median(walls) * 1e3, "ms"),
+            f"{name}: the process",
+            median(cpu for _, cpu in taken) * 1e3,
+            "ms CPU",
+            ratio=median(cpu / bare for (_, cpu), (_, bare) in zip(taken, samples[BARE], strict=True)),
+            note=f"{median(wall for wall, _ in taken) * 1e3:.0f} ms",
+        )
+        for name, taken in samples.items()
     ]
 
 
 def _children() -> float:
     """CPU seconds of all child processes that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _starts(repeats: int) -> list[Row]:
+    """From the start of a server's process to the first answer of its `GET /health`."""
+    with scratch() as folder:
+        starts = [(start(SERVER_FLOOR, folder), start(SERVER, folder)) for _ in range(repeats)]
+    rows = []
+    for name, which in (("an empty FastAPI application", 0), ("mail server", 1)):
+        wall, cpu = (median(pair[which][kind] for pair in starts) * 1e3 for kind in (0, 1))
+        ratio = median(pair[which][1] / pair[0][1] for pair in starts)
+        rows += [
+            Row("imports", f"{name}: to its first answer", wall, "ms", budget=START if which else None),
+            Row("imports", f"{name}: to its first answer, CPU", cpu, "ms CPU", ratio=ratio),
+        ]
+    return rows
+
+
+def start(code: str, folder: Path) -> tuple[float, float]:
+    """Start a server; wall and CPU seconds to the first 200 of its `GET /health`. Raises TimeoutError."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    command = [sys.executable, "-c", code, "server", "--port", str(port)]
+    begin = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=folder, stdout=quiet, stderr=quiet) as process:
+        try:
+            while not _is_healthy(port):
+                if process.poll() is not None or time.perf_counter() - begin > PATIENCE:
+                    raise TimeoutError("the server does not answer")
+                time.sleep(LOOK_SECONDS)
+            wall = time.perf_counter() - begin
+            times = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            return wall, (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+        finally:
+            process.terminate()
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+            connection.sendall(HEALTH)
+            return connection.recv(100).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False

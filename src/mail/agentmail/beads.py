@@ -88,7 +88,7 @@ class BeadStatus(BaseModel):
     somebody works on the bead again.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     bead_id: str = ""
     title: str = ""

@@ -111,7 +111,7 @@ class Envelope(BaseModel):
     message's type.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     id: Text = ""
     thread_id: Text = ""

@@ -114,7 +114,7 @@ _CHECK = ChoiceNotation(
 class Typed(BaseModel):
     """The base class of typed messages. `bead_id` is read from the body, else from the subject."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     bead_labels: ClassVar[tuple[str, ...]] = ("Bead", "Accepted bead")
     """The labels of the bead in the body, in the order of search; the first one is written."""

@@ -112,7 +112,7 @@ class Summary(BeadStatus):
 class Turn(BaseModel):
     """A message in a conversation, one `level` below the message with the id `answers`, or at level 0."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     message: AgentMailMessage
     level: int = 0
@@ -122,7 +122,7 @@ class Turn(BaseModel):
 class Thread(BaseModel):
     """The messages of a thread, the oldest first."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     thread_id: str
     messages: tuple[AgentMailMessage, ...]

@@ -10,6 +10,6 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line (default: this process's), and exit with its exit code."""
-    from mail.cli.app import run
+    from mail.cli.run import run
 
     sys.exit(run(arguments))

@@ -1,29 +1,21 @@
-"""The command line: every command of `mail`, and errors in one line.
+"""Every command of `mail`. Those that perform an operation of a server come from the tables of their nouns."""
 
-The commands that perform an operation of a server come from the tables of their nouns.
-"""
-
-import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
-import mail
 from mail.cli import client, database, demo, local_aws, register, swarms, token
 from mail.cli.command import Argument, Command, Namespace
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
-from mail.cli.output import Output, printable
+from mail.cli.output import Output
 from mail.cli.repl.commands import COMMANDS
-from mail.cli.session import Session, UsageError, exit_code
-from mail.errors import ConfigurationError, MAILError
+from mail.cli.session import Session, exit_code
+from mail.cli.version import version
 from mail.server.__main__ import server
-
-BROKEN_PIPE = 128 + 13
-"""The exit code when the reader of the output is gone, as shells report it of programs that SIGPIPE has ended."""
 
 GROUPS = {
     "task": "List, show, watch, cancel and fork your tasks.",
@@ -41,18 +33,12 @@ CONNECTION = {
 """The options of every command that performs an operation: types and defaults."""
 
 
-def version(as_json: AsJson = False) -> None:
-    """Print the version of this implementation and of the protocol."""
-    versions = {"implementation": mail.__version__, "protocol": mail.PROTOCOL_VERSION}
-    text = "\n".join(f"MAIL {name} {number}" for name, number in versions.items())
-    output = Output(sys.stdout, as_json)
-    output.result(versions, lambda: output.text(text))
-
-
 def _typer_command(command: Command) -> Callable[..., None]:
     """Return a function that performs a command, with the signature that typer reads options from."""
 
     def perform(**given: Any) -> None:
+        import asyncio
+
         from mail.cli.connection import connect
 
         server, api_key, timeout, config, as_json = (given.pop(name) for name in CONNECTION)
@@ -132,26 +118,3 @@ for _command in COMMANDS:
     _groups.get(_group, app).command(_name, help=_help)(_typer_command(_command))
 for _name, _app in _groups.items():
     app.add_typer(_app, name=_name)
-
-
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns its exit code (see the package's docstring)."""
-    _replace_unencodable(sys.stdin, sys.stdout, sys.stderr)
-    try:
-        app(arguments, prog_name="mail")
-    except MAILError as error:
-        print(f"mail: {printable(error.detail)}", file=sys.stderr)  # noqa: T201
-        return 2 if isinstance(error, (ConfigurationError, UsageError)) else 1
-    except SystemExit as done:
-        if isinstance(done.__context__, BrokenPipeError):  # typer exits with 1 then
-            return BROKEN_PIPE
-        return done.code if isinstance(done.code, int) else int(done.code is not None)
-    return 0
-
-
-def _replace_unencodable(*streams: TextIO) -> None:
-    """Let a terminal without '✓' show a '?' instead of a traceback; likewise for input that is not valid text."""
-    for stream in streams:
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")

@@ -1,6 +1,5 @@
 """`mail db-init`."""
 
-import asyncio
 import sys
 
 from mail.cli.options import AsJson, ConfigPath, Database, load_storage
@@ -9,6 +8,8 @@ from mail.cli.output import Output
 
 def db_init(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
     """Create the missing tables of the configured database. Safe to repeat."""
+    import asyncio
+
     from mail.bootstrap.backends import create_tables
 
     storage = load_storage(config, database)

@@ -1,6 +1,5 @@
 """`mail demo`: a swarm that answers a question, and the mail of its agents."""
 
-import asyncio
 import shlex
 import sys
 import tempfile
@@ -36,6 +35,8 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Start a server with the example swarm, send it a message, and show its events as they stream."""
+    import asyncio
+
     if not message.strip():
         raise typer.BadParameter("write a message", param_hint="MESSAGE")
     with tempfile.TemporaryDirectory(prefix="mail-demo-") as folder:

@@ -1,6 +1,5 @@
 """`mail local-aws`: the AWS deployment on this machine, without Docker and without an account."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -48,6 +47,8 @@ def local_aws(
     It stores everything in memory, and needs neither Docker nor an account. It runs the code of this installation, or
     the output of `sam build` (--built).
     """
+    import asyncio
+
     from mail.local_aws.system import LocalAws
 
     system = LocalAws(
@@ -80,6 +81,8 @@ def _variable(text: str) -> tuple[str, str]:
 
 async def _run(system: "LocalAws") -> None:
     """Run the system until a signal stops it, even while it starts."""
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None
     stopping: list[bool] = []

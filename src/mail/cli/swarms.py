@@ -1,6 +1,5 @@
 """The commands about a server, its swarm, and the swarms that it knows; `mail ping` is one of them."""
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +21,8 @@ def ping(
     as_json: AsJson = False,
 ) -> None:
     """Check whether a MAIL server can be reached, and show its health."""
+    import asyncio
+
     from mail.cli.connection import connect_anonymously
 
     client = connect_anonymously(url, timeout=timeout)

@@ -1,9 +1,8 @@
 """`mail token`: API tokens of servers without an authentication service."""
 
-import asyncio
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +11,7 @@ from mail.cli.output import Output
 from mail.errors import BadRequest, ConfigurationError, MAILError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from mail.auth.keys import Caller
@@ -54,7 +54,7 @@ def create(
         caller = Caller(role.value, caller_id)
     except BadRequest as error:
         raise typer.BadParameter(error.detail, param_hint="--id") from None
-    text = asyncio.run(_issue(_storage(config, database), caller))
+    text = _run(_issue(_storage(config, database), caller))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
@@ -62,7 +62,7 @@ def create(
 @app.command("list")
 def list_tokens(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
     """List tokens: number, role, id, time of creation. The tokens themselves can't be shown again."""
-    tokens = [_describe(token) for token in asyncio.run(_list(_storage(config, database)))]
+    tokens = [_describe(token) for token in _run(_list(_storage(config, database)))]
     output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created")
     output.result(tokens, lambda: output.table(headings, (tuple(each.values()) for each in tokens)))
@@ -77,7 +77,13 @@ def revoke(
     database: Database = None,
 ) -> None:
     """Revoke a token. Running servers refuse it within a minute."""
-    asyncio.run(_revoke(_storage(config, database), number))
+    _run(_revoke(_storage(config, database), number))
+
+
+def _run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
+    import asyncio  # late, as `mail --help` has no use for it
+
+    return asyncio.run(coroutine)
 
 
 def _storage(config: "Path | None", database: str | None) -> "StorageConfig":

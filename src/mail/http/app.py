@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, StatelessLifespan
 from mail.core.protocol import PROTOCOL_VERSION
 from mail.http.bodies import referenced_models
 from mail.http.errors import install_error_handlers
-from mail.http.openapi import DESCRIPTION, TAGS
+from mail.http.openapi import DESCRIPTION, TAGS, DocumentedRoute
 from mail.http.service import Service
 
 
@@ -36,6 +36,9 @@ class MAILApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built on the first call."""
         if self.openapi_schema is None:
+            for route in self.routes:
+                if isinstance(route, DocumentedRoute):
+                    route.build_models()
             document = super().openapi()
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             referenced = {

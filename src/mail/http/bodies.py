@@ -27,13 +27,13 @@ class Given(BaseModel):
     Unknown fields are ignored, and optional fields may be `null`: existing clients send both.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Answered(BaseModel):
     """Base class of response bodies."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class Problem(Answered):

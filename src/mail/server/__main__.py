@@ -1,5 +1,6 @@
 """`python -m mail.server`, the same as `mail server`; the server is imported when the command runs."""
 
+import gc
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -48,6 +49,7 @@ def server(
     ] = None,
 ) -> None:
     """Run a swarm behind HTTP. Flags override the configuration file, which overrides the defaults."""
+    gc.disable()  # until the server is ready: nearly all that is allocated on the way stays
     from mail.server.uvicorn import serve
 
     flags = {

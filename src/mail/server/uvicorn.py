@@ -5,6 +5,7 @@ seconds and exits with 0. Accepted messages are stored; the next start resumes t
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -203,7 +204,8 @@ def serve(config_path: Path | None, flags: Mapping[str, Any]) -> None:
     if config.reload:
         _serve_reloading(config, flags)
     else:
-        asyncio.run(_serve(bootstrap.local(config), is_host_given="host" in flags))
+        system = bootstrap.local(config)
+        asyncio.run(_serve(system, is_host_given="host" in flags, on_ready=_collect_garbage))
 
 
 def serve_swarm(swarm: SwarmCore, config: ServerConfig, *, on_ready: Callable[[], object]) -> None:
@@ -273,6 +275,7 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
     """Let uvicorn watch the source code, and run `reloaded_app` in a new process after each change."""
     from uvicorn.supervisors import ChangeReload
 
+    _collect_garbage()
     bootstrap.read_swarm(config)  # report a mistake now, not from each process
     host = config.host if "host" in flags or not asyncio.run(_is_first_run(config)) else LOOPBACK
     with listen(host, config.port) as listener:
@@ -332,6 +335,12 @@ def _set_up(config: ServerConfig) -> None:
     here = os.getcwd()
     if here not in sys.path:  # swarms.json may name modules beside it
         sys.path.append(here)
+
+
+def _collect_garbage() -> None:
+    """Collect garbage from now on (`mail.server.__main__` has turned it off), but never look at what the start has made."""
+    gc.freeze()
+    gc.enable()
 
 
 def _say(text: str) -> None:

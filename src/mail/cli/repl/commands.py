@@ -1,6 +1,5 @@
 """The commands of the prompt: those of the nouns, and those about the prompt itself."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,8 @@ KNOWN_TASKS = 20
 
 async def greet(session: Session) -> None:
     """Print which server this is and who the user is to it, and remember the newest tasks."""
+    import asyncio
+
     client = session.client
     session.output.text(f"MAIL client at {client.base_url}; help lists the commands, Ctrl+D leaves.")
     try:

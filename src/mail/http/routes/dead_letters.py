@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from mail.auth.keys import Caller
@@ -17,7 +17,7 @@ from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, operation_id, problems
+from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import page_headers
 
@@ -115,7 +115,7 @@ class Discarded(Answered):
     next_cursor: str | None = _NEXT_CURSOR
 
 
-router = APIRouter(tags=["tasks"], generate_unique_id_function=operation_id)
+router = make_router("tasks")
 _body = JSONBody(PostDeadLetters)
 
 Work = Callable[[Runtime, Principal, TaskKey, int | None], Coroutine[Any, Any, list[Any]]]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from mail.core.protocol.message import MAILMessage, TaskId
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, follow_trace, submit
-from mail.http.openapi import PROTECTED, operation_id, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.routes.message import RESPONSES, accepted, answer_with_events, await_answer, task_headers
 from mail.http.service import service_of
@@ -105,7 +105,7 @@ class InterswarmAnswer(Answered):
     events: list[dict[str, Any]] | None
 
 
-router = APIRouter(tags=["interswarm"], generate_unique_id_function=operation_id)
+router = make_router("interswarm")
 _delivery = JSONBody(PostInterswarm)
 _message = JSONBody(PostInterswarmMessage)
 _delivery_docs: dict[str, Any] = {

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
 from mail.http.idempotency import PARAMETERS, Terms, submit
 from mail.http.large_answers import answer
-from mail.http.openapi import PROTECTED, operation_id, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -162,7 +162,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """Documentation of the responses to a message."""
 
-router = APIRouter(tags=["messages"], generate_unique_id_function=operation_id)
+router = make_router("messages")
 _gate = RoleGate("admin", "user")
 _body = JSONBody(PostMessage)
 

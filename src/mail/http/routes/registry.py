@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from pydantic import Field
 
 from mail.errors import SwarmNotFound
 from mail.http.access import Admin
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, operation_id, problems
+from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Registry, Service, service_of
 
 
@@ -76,7 +76,7 @@ class SwarmUnregistered(Answered):
     swarm_name: str
 
 
-router = APIRouter(tags=["swarms"], generate_unique_id_function=operation_id)
+router = make_router("swarms")
 _register_body = JSONBody(PostSwarms)
 
 

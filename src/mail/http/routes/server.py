@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
@@ -12,7 +12,7 @@ from mail.core.task.task import TaskStatus
 from mail.errors import MetricsOff
 from mail.http.access import Admin, AdminOrUser, RoleGate
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, PUBLIC, operation_id, problems
+from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
 
 DEFAULT_HEALTH = "healthy"
@@ -76,7 +76,7 @@ class Status(Answered):
     user_task_running: bool = Field(description="Whether the caller has a running task.")
 
 
-router = APIRouter(tags=["server"], generate_unique_id_function=operation_id)
+router = make_router("server")
 _health_body = JSONBody(PostHealth)
 _metrics_gate = RoleGate("admin")
 

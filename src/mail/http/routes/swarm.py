@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from pydantic import Field
 
 from mail.core.task.swarm import SwarmCore
 from mail.errors import SwarmFixed
 from mail.http.access import Admin, AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.openapi import PROTECTED, operation_id, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.swarms_json.live import LiveSwarm
 
@@ -71,7 +71,7 @@ class SwarmLoaded(Answered):
     swarm_name: str
 
 
-router = APIRouter(tags=["swarms"], generate_unique_id_function=operation_id)
+router = make_router("swarms")
 _load_body = JSONBody(PostSwarmsLoad)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
@@ -17,7 +17,7 @@ from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.idempotency import etag, follow_trace
 from mail.http.large_answers import answer
-from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, operation_id, problems
+from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
@@ -117,7 +117,7 @@ class ForkedTask(Answered):
     waiting: int = Field(description="How many messages wait in its mailboxes.")
 
 
-router = APIRouter(tags=["tasks"], generate_unique_id_function=operation_id)
+router = make_router("tasks")
 _task_body = JSONBody(GetTask, optional=True)
 _cancel_body = JSONBody(PostCancel)
 _fork_body = JSONBody(PostFork)

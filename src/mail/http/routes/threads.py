@@ -16,7 +16,7 @@ from heapq import merge
 from itertools import batched, chain
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -32,7 +32,7 @@ from mail.errors import BadRequest, ThreadNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON
 from mail.http.large_answers import WHOLE_BYTES
-from mail.http.openapi import PAGE_HEADERS, PROTECTED, operation_id, problems
+from mail.http.openapi import PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import READ_CONCURRENCY, load_task, page_headers, task_weight
 
@@ -99,7 +99,7 @@ class ThreadRecord(BaseModel):
     conversation: list[ThreadTurn]
 
 
-router = APIRouter(tags=["threads"], generate_unique_id_function=operation_id)
+router = make_router("threads")
 
 AckWithin = Annotated[
     float, Query(ge=0, le=MAX_ACK_WITHIN, description="Seconds after which a message that waits is overdue.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import Field
 
 from mail.auth.keys import Caller
@@ -20,7 +20,7 @@ from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import BadRequest, TaskNotFound
 from mail.http.access import AdminOrUser, chosen_instance
 from mail.http.bodies import JSON, Answered
-from mail.http.openapi import PROTECTED, operation_id, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import Service, service_of
 
 MAX_TASKS = 1000
@@ -63,7 +63,7 @@ class UsageReport(Answered):
     )
 
 
-router = APIRouter(tags=["tasks"], generate_unique_id_function=operation_id)
+router = make_router("tasks")
 
 
 @router.get(

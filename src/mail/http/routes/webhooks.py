@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 
 from mail.core.engine.webhooks import NO_WEBHOOKS
@@ -13,7 +13,7 @@ from mail.core.task.webhooks import MAX_HOOKS, TaskWebhook, Webhook, WebhookReco
 from mail.errors import BadRequest, WebhookNotFound
 from mail.http.access import AdminOrUser
 from mail.http.bodies import EVERY, JSON, Answered, GivenWebhook, JSONBody
-from mail.http.openapi import PROTECTED, operation_id, problems
+from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.service import service_of
 from mail.http.task_json import load_task
 
@@ -54,7 +54,7 @@ class WebhookDeleted(Answered):
     id: str
 
 
-router = APIRouter(tags=["webhooks"], generate_unique_id_function=operation_id)
+router = make_router("webhooks")
 _body = JSONBody(GivenWebhook)
 _ID = re.compile("[0-9a-f]{16}")
 

@@ -1,0 +1,90 @@
+"""What a command and a server load and build before they answer, by counts: seconds depend on the machine."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MORE_THAN_TYPER = {"--help": 60, "version": 140}
+"""Modules that a command may load beside typer's; with `version`, typer loads pydantic."""
+
+
+def command(*words: str) -> str:
+    return f"from mail.cli import main\ntry: main({list(words)!r})\nexcept SystemExit: pass"
+
+
+SERVER = """
+import mail.server.uvicorn
+from mail import bootstrap
+from mail.config import load_config
+from mail.http.bodies import Answered, Given
+from mail.server import build_app
+
+def family(model):
+    return {model}.union(*map(family, model.__subclasses__()))
+
+app = build_app(bootstrap.local(load_config().server))
+models = family(Answered) | family(Given)
+built = sorted(model.__name__ for model in models if model.__pydantic_complete__)
+app.openapi()
+later = sum(model.__pydantic_complete__ for model in models)
+"""
+
+COLLECTION = f"""
+import gc
+import mail.server.uvicorn
+seen = []
+
+async def serve(system, *, on_ready, **_):
+    seen.append(gc.isenabled())
+    on_ready()
+    seen.extend((gc.isenabled(), gc.get_freeze_count() > 10_000))
+
+mail.server.uvicorn._serve = serve
+{command("server")}
+"""
+
+
+def value_of(expression: str, code: str, folder: Path) -> Any:
+    """The value of an expression in a new interpreter, once this has run."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json, sys\n{code}\nprint(json.dumps({expression}))"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def loaded_by(code: str, folder: Path) -> set[str]:
+    return set(value_of("sorted(sys.modules)", code, folder))
+
+
+@pytest.mark.parametrize("word", MORE_THAN_TYPER)
+def test_cheap_commands_load_little(word: str, tmp_path: Path) -> None:
+    loaded = loaded_by(command(word), tmp_path)
+    assert "asyncio" not in loaded
+    assert len(loaded - loaded_by("import typer", tmp_path)) <= MORE_THAN_TYPER[word]
+
+
+@pytest.mark.parametrize("words", [("version",), ("server", "--help")])
+def test_some_commands_are_loaded_without_the_others(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert "mail.cli.app" not in loaded_by(command(*words), tmp_path)
+
+
+def test_a_server_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    unneeded = {"mail.cli.app", "asyncpg", "botocore", "httpx", "jsonschema", "litellm", "psycopg", "rich"}
+    assert not unneeded & loaded_by(SERVER, tmp_path)
+
+
+def test_a_server_builds_its_models_when_it_needs_them(tmp_path: Path) -> None:
+    built, later = value_of("[built, later]", SERVER, tmp_path)
+    assert built == []
+    assert later > 0
+
+
+def test_a_server_collects_garbage_once_it_is_ready(tmp_path: Path) -> None:
+    """What a start makes stays, so that looking through it again and again would only take time."""
+    assert value_of("seen", COLLECTION, tmp_path) == [False, True, True]
