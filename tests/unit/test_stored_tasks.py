@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from mail.core.task.interswarm import OpenRequest, Peer
 from mail.core.task.stored import STORED_NAMES, read_checkpoint, read_task, write_checkpoint, write_task
 from mail.core.task.task import Generation, Task, TaskStatus
+from mail.core.task.turn_state import Resumption
 
 STORED = Path(__file__).parent.parent / "fixtures" / "678eebb"
 ROOT = STORED.parent.parent.parent
@@ -24,7 +25,7 @@ def load(name: str) -> list[Any]:
 
 TASKS = load("tasks.json")
 
-LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered"}
+LATER = {"joined", "stored_bytes", "retry_until", "problem", "unanswered", "resumptions"}
 """The fields that were added after the version whose tasks are stored here."""
 
 
@@ -50,6 +51,13 @@ def test_the_stored_tasks_have_every_field_and_every_status() -> None:
     contact, request = TASKS[-1]["contacts"]["beta"], TASKS[-1]["requests"][0]
     assert {STORED_NAMES.get(field.name, field.name) for field in fields(Peer)} - LATER == contact.keys()
     assert {STORED_NAMES.get(field.name, field.name) for field in fields(OpenRequest)} == request.keys()
+
+
+def test_a_task_of_an_earlier_version_has_no_resumptions_and_one_of_this_version_keeps_them() -> None:
+    task = read_task(json.dumps(TASKS[-1]))
+    assert task.resumptions == ()
+    resumed = replace(task, resumptions=(Resumption(seq=7, agent="supervisor", portions=2),))
+    assert read_task(write_task(resumed)) == resumed
 
 
 def test_fields_that_are_named_anew_are_read() -> None:
