@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from support.api import agent, template
-from support.http_server import eventually
+from support.http_server import HTTPServer, eventually
+from support.letters import wrapped
 from support.peer_server import PeerServer
 
 from mail import MAILMessage, MAILSwarm
@@ -16,7 +17,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.errors import BadRequest, ConfigurationError, MAILError
 from mail.net import SwarmRegistry
-from mail.testing.agents import complete, request, turns, wait
+from mail.testing.agents import build_swarm, complete, request, turns, wait
 
 HOME = "http://127.0.0.1:8000"
 
@@ -162,4 +163,23 @@ async def test_what_a_stranger_sends_is_a_message_like_others() -> None:
     message = swarm.build_message("s", "b", ["bos"], "agent", sender="x@far", task_id="t")
     with pytest.raises(BadRequest, match="'bos' is no agent"):
         await swarm.handle_interswarm_response(message)
+    await swarm.shutdown()
+
+
+async def test_a_person_writes_to_an_agent_of_another_swarm() -> None:
+    """With the person's key there, to a server of ours."""
+    swarm = asking(base_url=HOME)
+    registry = swarm.swarm_registry
+    assert registry is not None
+    sage = build_swarm({"sage": lambda view: [complete(f"{view.mail.sender}: because")]})
+    async with HTTPServer(sage) as server:
+        await registry.register_swarm(sage.name, server.uvicorn.url)
+        message = wrapped(auth_token=server.keys["user"]).model_dump(mode="json")
+        message["target_swarm"] = sage.name
+        message["payload"]["recipient"]["address"] = f"sage@{sage.name}"
+        with pytest.raises(MAILError, match="start_interswarm"):
+            await swarm.post_interswarm_user_message(message)
+        await swarm.start_interswarm()
+        answer = await swarm.post_interswarm_user_message(message)
+    assert (answer.message.subject, answer.message.body) == ("::task_complete::", "ann: because")
     await swarm.shutdown()
