@@ -42,7 +42,7 @@ from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.core.task.mailboxes import hook_mailbox, hook_of, peer_of
+from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
 from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -164,12 +164,13 @@ class Runtime:
         """
         if submission.task_id is None and submission.resume_from is not None:
             raise BadRequest("task_id is missing: say which task to resume")
-        if submission.task_id is None:
+        is_new = submission.task_id is None
+        if is_new:
             submission = submission.evolve(task_id=self.clock.new_id())
         key = TaskKey(str(caller), submission.task_id or "")
         CURRENT_TASK.set(key.task_id)
         webhooks = await self._webhooks_of(submission)
-        task = await self.store.load(key)
+        task = None if is_new else await self.store.load(key)
         registered: Sequence[Webhook] = ()
         if task is None and self.webhooks is not None:
             registered = await self.webhooks.registered(key.instance)
@@ -424,7 +425,8 @@ class Runtime:
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, if the engine decides when its agent takes a turn."""
         engine = (self.swarm, self.store, self.clock)
-        if hook_of(mailbox) is not None:
+        is_outbound = goes_out(mailbox)
+        if is_outbound and hook_of(mailbox) is not None:
             now = self._now()
             CURRENT_TASK.set(key.task_id)
             if self._is_late(key, mailbox):
@@ -438,7 +440,7 @@ class Runtime:
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        if peer_of(mailbox) is not None:
+        if is_outbound:
             return DeliveryTurn(turn, *engine, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)

@@ -279,9 +279,9 @@ class Task:
         if (hook_id := hook_of(mailbox)) is not None:
             hook = self.webhooks.get(hook_id)
             return Tier.AGENT if hook is not None and hook.is_waiting else None
-        for index, count in enumerate(self.pending.get(mailbox, NO_MAIL)):
+        for tier, count in zip(_TIERS, self.pending.get(mailbox, NO_MAIL), strict=True):
             if count:
-                return _TIERS[index]
+                return tier
         return None
 
     def ready(self, among: Container[str] | None = None) -> Iterator[tuple[str, Tier]]:
