@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from pydantic_core import to_json
 
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import Quotas
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
-from mail.core.task.size import event_size, json_size
+from mail.core.task.size import json_size, message_size
 from mail.core.task.stored import read_task, write_task
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import TaskFull
@@ -35,11 +36,13 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def all_bytes(store: Store, key: TaskKey) -> int:
-    """Return the size of the events and histories of a task, and of its first answer."""
-    task = await store.load(key)
+    """Return the size of a task's events and histories, each as a store keeps it, and of its answer."""
+    task, answer = await store.load(key), await store.read_response(key, 1)
     assert task is not None
+    assert answer is not None
     histories = [await store.read_history(key, agent) for agent in task.histories]
-    return sum(map(event_size, await store.read_events(key))) + sum(map(json_size, histories))
+    events = [len(event.encoded) for event in await store.read_events(key)]
+    return sum(events) + sum(len(to_json(history)) for history in histories) + message_size(answer)
 
 
 def test_the_size_of_a_value_is_that_of_its_texts_and_little_more() -> None:
@@ -51,8 +54,8 @@ def test_the_size_of_a_value_is_that_of_its_texts_and_little_more() -> None:
 async def test_what_a_task_stores_is_counted(rig: Rig) -> None:
     ended = await rig.ask("3000 characters", task_id="t")
     small = ended.task.stored_bytes
-    stored = await all_bytes(rig.store, ended.task.key)
-    assert stored <= small <= stored + 4000  # and the answer, which is stored once more
+    assert small == await all_bytes(rig.store, ended.task.key)
+    assert 15_000 < small < 20_000  # 3,000 characters, five times
     again = await rig.ask("10 characters", task_id="t")
     assert 0 < again.task.stored_bytes - small < 5000
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from pydantic import TypeAdapter
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from mail.core.task.events import Event
 from mail.core.task.ports import TaskPage
@@ -18,11 +18,7 @@ _EVENTS = TypeAdapter(tuple[Event, ...])
 
 def encode_events(events: tuple[Event, ...]) -> bytes:
     """Encode the events of one commit."""
-    rows = [
-        (seq, str(kind), timestamp, text, extra, message)
-        for seq, kind, timestamp, text, extra, message in events
-    ]
-    return to_json(rows, inf_nan_mode="null")
+    return b"[%b]" % b",".join([event.encoded for event in events])
 
 
 def decode_events(text: bytes | str) -> tuple[Event, ...]:

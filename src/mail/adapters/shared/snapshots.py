@@ -25,8 +25,10 @@ def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, tuple[E
     A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
     but the last row have one of the first events.
     """
-    *early, last = change.histories or (None,)
-    assert len(change.events) > len(early) or not early
+    if len(change.histories) < 2:
+        return [(change.task.seq, change.histories[0] if change.histories else None, change.events)]
+    *early, last = change.histories
+    assert len(change.events) > len(early)
     rows = [(event.seq, record, (event,)) for event, record in zip(change.events, early, strict=False)]
     return [*rows, (change.task.seq, last, change.events[len(early) :])]
 

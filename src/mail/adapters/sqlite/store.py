@@ -168,7 +168,12 @@ class SQLiteStore:
         await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:
-        cached = self._find(change.key) if change.turn is None else self._leased_task(change.turn)
+        if change.turn is not None:
+            cached: CachedTask | None = self._leased_task(change.turn)
+        elif change.expected_version == 0:
+            cached = self._cache.get(change.key)  # the table refuses a second task of this key
+        else:
+            cached = self._find(change.key)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
         columns = index_columns(change.task)
@@ -450,11 +455,16 @@ class SQLiteStore:
             return cached.row
         self._sql.execute("BEGIN IMMEDIATE")
         if cached is None:
-            (row,) = self._sql.execute(
+            inserted = self._sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
-                " VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*change.key, *columns),
-            ).fetchone()
+            )
+            if not inserted.rowcount:
+                known = self._find(change.key)
+                raise VersionConflict(known and known.task)
+            row = inserted.lastrowid
+            assert row is not None
         else:
             row = cached.row
             self._sql.execute(
@@ -467,7 +477,7 @@ class SQLiteStore:
             )
         self._insert_commit(row, change)
         self._sql.execute("COMMIT")
-        return int(row)
+        return row
 
     def _insert_commit(self, row: int, change: TaskChange) -> None:
         consumed, response = change.consumed, change.response

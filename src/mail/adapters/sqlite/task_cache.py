@@ -101,9 +101,10 @@ class CachedTask:
         self.task, self.columns = change.task, columns
         if change.consumed is not None:
             mailbox = change.consumed.mailbox
+            mail = self._mail[mailbox]
             for entry in (change.consumed, *change.also_read):
                 position = (entry.tier, entry.seq, mailbox)
-                self._mail[mailbox].remove(position)
+                mail.remove(position)
                 if (kept := self._entries.pop(position, None)) is not None:
                     self.size -= kept.size
             self._drop_checkpoint(mailbox, change.consumed.seq)

@@ -131,7 +131,7 @@ class Submission(Value):
 
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""
-        return Submission(**{**self, **changes})
+        return Submission(**{**vars(self), **changes})
 
 
 def admit(

@@ -258,7 +258,8 @@ class Settlement:
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
-        usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
+        if self.task.prepaid:
+            usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
         if usage:
             self.draft.charge(self.name, usage, models)
             self._unannounced = usage
@@ -315,11 +316,8 @@ class Settlement:
         faults = {**generation.faults, self.name: generation.faults.get(self.name, 0) + 1}
         if not self._faults:
             del faults[self.name]
-        self.draft.generation = replace(
-            generation,
-            turns=generation.turns + 1,
-            steps=generation.steps + is_step(self.turn.entry.message, self.swarm),
-            faults=faults,
+        self.draft.generation = generation.after_turn(
+            is_step=is_step(self.turn.entry.message, self.swarm), faults=faults
         )
         if self.draft.is_running:
             self._keep_going(faults)

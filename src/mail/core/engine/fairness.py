@@ -1,6 +1,6 @@
 """Fairness among callers: who is next, and how much of what is scarce one caller may take."""
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Collection
 
 
@@ -46,20 +46,22 @@ class Shares:
     def __init__(self, limit: int) -> None:
         self.free = limit
         self._used = 0
-        self._by_caller: Counter[str] = Counter()
+        self._by_caller: dict[str, int] = {}
 
     def begin(self, caller: str) -> None:
         """Count one more use."""
         self.free -= 1
         self._used += 1
-        self._by_caller[caller] += 1
+        self._by_caller[caller] = self._by_caller.get(caller, 0) + 1
 
     def end(self, caller: str) -> None:
         """Count one use less."""
         self.free += 1
         self._used -= 1
-        self._by_caller[caller] -= 1
-        if not self._by_caller[caller]:
+        left = self._by_caller[caller] - 1
+        if left:
+            self._by_caller[caller] = left
+        else:
             del self._by_caller[caller]
 
     def lets_begin(self, caller: str, reserved: int = 0) -> bool:

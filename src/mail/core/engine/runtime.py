@@ -42,7 +42,7 @@ from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.core.task.mailboxes import hook_mailbox, hook_of, peer_of
+from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
 from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -460,18 +460,22 @@ class Runtime:
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, if the engine decides when its agent takes a turn."""
         engine = (self.swarm, self.store, self.clock)
-        if hook_of(mailbox) is not None:
+        is_outbound = goes_out(mailbox)
+        if is_outbound and hook_of(mailbox) is not None:
             now = self._now()
-            opening = self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
-            claim = await self._leased(key, mailbox, opening)
-            if isinstance(claim, TurnReport.Outcome):
-                return claim
+            CURRENT_TASK.set(key.task_id)
+            if self._is_late(key, mailbox):
+                return TurnReport.Outcome.LEASED
+            claim = await self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
+            if not isinstance(claim, WebhookClaim):
+                return await self._not_leased(mailbox, claim)
+            self._note_replaced(claim)
             return WebhookTurn(claim, *engine, self.webhooks)
         opened = await self.lease(key, mailbox, lease_seconds, attempt)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
-        if peer_of(mailbox) is not None:
+        if is_outbound:
             return DeliveryTurn(turn, *engine, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
@@ -495,9 +499,14 @@ class Runtime:
         known = self.histories.count(key, mailbox)
         now = self._now()
         lease = self._lease(now + seconds, attempt)
-        opening = self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
-        turn = await self._leased(key, mailbox, opening)
-        return turn if isinstance(turn, TurnReport.Outcome) else (turn, known)
+        CURRENT_TASK.set(key.task_id)
+        if self._is_late(key, mailbox):
+            return TurnReport.Outcome.LEASED
+        turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
+        if not isinstance(turn, Turn):
+            return await self._not_leased(mailbox, turn)
+        self._note_replaced(turn)
+        return turn, known
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that begins now in this process, to be renewed after `lease_seconds`."""
@@ -506,15 +515,8 @@ class Runtime:
     def _lease(self, expires: float, attempt: int) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
 
-    async def _leased[T: Claim](
-        self, key: TaskKey, mailbox: str, opening: Coroutine[None, None, T | Leased | Idle]
-    ) -> T | TurnReport.Outcome:
-        """Return the claim on a mailbox, or the reason why there is none."""
-        CURRENT_TASK.set(key.task_id)
-        if self._is_late(key, mailbox):
-            opening.close()
-            return TurnReport.Outcome.LEASED
-        opened = await opening
+    async def _not_leased(self, mailbox: str, opened: Leased | Idle) -> TurnReport.Outcome:
+        """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
         match opened:
             case Leased():
                 return TurnReport.Outcome.LEASED
@@ -522,10 +524,11 @@ class Runtime:
                 if task is not None:
                     await self._wake([self._delayed(wake_up, mailbox) for wake_up in wake_ups(task)])
                 return TurnReport.Outcome.IDLE
-            case Turn(replaced=replaced) | WebhookClaim(replaced=replaced):
-                if replaced is not None and replaced.expires:
-                    self._note([ExpiredLease(opened.task, mailbox, replaced)])
-        return opened
+
+    def _note_replaced(self, claim: Turn | WebhookClaim) -> None:
+        """Note the worker whose lease a claim has replaced, if it was not known to be gone."""
+        if claim.replaced is not None and claim.replaced.expires:
+            self._note([ExpiredLease(claim.task, claim.mailbox, claim.replaced)])
 
     def _is_late(self, key: TaskKey, mailbox: str) -> bool:
         """Return whether this process runs the mailbox's turn, but its event loop was too busy to renew the lease."""
@@ -704,13 +707,16 @@ class Runtime:
             await self._wake(wake_ups(change.task))
             return
         touched = {entry.mailbox for entry in change.deliveries}
-        touched.update(map(hook_mailbox, called_by(change)))
+        if change.task.webhooks:
+            touched.update(map(hook_mailbox, called_by(change)))
         if change.turn is not None:
             touched.add(change.turn.mailbox)
         await self._wake(wake_ups(change.task, touched))
 
     async def _wake(self, wake_ups: Sequence[WakeUp]) -> None:
         """Publish wake-ups for stored mail; if that fails, the mail is late but not lost."""
+        if not wake_ups:
+            return
         try:
             await self._queue.publish(wake_ups)
         except StoreUnavailable:

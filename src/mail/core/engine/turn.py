@@ -79,17 +79,22 @@ class HistoryCache:
         `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
         history must be read from the store.
         """
-        entry_key = (key, agent)
-        cached = self._known.pop(entry_key, None) or _CachedHistory()
-        self._bytes -= cached.size
-        if cached.n != n:
-            if cached.n != after:
-                return None
-            cached.history += entries
-            cached.n = n
-            cached.size += json_size(entries) if size is None else size
-        self._known[entry_key] = cached
-        self._bytes += cached.size
+        cached = self._known.get((key, agent))
+        if cached is None:
+            cached = self._known[key, agent] = _CachedHistory()
+        else:
+            self._known.move_to_end((key, agent))
+        if cached.n == n:
+            return cached.history
+        if cached.n != after:
+            self._bytes -= self._known.pop((key, agent)).size
+            return None
+        if size is None:
+            size = json_size(entries)
+        cached.history += entries
+        cached.n = n
+        cached.size += size
+        self._bytes += size
         while self._bytes > self._max_bytes:
             self._bytes -= self._known.popitem(last=False)[1].size
         return cached.history
@@ -250,7 +255,11 @@ class AgentTurn[T: Turn](LeasedTurn):
                     task, on_limit_reached(task, self._swarm, turn, used_up, events, self._clock)
                 )
             )
-        history = await self._history()
+        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
+        history = self._histories.extend(key, mailbox, self._known, n, turn.history)
+        if history is None:  # it was dropped from the cache meanwhile
+            history = await self._store.read_history(key, mailbox)
+            self._histories.extend(key, mailbox, 0, n, history)
         size = turn.entry.size
         is_large = size > LARGE
         if is_large:
@@ -268,7 +277,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             logger.exception("task %s: the turn of %s can't be completed", turn.task.task_id, turn.mailbox)
             change = await self._settle(self._failure(_conceal(error)))
         for new in () if change is None else change.histories:
-            self._histories.extend(turn.task.key, new.agent, new.n - 1, new.n, new.entries, new.size)
+            self._histories.extend(key, new.agent, new.n - 1, new.n, new.entries, len(new.encoded))
         return change
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
@@ -278,17 +287,8 @@ class AgentTurn[T: Turn](LeasedTurn):
     def _failure(self, reason: str, attempts: int = 1) -> AgentFailure:
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
-    async def _history(self) -> History:
-        turn = self.turn
-        key, mailbox, n = turn.task.key, turn.mailbox, turn.task.histories.get(turn.mailbox, 0)
-        history = self._histories.extend(key, mailbox, self._known, n, turn.history)
-        if history is None:  # it was dropped from the cache meanwhile
-            history = await self._store.read_history(key, mailbox)
-            self._histories.extend(key, mailbox, 0, n, history)
-        return history
-
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
-        mail = await self._mail_for(output)
+        mail = await self._mail() if self._reads_mail(output) else ()
         return await self.commit(
             lambda task: self._within_limit(
                 task,
@@ -310,13 +310,15 @@ class AgentTurn[T: Turn](LeasedTurn):
             task, self._swarm, turn, meter.spent, meter.spent_by_model, limit, self._clock, self._kept
         )
 
-    async def _mail_for(self, output: TurnOutput) -> Sequence[MAILMessage]:
-        """Return the messages of the task if a form that the agent has filled in needs them."""
+    def _reads_mail(self, output: TurnOutput) -> bool:
+        """Return whether the agent has filled in a form that needs the messages of the task."""
         if isinstance(output, AgentFailure) or not self._agent.actions:
-            return ()
+            return False
         forms = [self._swarm.form(self._agent, call.tool_name) for call in output.calls]
-        if not any(form is not None and form.reads_mail for form in forms):
-            return ()
+        return any(form is not None and form.reads_mail for form in forms)
+
+    async def _mail(self) -> Sequence[MAILMessage]:
+        """Return the messages of the task."""
         events = await self._store.read_events(self.turn.task.key)
         return [event.message for event in events if event.message is not None and not event.is_redrive]
 

@@ -36,12 +36,12 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         return self is other or super().__eq__(other)
 
     def __getitem__(self, field: str) -> Any:
-        if field in type(self).model_fields:
+        if field in self.__pydantic_fields__:
             return getattr(self, field)
         raise KeyError(field)
 
     def __contains__(self, field: object) -> bool:
-        return field in type(self).model_fields
+        return field in self.__pydantic_fields__
 
     def get(self, field: str, default: Any = None) -> Any:
         """Return the field's value, or `default` for an unknown field, like `dict.get`."""
@@ -53,7 +53,7 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
 
     def keys(self) -> Iterator[str]:
         """Return the names of the fields, so that `dict(value)` works."""
-        return iter(type(self).model_fields)
+        return iter(self.__pydantic_fields__)
 
 
 @overload

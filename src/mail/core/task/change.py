@@ -49,11 +49,6 @@ class HistoryRecord:
         """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
         return to_json(self.entries)
 
-    @property
-    def size(self) -> int:
-        """The number of bytes that it takes in a store."""
-        return len(self.encoded)
-
 
 @value
 class Lease:

@@ -32,7 +32,7 @@ from mail.core.task.events import UNREAD_FROM, Event, EventKind
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.task.mailboxes import peer_mailbox, peer_of
-from mail.core.task.size import event_size, message_size
+from mail.core.task.size import message_size
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import LIFECYCLE, NO_MAIL, Task, TaskStatus, Transition
 from mail.core.task.turn_state import Resumption
@@ -474,8 +474,12 @@ class Draft:
 
     def _added_bytes(self, response: MAILMessage | None) -> int:
         """Return the size of what this commit stores."""
-        added = sum(map(event_size, self._events)) + sum(record.size for record in self._records)
-        return added if response is None else added + message_size(response)
+        added = 0 if response is None else message_size(response)
+        for event in self._events:
+            added += len(event.encoded)
+        for record in self._records:
+            added += len(record.encoded)
+        return added
 
     def _unread(self) -> tuple[UnreadQuestion, ...]:
         """Return the questions that need another generation; none if this one was begun for them and read none."""

@@ -1,7 +1,10 @@
 """The events of a task: its timeline, as shown by SSE and by `GET /task`."""
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
+
+from pydantic_core import to_json
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import render_message
@@ -56,7 +59,16 @@ REDRIVES = "redrives"
 """In the event that announces a redriven message: the seq of its dead letter."""
 
 
-class Event(NamedTuple):
+class _EventFields(NamedTuple):
+    seq: int
+    kind: EventKind
+    timestamp: str
+    text: str = ""
+    extra: dict[str, Any] = {}  # noqa: RUF012  # a tuple's field, and never written to
+    message: MAILMessage | None = None
+
+
+class Event(_EventFields):
     """One line of a task's timeline. A plain tuple, as a turn makes several, of values already checked.
 
     Attributes:
@@ -65,12 +77,10 @@ class Event(NamedTuple):
         message: the message that the event announces, if any; its XML is rendered on demand.
     """
 
-    seq: int
-    kind: EventKind
-    timestamp: str
-    text: str = ""
-    extra: dict[str, Any] = {}  # noqa: RUF012  # a tuple's field, and never written to
-    message: MAILMessage | None = None
+    @cached_property
+    def encoded(self) -> bytes:
+        """The event as stores keep it: a JSON list of its fields. Raises ValueError for an `extra` that is not JSON."""
+        return to_json((self.seq, str(self.kind), *self[2:]), inf_nan_mode="null")
 
     @property
     def is_terminal(self) -> bool:

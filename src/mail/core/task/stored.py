@@ -53,8 +53,10 @@ _GENERATION: TypeAdapter[Generation] = TypeAdapter(_StoredGeneration, config=_CO
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
-    text = _TASK.dump_json(task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude})
-    generation = _GENERATION.dump_json(task.generation, by_alias=True, exclude_defaults=True)
+    text = _TASK.serializer.to_json(
+        task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
+    )
+    generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
     if generation == b"{}":
         return text.decode()
     return f"{text[:-1].decode()},{generation[1:].decode()}"

@@ -7,6 +7,7 @@ the turn is not committed.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import Any
 
 from mail.core.protocol.address import EVERYONE, is_swarm_name
@@ -138,7 +139,9 @@ class AgentCore:
     async def step(self, history: History, choice: ToolChoice) -> AgentOutput:
         """Call the agent's function. Raises AgentUnavailable if it returns anything but its contract says."""
         step: object = self.function(history, choice)
-        if not isinstance(step, Awaitable):
+        if type(step) is not CoroutineType and not isinstance(
+            step, Awaitable
+        ):  # the first is the usual, quick one
             raise _useless(step)
         output = await step
         match output:

@@ -118,6 +118,25 @@ class Generation:
     client_tools: ClientTools | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
+    def after_turn(self, *, is_step: bool, faults: dict[str, int]) -> "Generation":
+        """Return the generation after one more turn, which may be a step."""
+        return Generation(
+            number=self.number,
+            steps=self.steps + is_step,
+            turns=self.turns + 1,
+            joined=self.joined,
+            nudges=self.nudges,
+            spent=self.spent,
+            limit_notice=self.limit_notice,
+            limit_reached=self.limit_reached,
+            faults=faults,
+            answers_unread=self.answers_unread,
+            breakpoint=self.breakpoint,
+            answers=self.answers,
+            client_tools=self.client_tools,
+            notes=self.notes,
+        )
+
     def next(
         self,
         *,
@@ -262,9 +281,9 @@ class Task:
         if (hook_id := hook_of(mailbox)) is not None:
             hook = self.webhooks.get(hook_id)
             return Tier.AGENT if hook is not None and hook.is_waiting else None
-        for index, count in enumerate(self.pending.get(mailbox, NO_MAIL)):
+        for tier, count in zip(_TIERS, self.pending.get(mailbox, NO_MAIL), strict=True):
             if count:
-                return _TIERS[index]
+                return tier
         return None
 
     def ready(self, among: Container[str] | None = None) -> Iterator[tuple[str, Tier]]:
