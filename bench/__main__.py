@@ -5,13 +5,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import aws, counts, engine, http, imports, large, report
+from bench import aws, counts, engine, http, imports, large, postgres, report
 from bench.report import Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 QUICK_PARTS = ("engine", "counts", "http", "imports")
-PARTS = (*QUICK_PARTS, "large", "aws")
+PARTS = (*QUICK_PARTS, "postgres", "large", "aws")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ def run(mode: Mode, parts: list[str] | tuple[str, ...]) -> list[Result]:
         results += http.measure(mode.samples, mode.requests)
     if "imports" in parts:
         results += imports.measure(mode.samples)
+    if "postgres" in parts:
+        results += postgres.measure(mode.samples, mode.requests)
     if "large" in parts:
         results += large.measure()
     if "aws" in parts:
