@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import aws, counts, earlier_tasks, engine, http, imports, large, peers, report
+from bench import aws, counts, earlier_tasks, engine, http, imports, large, peers, postgres, report
 from bench.report import BEFORE, LATEST, Result
 
 QUICK_PARTS = ("engine", "counts", "http", "imports")
-PARTS = (*QUICK_PARTS, "earlier-tasks", "large", "aws")
+PARTS = (*QUICK_PARTS, "earlier-tasks", "postgres", "large", "aws")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ def run(mode: Mode, parts: list[str] | tuple[str, ...]) -> list[Result]:
         results += imports.measure(mode.samples)
     if "earlier-tasks" in parts:
         results += earlier_tasks.measure()
+    if "postgres" in parts:
+        results += postgres.measure(mode.samples, mode.requests)
     if "large" in parts:
         results += large.measure()
     if "aws" in parts:

@@ -16,7 +16,7 @@ from support.dynamodb import make_client
 from support.faults import dynamodb as dynamodb_faults
 from support.faults.dynamodb import FaultyClient
 from support.faults.points import NOWHERE
-from support.faults.postgres import FaultyPostgres
+from support.faults.postgres import FaultyAhead, FaultyPostgres
 from support.faults.sqlite import FaultyConnection
 from support.postgres import borrow_database, break_connections, return_database
 
@@ -143,7 +143,9 @@ class PostgresWorld:
         postgres = LeapingPostgres(self._url, process.points)
         news = Notifier(postgres)
         await news.start()
-        queue = PostgresQueue(postgres, news, swarm, clock=lambda: clock.now().timestamp())
+        store = PostgresStore(postgres, news)
+        store.ahead = FaultyAhead(news, lambda: clock.now().timestamp(), process.points)
+        queue = PostgresQueue(postgres, news, swarm, store=store, clock=store.ahead.clock)
 
         def leave() -> None:
             task = asyncio.get_running_loop().create_task(
@@ -151,7 +153,7 @@ class PostgresWorld:
             )
             self._leaving.add(task)
 
-        return Place(PostgresStore(postgres, news), queue, leave)
+        return Place(store, queue, leave)
 
     async def look(self, swarm: str) -> Store:
         postgres = LeapingPostgres(self._url, NOWHERE)

@@ -90,6 +90,19 @@ class TestShares:
                 taken += 1
             assert taken == share
 
+    @pytest.mark.parametrize(
+        ("limit", "shares"), [(1, [0, 0]), (2, [1, 0]), (3, [2, 0]), (64, [48, 12, 3, 0])]
+    )
+    def test_how_much_may_begin_without_waiting_for_a_place(self, limit: int, shares: list[int]) -> None:
+        used = Shares(limit)
+        for number, share in enumerate(shares):
+            reserved = 0
+            while used.lets_begin(str(number), reserved):
+                reserved += 1
+            assert reserved == share
+            for _ in range(reserved):
+                used.begin(str(number))
+
     def test_a_caller_whose_uses_have_ended_has_its_share_again(self) -> None:
         used = Shares(4)
         for _ in range(3):

@@ -112,9 +112,7 @@ class Ahead:
             if opening.entry.mailbox in opened:
                 turn = Turn(change.task, opening.entry, opening.lease, [], None, running)
                 running += 1
-                self._opened[change.key, turn.mailbox] = opened_turn = Opened(turn)
-                self._notifier.add(change_topic(task_number(change.key)), opened_turn)
-                self._remember(change.key)
+                self._add(turn)
                 self.on_opened(turn)
         if planned:
             self.on_planned()
@@ -145,12 +143,17 @@ class Ahead:
         """Return whether turns of a task were opened here, and it has not ended here since."""
         return key in self._tasks
 
+    def _add(self, turn: Turn) -> None:
+        key = turn.task.key
+        if self.covers(key, turn.mailbox):  # by a turn whose lease another server has taken over
+            self._remove(key, turn.mailbox)
+        self._opened[key, turn.mailbox] = opened = Opened(turn)
+        self._notifier.add(change_topic(task_number(key)), opened)
+        self._tasks[key] = None
+        if len(self._tasks) > REMEMBERED_TASKS:
+            self._tasks.popitem(last=False)
+
     def _remove(self, key: TaskKey, mailbox: str) -> Opened:
         opened = self._opened.pop((key, mailbox))
         self._notifier.remove(change_topic(task_number(key)), opened)
         return opened
-
-    def _remember(self, key: TaskKey) -> None:
-        self._tasks[key] = None
-        if len(self._tasks) > REMEMBERED_TASKS:
-            self._tasks.popitem(last=False)

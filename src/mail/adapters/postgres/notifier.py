@@ -27,7 +27,7 @@ POLL_SECONDS = 3.0
 PAYLOAD_BYTES = 7_000
 """The size limit of a payload; that of PostgreSQL is 8,000."""
 
-PAUSE_SECONDS = 0.025
+PAUSE_SECONDS = 0.05
 """Seconds between two notifications of changes, each of which names all tasks that have changed meanwhile."""
 
 RECONNECT_SECONDS = 1.0
