@@ -40,7 +40,7 @@ def test_every_setting_and_limit() -> None:
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [
-        (call("fly"), "::tool_call_error::"),
+        (call("fly"), "::action_error::"),
         (call("send_request", target="worker"), "::tool_call_error::"),
         (call("send_request", target="stranger", subject="", body=""), "::invalid_recipient::"),
         (call("send_request", target="nobody", subject="", body=""), "::agent_error::"),

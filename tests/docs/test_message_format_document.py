@@ -19,13 +19,13 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 async def test_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_in_order(DOCUMENT, capsys) == 3
+    assert await run_in_order(DOCUMENT, capsys) == 4
 
 
 def test_the_messages_are_messages() -> None:
     message, wrapper = [json.loads(code) for _, code in blocks(DOCUMENT, "jsonc")]
-    assert MAILMessage.model_validate(message).model_dump(mode="json") == message
-    assert MAILInterswarmMessage.model_validate(wrapper).model_dump(mode="json") == wrapper
+    assert MAILMessage.model_validate(message).as_json() == message
+    assert MAILInterswarmMessage.model_validate(wrapper).as_json() == wrapper
     assert len(wrapper) == 10
 
 

@@ -18,6 +18,7 @@ from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import PeerRefused, PeerUnavailable, Subject, SwarmNotFound
 from mail.testing.agents import (
     View,
+    acknowledge,
     build_agent,
     build_swarm,
     call,
@@ -147,6 +148,31 @@ class TestQuestionAndAnswer:
         task = await pair["b"].store.load(TaskKey("swarm:a@b", first.key.task_id))
         assert task is not None
         assert task.generation.number >= 1
+
+
+async def test_an_agent_that_notes_its_error_fails_no_task() -> None:
+    """It can't complete tasks, so all it can do with mail of the system is to note it."""
+
+    def ask_again(view: View) -> Any:
+        if len(view.messages) < 3:
+            return [request("worker@b", "How are you?"), wait()]
+        return [complete(" | ".join(letter.body for letter in view.messages[1:]))]
+
+    def worker(view: View) -> Any:
+        if view.mail.sender_type == "system":
+            return [acknowledge("noted")]
+        return [respond(view.mail.sender, "fine"), call("send_request")]
+
+    alone = build_agent(worker, enable_entrypoint=True, name="worker")
+    chief = build_agent(turns(), supervises=True, name="chief")
+    other = build_swarm({"worker": alone, "chief": chief}, entrypoint="worker", name="b")
+    async with Federation(asking(ask_again, "worker@b"), other) as both:
+        outcome = await both["a"].ask("hello")
+        await both.settle()
+        task = await both["b"].store.load(TaskKey("swarm:a@b", outcome.key.task_id))
+    assert outcome.answer == "fine | fine"
+    assert task is not None
+    assert task.status is TaskStatus.COMPLETED
 
 
 async def test_several_swarms_at_once() -> None:
