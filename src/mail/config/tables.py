@@ -150,9 +150,9 @@ class WebhooksConfig(Table):
 
 def read_origin(text: str) -> str:
     """Return the origin of a web page, as browsers send it, or `*`. Raises ValueError."""
-    parts = urlsplit(text)
-    origin = f"{parts.scheme}://{parts.netloc}".lower()
-    if text != "*" and (parts.scheme not in ("http", "https") or not parts.netloc or text.lower() != origin):
+    url = urlsplit(text)
+    origin = f"{url.scheme}://{url.netloc}".lower()
+    if text != "*" and (url.scheme not in ("http", "https") or not url.netloc or text.lower() != origin):
         raise ValueError(f"{text!r} is not an origin such as http://localhost:3000, without a path")
     return text.lower()
 
