@@ -7,6 +7,7 @@ from typing import Any
 
 from mail.cli.output import Output, printable
 from mail.cli.views.events import MAXIMUM_DEPTH, Node, read_tree, show_tree
+from mail.cli.views.tasks import read_task, show_task
 
 Event = tuple[str, Mapping[str, Any]]
 
@@ -101,3 +102,14 @@ def test_agents_that_keep_asking_each_other_do_not_sink_forever() -> None:
 
 def test_text_of_others_cannot_take_over_a_terminal() -> None:
     assert printable("a\x1b[31m\x07\x9b b\tc\nd\r\ne\rf") == "a�[31m�� b\tc\nd\ne�f"
+
+
+def test_a_task_shows_which_swarms_it_waits_for() -> None:
+    awaited: Any = {"swarm": "b", "agent": "math@b", "until": "2026-01-31T09:00:00+00:00"}
+    failing = {"swarm": "c", "until": "2026-01-31T08:05:00+00:00", "problem": "503 later"}
+    task = {"task_id": "t", "start_time": "2026-01-31T08:00:00+00:00", "is_running": True}
+    stream = io.StringIO()
+    show_task(read_task({**task, "waiting_for": [awaited, failing]}), Output(stream))
+    lines = stream.getvalue().splitlines()
+    assert "waits for   math@b, until 2026-01-31T09:00:00+00:00" in lines
+    assert "waits for   swarm c, until 2026-01-31T08:05:00+00:00; the last attempt failed: 503 later" in lines

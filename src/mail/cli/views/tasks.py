@@ -38,6 +38,20 @@ class PendingCall(BaseModel):
     asks: UserQuestion | None = None
 
 
+class Awaited(BaseModel):
+    """An answer of another swarm, or a delivery to it, that a task waits for."""
+
+    swarm: str
+    agent: str | None = None
+    until: str | None = None
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        until = f", until {self.until}" if self.until else ""
+        problem = f"; the last attempt failed: {self.problem}" if self.problem else ""
+        return f"{self.agent or f'swarm {self.swarm}'}{until}{problem}"
+
+
 class TaskView(BaseModel):
     """The fields of a task that are shown. Lists, and servers of other makes, may leave out those with a default."""
 
@@ -54,6 +68,7 @@ class TaskView(BaseModel):
     steps: int | None = None
     max_steps: int | None = None
     pending_tool_calls: list[PendingCall] = []
+    waiting_for: list[Awaited] = []
     dead_letters: list[int] = []
     usage: dict[str, Any] = {}
 
@@ -115,5 +130,7 @@ def _facts(view: TaskView) -> Iterator[tuple[str, str]]:
     if total.get("calls"):
         tokens = f"{total['input_tokens']} tokens in, {total['output_tokens']} out"
         yield "usage", f"{total['calls']} calls of models, {tokens}, {total['cost']:.4f} USD"
+    for awaited in view.waiting_for:
+        yield "waits for", str(awaited)
     for call in view.pending_tool_calls:
         yield "waits for", f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}: {call.call_id}"
