@@ -28,6 +28,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/api/test_api_names.py::test_defining_a_swarm_loads_nothing_heavy": "full",
     "tests/api/test_api_templates.py::TestServer": "full",
     "tests/aws": "full",
+    "tests/bench/test_bench_smoke.py": "soak",
     "tests/chaos": "soak",
     "tests/chaos/test_chaos_rounds.py::test_on_sqlite": "full",
     "tests/cli": "full",
@@ -75,7 +76,6 @@ TIER_OF: dict[str, Tier] = {
     "tests/stdlib/test_stdlib_mcp.py": "full",
     "tests/stdlib/test_stdlib_swarm.py": "full",
     "tests/ui": "full",
-    "tests/unit/test_bench_smoke.py": "soak",
 }
 """By the beginning of a test's id: the longest one that fits decides."""
 
