@@ -24,8 +24,8 @@ CALLS = 4
 GROWTH = 1.1
 """Bytes of late turns by those of early ones: numbers get longer by some digits."""
 
-TURNS = (1, 100, 1000)
-"""Which turns of one task are looked at …"""
+LATE = 1000
+"""The late turn of a task that is compared with the first …"""
 
 WINDOW = 2
 """… each with the next one: the task is a conversation of two, whose turns differ."""
@@ -60,21 +60,21 @@ class Reading:
         return self.total.written / self.turns
 
 
-def measure() -> list[Result]:
+def measure(late: int = LATE) -> list[Result]:
     """Everything, on an engine that is started for it."""
     try:
         with Ministack() as engine:
-            return list(asyncio.run(_measure(engine.endpoint)))
+            return list(asyncio.run(_measure(engine.endpoint, late)))
     except ConfigurationError as error:
         return [Skipped("aws", str(error).partition("\n")[0])]
 
 
-async def _measure(endpoint: str) -> list[Result]:
+async def _measure(endpoint: str, late: int) -> list[Result]:
     async with Deployment(endpoint) as deployment:
-        long = await read_turns(deployment, TURNS)
+        long = await read_turns(deployment, (1, late))
         return [
             *_flat(long),
-            *_figures(await read_cold_turn(deployment, TURNS[-1]), None),
+            *_figures(await read_cold_turn(deployment, late), None),
             *_figures(await read_action(deployment), None),
             *_figures(await read_fan_out(deployment), None),
             *_figures(await read_fan_out(deployment, at_once=True), None, exact=False),

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.skipif(not has_ministack(), reason="ministack is not installed"),
-    pytest.mark.timeout(400),  # a thousand turns
+    pytest.mark.timeout(400),  # hundreds of turns
 ]
 
 Rows = dict[str, dict[str, Any]]
@@ -33,11 +33,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def test_every_budget_is_kept(rows: Rows) -> None:
     judged = [row for row in rows.values() if row["budget"] is not None]
-    assert len(judged) >= 4
+    assert len(judged) >= 3
     assert [row for row in judged if not row["met"]] == []
 
 
-@pytest.mark.parametrize("turn", ["1", "1,000"])
+@pytest.mark.parametrize("turn", ["1", "150"])
 def test_a_turn_is_four_calls(rows: Rows, turn: str) -> None:
     calls = rows[f"turn {turn}: calls"]
     assert calls["value"] <= 4
@@ -46,8 +46,8 @@ def test_a_turn_is_four_calls(rows: Rows, turn: str) -> None:
 
 def test_late_turns_write_and_read_no_more_than_early_ones(rows: Rows) -> None:
     for figure in ("write units", "read units"):
-        assert rows[f"turn 1,000: {figure}"]["value"] <= rows[f"turn 1: {figure}"]["value"]
-    assert rows["bytes of turn 1,000 by those of turn 1"]["value"] <= 1.1
+        assert rows[f"turn 150: {figure}"]["value"] <= rows[f"turn 1: {figure}"]["value"]
+    assert rows["bytes of turn 150 by those of turn 1"]["value"] <= 1.1
 
 
 def test_an_action_costs_two_more_calls(rows: Rows) -> None:
@@ -56,7 +56,7 @@ def test_an_action_costs_two_more_calls(rows: Rows) -> None:
 
 def test_a_process_that_does_not_know_the_task_makes_no_more_calls(rows: Rows) -> None:
     """It reads the whole history, in the same query."""
-    assert rows["turn 1,000 in a new process: calls"]["value"] <= 4
+    assert rows["turn 150 in a new process: calls"]["value"] <= 4
 
 
 def test_a_fan_out_wakes_its_workers_in_batches(rows: Rows) -> None:
