@@ -28,7 +28,7 @@ class JoiningTransport(asyncio.Transport):
         elif isinstance(data, bytes) and data.startswith(_HEAD):
             self._head = data
             self._call_soon(self._flush)
-        else:
+        elif data:
             self._inner.write(data)
 
     def close(self) -> None:

@@ -1,0 +1,138 @@
+"""What a turn and a submission cost on SQLite, in counts, which are the same on a loaded machine."""
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from mail.adapters.local.queue import LocalQueue
+from mail.adapters.local.workers import LocalWorkers
+from mail.adapters.shared.codec import decode_events, encode_events
+from mail.adapters.sqlite.database import SQLiteDatabase
+from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.events import Event, EventKind
+from mail.core.task.swarm import AgentCore, AgentOutput, History, SwarmCore, ToolChoice
+from mail.core.task.task import TaskKey
+from mail.errors import VersionConflict
+from mail.testing.agents import complete, output, request, respond, wait
+from mail.testing.changes import Maker
+
+ANN = Principal(role="user", id="ann", swarm="cost")
+RESPOND, COMPLETE, WAIT = output([respond("chief")]), output([complete("done")]), output([wait()])
+
+
+def swarm_of(workers: int, exchanges: int = 1) -> SwarmCore:
+    """Return a swarm whose agents take no time: the chief asks its workers, `exchanges` times one after the other."""
+    names = [f"worker-{n}" for n in range(workers)]
+    ask = output([*map(request, names), wait()])
+    asked = 2 + len(ask)  # entries of its history
+    turns = exchanges * (asked + (workers - 1) * 3)
+
+    async def chief(history: History, _choice: ToolChoice) -> AgentOutput:
+        if len(history) >= turns:
+            return None, COMPLETE
+        return None, ask if workers == 1 or len(history) == 1 else WAIT
+
+    async def worker(_history: History, _choice: ToolChoice) -> AgentOutput:
+        return None, RESPOND
+
+    agents = {name: AgentCore(worker, ("chief",)) for name in names}
+    agents["chief"] = AgentCore(chief, names, enable_entrypoint=True, can_complete_tasks=True)
+    return SwarmCore(name="cost", version="1", entrypoint="chief", agents=agents, task_message_limit=10_000)
+
+
+async def run(swarm: SwarmCore, tasks: int, path: Path) -> int:
+    """Run tasks at the same time; return the number of their turns."""
+    with SQLiteDatabase(path) as database:
+        store, queue = SQLiteStore(database), LocalQueue()
+        runtime = Runtime(swarm, store, queue, SYSTEM_CLOCK)
+        workers = LocalWorkers(runtime, queue)
+        await workers.start()
+
+        async def turns() -> int:
+            submitted = await runtime.submit(ANN, Submission(body="hello"))
+            answer = await runtime.wait(submitted)
+            task = await store.load(submitted.key)
+            assert answer is not None
+            assert answer.message.body == "done"
+            assert task is not None
+            return task.generation.turns
+
+        total = sum(await asyncio.gather(*(turns() for _ in range(tasks))))
+        await workers.stop()
+        return total
+
+
+@pytest.mark.parametrize(
+    ("swarm", "tasks", "turns", "budget"),
+    [
+        pytest.param(swarm_of(1, 30), 1, 61, 270, id="ping-pong"),
+        pytest.param(swarm_of(32), 1, 65, 295, id="fan-out"),
+        pytest.param(swarm_of(1, 10), 8, 168, 270, id="at once"),
+        pytest.param(swarm_of(1), 10, 30, 330, id="with the submission"),
+    ],
+)
+def test_calls_of_functions_per_turn(
+    swarm: SwarmCore, tasks: int, turns: int, budget: int, tmp_path: Path
+) -> None:
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "/asyncio/" not in frame.f_code.co_filename
+
+    asyncio.run(run(swarm, 1, tmp_path / "first.db"))  # builds what is built once
+    profiler = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        assert asyncio.run(run(swarm, tasks, tmp_path / "second.db")) == turns
+    finally:
+        sys.setprofile(profiler)
+    print("CALLS", calls / turns)
+    assert calls / turns <= budget
+
+
+async def test_a_new_task_takes_no_look_for_an_old_one(tmp_path: Path) -> None:
+    with SQLiteDatabase(tmp_path / "mail.db") as database:
+        runtime = Runtime(swarm_of(1), SQLiteStore(database), LocalQueue(), SYSTEM_CLOCK)
+        statements: Counter[str] = Counter()
+        database.connection.set_trace_callback(lambda sql: statements.update([sql.split()[0]]))
+        await runtime.submit(ANN, Submission(body="hello"))
+        assert statements == {"BEGIN": 1, "INSERT": 2, "COMMIT": 1}
+
+
+async def test_a_second_task_of_the_same_key_is_refused_with_the_first(tmp_path: Path) -> None:
+    """The store doesn't look for it, and another process may have begun it, or the cache may have dropped it."""
+    key, make = TaskKey(str(ANN), "t"), Maker()
+    with SQLiteDatabase(tmp_path / "mail.db") as database:
+        first = make.begin(key)
+        await SQLiteStore(database).commit(first)
+        store = SQLiteStore(database)
+        with pytest.raises(VersionConflict) as refusal:
+            await store.commit(make.begin(key))
+        assert refusal.value.current == first.task
+        assert not database.connection.in_transaction
+        assert database.execute("SELECT count(*) FROM commits") == [(1,)]
+
+
+def test_events_are_stored_in_the_form_that_they_always_had() -> None:
+    message = Maker().begin(TaskKey(str(ANN), "t")).deliveries[0].message
+    extra = {"tool_args": {"n": float("nan"), "text": "ü"}}
+    events = (
+        Event(1, EventKind.NEW_MESSAGE, "now", "t", {}, message),
+        Event(2, EventKind.TOOL_CALL, "now", "t", extra),
+    )
+    stored = encode_events(events)
+    assert stored == (
+        b'[[1,"new_message","now","t",{},'
+        + message.model_dump_json().encode()
+        + '],[2,"tool_call","now","t",{"tool_args":{"n":null,"text":"ü"}},null]]'.encode()
+    )
+    assert decode_events(stored)[0] == events[0]
