@@ -67,7 +67,7 @@ class Shares:
     def lets_begin(self, caller: str, reserved: int = 0) -> bool:
         """Return whether a caller may begin a use besides `reserved` others, and a place for others stays free."""
         left = self.free - reserved - 1
-        return left > 0 and self._by_caller[caller] + reserved < 3 * left
+        return left > 0 and self._by_caller.get(caller, 0) + reserved < 3 * left
 
     def full(self) -> frozenset[str]:
         """Return the callers that may begin no further use now."""
