@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.api import agent, template
 from support.http_server import HTTPServer, eventually
-from support.letters import wrapped
+from support.messages import wrapped
 from support.peer_server import PeerServer
 
 from mail import MAILMessage, MAILSwarm
