@@ -18,7 +18,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.adapters.sqlite.task_cache import CachedTask
+from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.engine.runtime import Runtime
 from mail.core.task.change import Lease, TaskChange, Turn
 from mail.core.task.task import TaskKey
@@ -72,10 +72,12 @@ def late_commits() -> Iterator[None]:
     """A commit is acknowledged before it is in the file: it gets there with the next one."""
     write, insert = SQLiteStore._write, SQLiteStore._insert_commit
 
-    def write_the_one_before(self: SQLiteStore, change: TaskChange, hot: CachedTask | None) -> int:
+    def write_the_one_before(
+        self: SQLiteStore, change: TaskChange, cached: CachedTask | None, columns: IndexColumns
+    ) -> int:
         if self._sql.in_transaction:
             self._sql.execute("COMMIT")
-        return write(self, change, hot)
+        return write(self, change, cached, columns)
 
     def insert_for_later(self: SQLiteStore, row: int, change: TaskChange) -> None:
         if not self._sql.in_transaction:

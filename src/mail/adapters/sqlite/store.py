@@ -53,7 +53,7 @@ from mail.core.task.change import (
 from mail.core.task.events import Event
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.size import message_size
-from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint, write_task
+from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
@@ -484,7 +484,7 @@ class SQLiteStore:
         consumed_seqs: int | str | None = consumed.seq if consumed else None
         if consumed and change.also_read:
             consumed_seqs = to_json([consumed.seq, *(entry.seq for entry in change.also_read)]).decode()
-        state = write_task(change.task)
+        state = encode_task(change.task)
         *early, (seq, new, events) = rows_of(change)
         for early_seq, record, batch in early:
             assert record is not None

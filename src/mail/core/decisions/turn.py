@@ -313,9 +313,11 @@ class Settlement:
     def seal(self) -> TaskChange:
         """Return the complete change."""
         generation = self.draft.generation
-        faults = {**generation.faults, self.name: generation.faults.get(self.name, 0) + 1}
-        if not self._faults:
-            del faults[self.name]
+        faults = generation.faults
+        if self._faults:
+            faults = {**faults, self.name: faults.get(self.name, 0) + 1}
+        elif self.name in faults:
+            faults = {agent: count for agent, count in faults.items() if agent != self.name}
         self.draft.generation = generation.after_turn(
             is_step=is_step(self.turn.entry.message, self.swarm), faults=faults
         )

@@ -50,7 +50,7 @@ class AgentToolCall(Value):
 
     def create_response_msg(self, content: str) -> dict[str, str]:
         """Return the history entry with the result of this call, in the call's format."""
-        return tool_result(self.tool_format, self.tool_call_id, content)
+        return tool_result("completions" if self.completion else "responses", self.tool_call_id, content)
 
 
 def tool_result(tool_format: ToolFormat, call_id: str, content: str) -> dict[str, str]:

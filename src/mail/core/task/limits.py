@@ -100,7 +100,9 @@ class Limits:
     def within(self, budget: Budget, now: float) -> "Limits":
         """Return the limits with a budget that starts now."""
         finish_by = None if budget.seconds is None else now + budget.seconds
-        return replace(self, budget=budget, finish_by=finish_by)
+        return Limits(
+            steps=self.steps, turns=self.turns, deadline=self.deadline, budget=budget, finish_by=finish_by
+        )
 
     @property
     def ends_at(self) -> float | None:

@@ -53,13 +53,16 @@ _GENERATION: TypeAdapter[Generation] = TypeAdapter(_StoredGeneration, config=_CO
 
 def write_task(task: Task, exclude: Set[str] = frozenset()) -> str:
     """Return the stored JSON of a task, without fields that have their defaults and those to `exclude`."""
+    return encode_task(task, exclude).decode()
+
+
+def encode_task(task: Task, exclude: Set[str] = frozenset()) -> bytes:
+    """Return the stored JSON of a task as `write_task` does, in UTF-8."""
     text = _TASK.serializer.to_json(
         task, by_alias=True, exclude_defaults=True, exclude={"generation", *exclude}
     )
     generation = _GENERATION.serializer.to_json(task.generation, by_alias=True, exclude_defaults=True)
-    if generation == b"{}":
-        return text.decode()
-    return f"{text[:-1].decode()},{generation[1:].decode()}"
+    return text if generation == b"{}" else text[:-1] + b"," + generation[1:]
 
 
 def read_task(text: str | bytes) -> Task:

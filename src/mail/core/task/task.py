@@ -12,6 +12,7 @@ When a task stops, its mail stays in the mailboxes; resuming the task makes that
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
+from itertools import compress
 from typing import Any, NamedTuple
 
 from mail.core.protocol.message import Tier
@@ -281,10 +282,7 @@ class Task:
         if (hook_id := hook_of(mailbox)) is not None:
             hook = self.webhooks.get(hook_id)
             return Tier.AGENT if hook is not None and hook.is_waiting else None
-        for tier, count in zip(_TIERS, self.pending.get(mailbox, NO_MAIL), strict=True):
-            if count:
-                return tier
-        return None
+        return next(compress(_TIERS, self.pending.get(mailbox, NO_MAIL)), None)
 
     def ready(self, among: Container[str] | None = None) -> Iterator[tuple[str, Tier]]:
         """Yield the mailboxes whose mail must be processed, each with the tier of its most urgent message.
