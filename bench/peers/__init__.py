@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ REQUIREMENTS = HERE / "requirements.txt"
 
 ON_POSTGRES = {"MAIL": "postgres", "DBOS": "dbos"}
 """The engines that also run on PostgreSQL, and their databases."""
+
+SECONDS, PAUSE = 0.5, 0.2
+"""Seconds that a sample lasts at least, and before it, for what the engine before still does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,16 @@ class Engine:
             raise ChildProcessError(f"{process.args} did not start; see above")
 
     def run(self, workload: Workload) -> Sample:
-        """Run a workload once."""
+        """Run a workload as often as it takes to fill `SECONDS`; return what it took once."""
+        time.sleep(PAUSE)
         before = self._server_cpu()
-        self._stdin.write(json.dumps([workload.tasks, workload.turns, workload.at_once]) + "\n")
-        self._stdin.flush()
-        wall, cpu = json.loads(self._stdout.readline())
-        return Sample(wall, cpu + self._server_cpu() - before)
+        runs, wall, cpu = 0, 0.0, 0.0
+        while wall < SECONDS:
+            self._stdin.write(json.dumps([workload.tasks, workload.turns, workload.at_once]) + "\n")
+            self._stdin.flush()
+            taken = json.loads(self._stdout.readline())
+            runs, wall, cpu = runs + 1, wall + taken[0], cpu + taken[1]
+        return Sample(wall / runs, (cpu + self._server_cpu() - before) / runs)
 
     def _server_cpu(self) -> float:
         return 0.0 if self._server is None else _cpu_of(self._server)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.timeout(400)  # on a busy machine
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -28,6 +28,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/api/test_api_names.py::test_defining_a_swarm_loads_nothing_heavy": "full",
     "tests/api/test_api_templates.py::TestServer": "full",
     "tests/aws": "full",
+    "tests/bench/test_bench_peers.py::test_the_program_of_mail": "full",
     "tests/bench/test_bench_smoke.py": "soak",
     "tests/chaos": "soak",
     "tests/chaos/test_chaos_rounds.py::test_on_sqlite": "full",
