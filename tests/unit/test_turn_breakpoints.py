@@ -1,15 +1,20 @@
 """Breakpoint tools: an agent calls, the task pauses, the user gives the result, the agent goes on."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from mail.core.decisions.fork import fork
+from mail.core.decisions.submit import ResumeFrom, Submission, admit
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.xml import read_mail_xml
+from mail.core.task.change import Lease, Snapshot, Turn
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskStatus
+from mail.core.task.turn_state import Resumption
 from mail.errors import BadBreakpointResult, BadRequest, NotPaused, TaskNotFound
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Outcome, Rig
@@ -184,6 +189,28 @@ async def test_an_agent_function_finds_the_result_at_the_end_of_its_history(tool
         assert again.answer == "approved"
         roles = [entry["role"] for entry in seen[2] if "role" in entry]
     assert roles.count("user") == 2
+
+
+async def test_a_fork_between_the_result_and_the_turn_shows_it_the_same_way() -> None:
+    async with asking(call("approve")) as rig:
+        paused = await rig.ask()
+        results = Submission(
+            task_id=paused.key.task_id,
+            resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
+            breakpoint_tool_call_result="yes",
+        )
+        resumed = admit(paused.task, rig.runtime.swarm, rig.user, results, rig.runtime.clock)
+        snapshot = Snapshot(resumed.task, [], list(resumed.deliveries))
+        histories = {
+            "supervisor": [*await rig.history("supervisor", paused.key), *resumed.histories[0].entries]
+        }
+        forked = fork(snapshot, histories, rig.runtime.swarm, rig.user, "forked", rig.runtime.clock, run=True)
+    (entry,) = forked.deliveries
+    assert forked.task.resumptions == (Resumption(seq=entry.seq, agent="supervisor", portions=1),)
+    lease = Lease("worker/1", 0.0)
+    assert Turn(forked.task, entry, lease, histories["supervisor"], None).prompts == []
+    moved_on = replace(forked.task, histories={"supervisor": 2})
+    assert Turn(moved_on, entry, lease, [], None).prompts == [entry.prompt]
 
 
 async def test_a_wake_up_that_is_read_after_another_pause_stays_unseen() -> None:
