@@ -3,8 +3,8 @@
 import pytest
 
 from mail.errors import BadRequest
+from mail.net.aws_signature import lambda_region
 from mail.net.registration import check_name, check_url, host_of, is_loopback, is_name
-from mail.net.signing import lambda_region
 
 
 @pytest.mark.parametrize(

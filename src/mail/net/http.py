@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.interswarm import BEARER_HEADER
 from mail.errors import PeerRefused, PeerUnavailable
-from mail.net.signing import Signer, region_for
+from mail.net.aws_signature import AwsSigner, region_for
 
 if TYPE_CHECKING:
     import httpx
@@ -115,11 +115,11 @@ class PeerHTTP:
     """
 
     def __init__(
-        self, *, allow_private: bool, seconds: float = REQUEST_SECONDS, signer: Signer | None = None
+        self, *, allow_private: bool, seconds: float = REQUEST_SECONDS, signer: AwsSigner | None = None
     ) -> None:
         self.allow_private = allow_private
         self._seconds = seconds
-        self._signer = signer or Signer()
+        self._signer = signer or AwsSigner()
         self._client: httpx.AsyncClient | None = None
         self._made_for: tuple[asyncio.AbstractEventLoop, bool] | None = None
 

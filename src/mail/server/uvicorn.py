@@ -39,7 +39,7 @@ from mail.server.connections import (
     raise_descriptor_limit,
 )
 from mail.server.logs import set_up_logging
-from mail.server.memory import return_freed_memory
+from mail.server.malloc import return_freed_memory
 
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - addresses to listen on, which can't be called

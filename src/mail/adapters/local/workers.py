@@ -5,7 +5,7 @@ import logging
 from time import monotonic
 from weakref import WeakValueDictionary
 
-from mail.adapters.local.memory import turns_in_memory
+from mail.adapters.local.capacity import turns_in_memory
 from mail.adapters.shared.backend import WakeUpSource
 from mail.core.engine.fairness import NONE_FULL, Shares
 from mail.core.engine.runtime import Runtime

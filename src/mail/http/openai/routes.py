@@ -10,7 +10,6 @@ from mail.auth.keys import Caller
 from mail.core.task.task import Task, TaskKey
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, JSONBody
-from mail.http.idempotency import follow_trace
 from mail.http.openai.errors import OpenAIRoute, RefusedRequest, ResponseNotFound
 from mail.http.openai.output import Echo, Work, describe
 from mail.http.openai.request import PostResponses
@@ -18,6 +17,7 @@ from mail.http.openai.stream import await_end, stream_response
 from mail.http.openai.submission import Previous, ResponseId, make_submission
 from mail.http.routes.message import task_headers
 from mail.http.service import Service, service_of
+from mail.http.submission import follow_trace
 
 MAX_NUMBER = 2**53
 

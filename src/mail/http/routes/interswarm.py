@@ -14,12 +14,12 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, TaskId
 from mail.http.access import AdminOrUser, Agent
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.idempotency import PARAMETERS, Terms, follow_trace, submit
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.routes.message import RESPONSES, accepted, answer_with_events, await_answer, task_headers
 from mail.http.service import service_of
 from mail.http.sse import stream_events
+from mail.http.submission import PARAMETERS, Terms, follow_trace, submit
 
 
 class PostInterswarm(Given):

@@ -16,12 +16,12 @@ from mail.core.task.limits import Budget
 from mail.errors import AnswerTooLarge, Subject
 from mail.http.access import RoleGate
 from mail.http.bodies import JSON, Answered, Given, GivenWebhook, JSONBody
-from mail.http.idempotency import PARAMETERS, Terms, submit
 from mail.http.large_answers import answer
 from mail.http.openapi import PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, Preference, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
+from mail.http.submission import PARAMETERS, Terms, submit
 from mail.http.task_json import AnswerEvent, PendingToolCall, answer_pieces, pending_calls
 
 

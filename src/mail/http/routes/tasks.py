@@ -15,12 +15,12 @@ from mail.core.task.task import Task, TaskStatus
 from mail.errors import BadRequest
 from mail.http.access import AdminOrUser
 from mail.http.bodies import JSON, Answered, Given, JSONBody
-from mail.http.idempotency import etag, follow_trace
 from mail.http.large_answers import answer
 from mail.http.openapi import ETAG, PAGE_HEADERS, PROTECTED, make_router, problems
 from mail.http.preferences import PREFER, read_preference
 from mail.http.service import Service, service_of
 from mail.http.sse import EVENT_STREAM, stream_events
+from mail.http.submission import etag, follow_trace
 from mail.http.task_json import (
     TaskRecord,
     TaskSummary,

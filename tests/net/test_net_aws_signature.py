@@ -13,8 +13,8 @@ from support.peer_server import PeerServer, Request
 
 from mail.errors import BadRequest, PeerRefused
 from mail.net import InterswarmRouter, SwarmRegistry
+from mail.net.aws_signature import AwsSigner, region_for
 from mail.net.http import PeerHTTP, Target
-from mail.net.signing import Signer, region_for
 
 HOME = "http://127.0.0.1:8000"
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", "session-token")
@@ -48,7 +48,7 @@ def signature_of(request: Request, url: str, region: str, monkeypatch: pytest.Mo
 
 @pytest.fixture
 async def signing(beta: PeerServer) -> Any:
-    http = PeerHTTP(allow_private=True, signer=Signer(Session()))
+    http = PeerHTTP(allow_private=True, signer=AwsSigner(Session()))
     registry = SwarmRegistry("alpha", HOME, http=http)
     await registry.register_swarm("beta", beta.url, "t0ken", {"region": "eu-north-1"}, auth="aws_iam")
     yield registry
@@ -77,7 +77,7 @@ async def test_what_is_sent_is_signed(
 
 
 async def test_without_credentials() -> None:
-    http = PeerHTTP(allow_private=True, signer=Signer(Session(None)))
+    http = PeerHTTP(allow_private=True, signer=AwsSigner(Session(None)))
     with pytest.raises(PeerRefused, match="need AWS credentials"):
         await http.get(Target("http://127.0.0.1:1", "aws_iam", "eu-north-1"), "/")
 

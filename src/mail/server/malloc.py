@@ -1,4 +1,4 @@
-"""The memory of a server process."""
+"""Settings of the C library's memory allocator."""
 
 import ctypes
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""AWS Signature Version 4 for requests to Lambda function URLs with `AuthType: AWS_IAM`."""
+"""Signs requests to Lambda function URLs with `AuthType: AWS_IAM` (AWS Signature Version 4).
+
+AWS checks the signature; the server behind it checks the token (`mail.auth`).
+"""
 
 import asyncio
 import os
@@ -14,7 +17,7 @@ SERVICE = "lambda"
 _LAMBDA_HOST = re.compile(r"\.lambda-url\.([a-z0-9-]+)\.on\.aws$")
 
 
-class Signer:
+class AwsSigner:
     """Signs requests with the credentials that botocore finds in the environment; `session` is a botocore session."""
 
     def __init__(self, session: Any = None) -> None:
