@@ -7,7 +7,10 @@ from typing import Any, Self, dataclass_transform, overload
 
 from pydantic import BaseModel, ConfigDict
 
-_set = object.__setattr__
+_SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+"""What a model of pydantic consists of (see `BaseModel.model_construct`)."""
+
+_set_fields, _set_names, _set_extra, _set_private = (vars(BaseModel)[slot].__set__ for slot in _SLOTS)
 
 
 class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
@@ -26,10 +29,10 @@ class Value(BaseModel):  # noqa: PLW1641  # pydantic adds the hash
         For subclasses, which give it a signature. It does what `model_construct` does, without a look at each field.
         """
         made = cls.__new__(cls)
-        _set(made, "__dict__", fields)
-        _set(made, "__pydantic_fields_set__", set(fields))
-        _set(made, "__pydantic_extra__", None)
-        _set(made, "__pydantic_private__", None)
+        _set_fields(made, fields)
+        _set_names(made, set(fields))
+        _set_extra(made, None)
+        _set_private(made, None)
         return made
 
     def __eq__(self, other: object) -> bool:
