@@ -385,7 +385,7 @@ if has_postgres():
         "PostgresMachine", (NetworkMachine,), {"make_adapter": STORES["postgres"]}
     )
 
-often = settings(max_examples=sized(fast=15, full=20, soak=1000), stateful_step_count=40)
+often = settings(max_examples=sized(fast=12, full=12, soak=1000), stateful_step_count=40)
 seldom = settings(
     max_examples=sized(fast=2, full=3, soak=200),
     stateful_step_count=30,

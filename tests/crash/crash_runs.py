@@ -16,7 +16,7 @@ from support.faults.points import random_number
 from support.tiers import sized
 
 HERE = Path(__file__).parent
-RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=30, full=60, soak=3000)))
+RUNS = int(os.environ.get("MAIL_CRASH_RUNS", sized(fast=30, full=40, soak=3000)))
 SEED = int(os.environ.get("MAIL_CRASH_SEED", "0"))
 SHARDS = 8
 """Tests that the runs are spread over, so that pytest-xdist can share them out."""

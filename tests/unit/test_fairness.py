@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mail.adapters.local import memory
+from mail.adapters.local import capacity
 from mail.adapters.local.queue import LocalQueue
 from mail.core.engine.fairness import RoundRobin, Shares
 from mail.core.protocol.address import Principal
@@ -234,9 +234,9 @@ class TestActionThreads:
     ("limits", "turns"), [([8 << 30, 1 << 30], 4_096), ([40 << 30], 163_840), ([64 << 20], 256), ([], 64)]
 )
 def test_turns_follow_memory(monkeypatch: pytest.MonkeyPatch, limits: list[int], turns: int) -> None:
-    monkeypatch.setattr(memory, "_limits", lambda: iter(limits))
-    assert memory.turns_in_memory() == turns
+    monkeypatch.setattr(capacity, "_limits", lambda: iter(limits))
+    assert capacity.turns_in_memory() == turns
 
 
 def test_the_memory_of_this_machine_is_known() -> None:
-    assert memory.turns_in_memory() > memory.FEWEST
+    assert capacity.turns_in_memory() > capacity.FEWEST
