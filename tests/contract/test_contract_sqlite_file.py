@@ -290,3 +290,16 @@ class TestBytesInMemory:
             assert store._log._move is not None
             await store._log._move
             assert path.stat().st_size > 4_000_000
+
+    async def test_a_large_commit_waits_while_the_log_is_moved(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            store._log._move = moving = asyncio.get_running_loop().create_future()
+            await store.commit(make.begin(TaskKey(ANN, "short"), Mail("alpha", body="x" * 1_000)))
+            long = make.begin(TaskKey(ANN, "long"), Mail("alpha", body="x" * 2_000_000))
+            large = asyncio.create_task(store.commit(long))
+            await asyncio.sleep(0.02)
+            assert not large.done()
+            moving.set_result(None)
+            await large
+            assert await store.load(TaskKey(ANN, "long")) is not None

@@ -63,6 +63,10 @@ CACHED_TASKS = 1_000
 
 EVICTED_AT_ONCE = 8
 """The number of tasks that are looked at to make room for a new one."""
+
+LARGE_COMMIT = 1024 * 1024
+"""The bytes of a commit that pauses first, and waits until the write-ahead log is not being moved."""
+
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
 
@@ -165,6 +169,9 @@ class SQLiteStore:
 
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
+        known = self._cache.get(change.key)
+        if change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT:
+            await self._log.settle()
         await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.core.engine.pacing import PAUSE_SECONDS
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""
@@ -21,6 +22,12 @@ class WriteAheadLog:
         self._file = None if database.path == IN_MEMORY else Path(database.path).resolve().as_uri()
         self._written = 0
         self._move: asyncio.Future[None] | None = None
+
+    async def settle(self) -> None:
+        """Pause before a large write, until the log is not being moved: the write would take several times as long."""
+        await asyncio.sleep(PAUSE_SECONDS)
+        if self._move is not None and not self._move.done():
+            await asyncio.wait([self._move])
 
     def add(self, size: int) -> None:
         """Count what a commit has written; move the log, in a thread, if that is much."""

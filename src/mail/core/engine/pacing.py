@@ -6,6 +6,7 @@ LARGE = 256 * 1024
 """The size of what is worked on, in bytes, from which work is long."""
 
 PAUSE_SECONDS = 0.005
+"""In which short work that waits is done."""
 
 
 class Pacer:

@@ -153,7 +153,7 @@ class Runtime:
         self._queue = queue
         self._committer = Committer(store)
         self._quota_guard = QuotaGuard(store)
-        self._watch = Watch(store, clock)
+        self._watch = Watch(store, clock, self.pacer)
         self._name = clock.new_id()
         self._leases = count()
         self._heartbeat = Heartbeat(store, clock, lease_seconds)

@@ -49,6 +49,10 @@ MAX_CACHED_BYTES = 32 * 1024 * 1024
 """How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
 
 
+PARTS_READ = 8
+"""A turn works on a message as long as on a history of so many times its size: it stores the one and reads the other."""
+
+
 @dataclass(slots=True)
 class _CachedHistory:
     """The first `n` chunks of a history, joined; `size` is theirs."""
@@ -70,6 +74,11 @@ class HistoryCache:
         """Return the number of cached chunks."""
         cached = self._known.get((key, agent))
         return 0 if cached is None else cached.n
+
+    def size(self, key: TaskKey, agent: str) -> int:
+        """Return the size of the cached chunks."""
+        cached = self._known.get((key, agent))
+        return 0 if cached is None else cached.size
 
     def extend(
         self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
@@ -260,7 +269,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         if history is None:  # it was dropped from the cache meanwhile
             history = await self._store.read_history(key, mailbox)
             self._histories.extend(key, mailbox, 0, n, history)
-        size = turn.entry.size
+        size = max(turn.entry.size, self._histories.size(key, mailbox) // PARTS_READ)
         is_large = size > LARGE
         if is_large:
             await self._pacer.pause(size)

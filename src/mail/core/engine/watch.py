@@ -24,11 +24,13 @@ async def read_timeline(
 ) -> AsyncGenerator[Event]:
     """Yield the events of a task past `after`, and read them in slices. Raises TaskNotFound.
 
-    It reads to the event `upto` at least; None for all events. With a `pacer`, it pauses before each slice.
+    It reads to the event `upto` at least; None for all events. With a `pacer`, it pauses between slices.
     """
+    is_first = True
     while upto is None or after < upto:
-        if pacer is not None:
+        if pacer is not None and not is_first:
             await pacer.pause(SLICE_BYTES)
+        is_first = False
         events = await store.read_events(key, after=after, max_bytes=SLICE_BYTES)
         if not events:
             return
@@ -57,9 +59,10 @@ class Submitted:
 class Watch:
     """Reads tasks as they change; it never changes one."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, pacer: Pacer) -> None:
         self._store = store
         self._clock = clock
+        self._pacer = pacer
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task; None if it never did."""
@@ -90,7 +93,7 @@ class Watch:
                 return None
 
     async def _end_of_generation(self, key: TaskKey, after: int) -> Event:
-        async for event in read_timeline(self._store, key, after=after):
+        async for event in read_timeline(self._store, key, after=after, pacer=self._pacer):
             if event.is_terminal:
                 return event
         raise AssertionError("a generation with a response has a terminal event")

@@ -93,11 +93,11 @@ ENVELOPE = re.compile(
     '<from type="(?P<type>[a-z]+)">(?P<sender>[^<]*)</from>\n'
     "<to>\n(?P<to>.*?)\n</to>\n"
     "<subject>(?P<subject>.*?)</subject>\n"
-    "<body>(?P<body>.*?)</body>\n"
+    "<body>(?P<body>[^<]*(?=</body>)|.*?)</body>\n"
     "</incoming_message>",
     re.DOTALL,
 )
-"""Finds the envelopes of messages in what a model reads; `read_envelope` reads one."""
+"""Finds the envelopes of messages in what a model reads; `read_envelope` reads one. A body without `<` is found fast."""
 
 _RECIPIENT = re.compile('<address type="([a-z]+)">([^<]*)</address>')
 
