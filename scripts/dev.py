@@ -352,15 +352,17 @@ def with_plain_pins(pins: str) -> str:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run pytest, on all processors unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
+    """Run pytest, in several processes unless it is given a path or `-n`. `--full` and `--soak` name the tier."""
     given = ["--tier=" + each[2:] if each in ("--full", "--soak") else each for each in arguments]
+    workers = "auto"
     is_narrow = any((ROOT / each.partition("::")[0]).exists() for each in given if not each.startswith("-"))
     if is_narrow or given != list(arguments):
         set_up_tools(*ALWAYS)  # which the fast tier does without
         # One process runs a module, as its fixtures may be dear, in the order of the folders, as the last ones are quick.
         given = ["--dist=loadscope", "--no-loadscope-reorder", *given]
+        workers = str((os.cpu_count() or 2) * 5 // 2)  # as their tests wait a lot
     if not is_narrow and not any(each.startswith("-n") or each == "--pdb" for each in given):
-        given = ["-n", "auto", *given]
+        given = ["-n", workers, *given]
     # each process of a test would compile all that it imports
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return become([str(VENV_PYTHON), "-m", "pytest", *given])

@@ -46,6 +46,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/contract/test_contract_store_machine.py::TestDynamoDB-ministack": "soak",
     "tests/crash": "full",
     "tests/crash/test_crash.py::test_the_suite_finds_bugs[misplaced checkpoints]": "soak",
+    "tests/crash/test_crash.py::test_the_suite_finds_bugs[torn commits]": "soak",
     "tests/crash/test_crash_stores.py::test_the_suite_finds": "soak",
     "tests/deploy": "full",
     "tests/deploy/test_template_checks.py::test_checkov_sees_what_is_wrong": "soak",
@@ -76,6 +77,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/postgres": "full",
     "tests/spec/test_generated.py": "full",
     "tests/stdlib/test_stdlib_mcp.py": "full",
+    "tests/stdlib/test_stdlib_mcp.py::test_everything[stdio]": "soak",
     "tests/stdlib/test_stdlib_swarm.py": "full",
     "tests/ui": "full",
 }
