@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.xml import build_mail_xml
-from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import TERMINAL, Event, EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.limits import DEAD_LETTERS
 from mail.core.task.mailboxes import hook_of, peer_of
 from mail.core.task.ports import Store

@@ -14,8 +14,8 @@ from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
 from mail.core.engine import runtime
 from mail.core.engine import webhooks as webhook_delivery
+from mail.core.engine.actions import ActionRunner
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.turn import AgentTurn
 from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange
@@ -95,13 +95,13 @@ def the_last_comes_first() -> Iterator[None]:
 @contextmanager
 def actions_run_twice() -> Iterator[None]:
     """To be on the safe side."""
-    run = AgentTurn._run_action
+    run = ActionRunner._run_action
 
-    async def run_twice(self: AgentTurn[Any], *args: Any) -> Any:
+    async def run_twice(self: ActionRunner, *args: Any) -> Any:
         await run(self, *args)
         return await run(self, *args)
 
-    with patch.object(AgentTurn, "_run_action", run_twice):
+    with patch.object(ActionRunner, "_run_action", run_twice):
         yield
 
 

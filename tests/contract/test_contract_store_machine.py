@@ -28,8 +28,9 @@ from support.tiers import sized
 
 import mail.adapters.sqlite.store
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import Event
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt

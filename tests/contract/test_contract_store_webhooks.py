@@ -5,8 +5,9 @@ from support.adapters import StoreAdapter
 
 from mail.core.decisions.webhooks import Batch, attach, settle
 from mail.core.engine.documents import ServerDocuments
-from mail.core.task.change import TaskChange, WebhookClaim
+from mail.core.task.change import TaskChange
 from mail.core.task.events import EventKind
+from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.ports import Idle, Leased, Store
 from mail.core.task.task import TaskKey, Transition

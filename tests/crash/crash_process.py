@@ -24,7 +24,8 @@ from mail.adapters.local.workers import LocalWorkers
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal
-from mail.core.task.change import Lease, Turn
+from mail.core.task.change import Turn
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey

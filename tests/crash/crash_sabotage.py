@@ -20,7 +20,8 @@ from mail.adapters.sqlite.database import commit_id
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns
 from mail.core.engine.runtime import Runtime
-from mail.core.task.change import Lease, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
+from mail.core.task.leases import Lease
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import StoreError, VersionConflict

@@ -17,7 +17,8 @@ from support.faults.points import append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
-from mail.core.task.change import Lease, Turn
+from mail.core.task.change import Turn
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Idle, Leased, WakeUp
 from mail.core.task.task import TaskKey
 

@@ -12,7 +12,7 @@ from support.aws_deployed import full_size, needs_ministack
 from support.aws_swarm import RecordedSwarm
 from support.timelines import in_any_order, read_record
 
-from mail.core.engine.turn import UNKNOWN_OUTCOME
+from mail.core.engine.actions import UNKNOWN_OUTCOME
 from mail.local_aws.event_sources import Faults
 from mail.local_aws.functions import Invocation, Outcome
 from mail.local_aws.system import LocalAws, Tempo

@@ -16,8 +16,8 @@ from support.sqs_adapter import SQSQueueAdapter
 
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
-from mail.core.task.change import Lease
 from mail.core.task.documents import CallerRole
+from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import hook_of
 from mail.core.task.task import Task, TaskKey
 

@@ -26,7 +26,8 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
-from mail.core.task.change import Lease, Turn
+from mail.core.task.change import Turn
+from mail.core.task.leases import Lease
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, Transition

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from mail.core.engine.turn import HistoryCache
+from mail.core.engine.histories import HistoryCache
 from mail.core.task.size import json_size
 from mail.core.task.task import TaskKey
 from mail.testing.agents import View, build_swarm, call, complete

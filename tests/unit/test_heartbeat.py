@@ -13,7 +13,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observer, TurnReport
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.change import Claim
+from mail.core.task.leases import Claim
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mail.core.engine.turn import UNKNOWN_OUTCOME
+from mail.core.engine.actions import UNKNOWN_OUTCOME
 from mail.core.protocol.message import Tier
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.task.events import EventKind

@@ -10,8 +10,9 @@ from mail.core.decisions.fork import fork
 from mail.core.decisions.submit import ResumeFrom, Submission, admit
 from mail.core.protocol.tool_schemas import ToolFormat
 from mail.core.protocol.xml import read_mail_xml
-from mail.core.task.change import Lease, Snapshot, Turn
+from mail.core.task.change import Snapshot, Turn
 from mail.core.task.events import EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.swarm import History
 from mail.core.task.task import TaskStatus
 from mail.core.task.turn_state import Resumption

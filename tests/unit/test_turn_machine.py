@@ -20,8 +20,9 @@ from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.tool_schemas import ToolFormat
-from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import TERMINAL, EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.limits import OPEN_REQUESTS
 from mail.core.task.stored import read_task, write_task
 from mail.core.task.swarm import ActionCore, SwarmCore

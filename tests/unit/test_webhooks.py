@@ -16,9 +16,9 @@ from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.webhooks import EVENTS_PER_READ
 from mail.core.protocol.address import Principal
-from mail.core.task.change import WebhookClaim
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook

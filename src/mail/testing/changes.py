@@ -15,9 +15,10 @@ from mail.core.protocol.message import (
     MessageType,
     Tier,
 )
-from mail.core.task.change import Lease, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.leases import Lease
 from mail.core.task.limits import Limits
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey, TaskStatus, Transition

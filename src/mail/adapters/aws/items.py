@@ -22,7 +22,8 @@ from zlib import crc32
 from pydantic_core import from_json
 
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import InboxEntry, Lease
+from mail.core.task.change import InboxEntry
+from mail.core.task.leases import Lease
 from mail.core.task.stored import task_from, write_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.errors import BadRequest

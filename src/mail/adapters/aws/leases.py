@@ -30,7 +30,8 @@ from mail.adapters.aws.items import (
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Claim, ExpiredLease, Lease, Turn, WebhookClaim
+from mail.core.task.change import Turn
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.stored import read_checkpoint, write_checkpoint

@@ -21,17 +21,9 @@ from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import (
-    Claim,
-    ExpiredLease,
-    InboxEntry,
-    Lease,
-    Snapshot,
-    TaskChange,
-    Turn,
-    WebhookClaim,
-)
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint

@@ -10,7 +10,7 @@ from mail.adapters.shared.backend import WakeUpSource
 from mail.core.engine.fairness import NONE_FULL, Shares
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.message import Tier
-from mail.core.task.change import Lease
+from mail.core.task.leases import Lease
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable

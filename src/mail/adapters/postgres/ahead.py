@@ -14,7 +14,8 @@ from time import time
 from mail.adapters.postgres.notifier import Notifier, change_topic
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.backend import Workers
-from mail.core.task.change import InboxEntry, Lease, TaskChange, Turn
+from mail.core.task.change import InboxEntry, TaskChange, Turn
+from mail.core.task.leases import Lease
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.task import TaskKey
 

@@ -14,7 +14,8 @@ from mail.adapters.postgres.pool import Connection, Postgres, Row, transaction
 from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_history
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, ExpiredLease, InboxEntry, Lease, Turn, WebhookClaim
+from mail.core.task.change import InboxEntry, Turn
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Idle, Leased
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint

@@ -23,17 +23,9 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.shared.codec import decode_events, make_page, read_cursor
 from mail.adapters.shared.snapshots import check_snapshot, take_snapshot, waits_after
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import (
-    Claim,
-    ExpiredLease,
-    InboxEntry,
-    Lease,
-    Snapshot,
-    TaskChange,
-    Turn,
-    WebhookClaim,
-)
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus

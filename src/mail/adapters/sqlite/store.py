@@ -40,17 +40,9 @@ from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, com
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
-from mail.core.task.change import (
-    Claim,
-    ExpiredLease,
-    InboxEntry,
-    Lease,
-    Snapshot,
-    TaskChange,
-    Turn,
-    WebhookClaim,
-)
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
 from mail.core.task.size import message_size
 from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint

@@ -4,7 +4,8 @@ from bisect import insort
 from collections import defaultdict
 
 from mail.core.protocol.message import MAILMessage, Tier
-from mail.core.task.change import Claim, InboxEntry, Lease, TaskChange
+from mail.core.task.change import InboxEntry, TaskChange
+from mail.core.task.leases import Claim, Lease
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.size import json_size, message_size, text_size
 from mail.core.task.task import Task, TaskStatus

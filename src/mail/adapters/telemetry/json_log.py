@@ -5,8 +5,9 @@ import logging
 from datetime import UTC, datetime
 
 from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
-from mail.core.task.change import Claim, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
+from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import goes_out
 
 logger = logging.getLogger("mail.activity")

@@ -18,7 +18,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from mail.core.engine.telemetry import Span, Tracer
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.traceparent import TRACEPARENT
-from mail.core.task.change import Claim, Turn
+from mail.core.task.change import Turn
+from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.usage import UsageMeter
 

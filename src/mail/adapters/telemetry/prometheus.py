@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
-from mail.core.task.change import Claim, TaskChange
+from mail.core.task.change import TaskChange
+from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_of, peer_of
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

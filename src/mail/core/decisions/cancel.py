@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 
 from mail.core.protocol.address import Principal, create_system_address
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Claim, Lease, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
+from mail.core.task.leases import Claim, Lease
 from mail.core.task.mailboxes import goes_out
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Cancellation, Task, TaskStatus, Transition

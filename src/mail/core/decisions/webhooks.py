@@ -12,9 +12,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import Claim, TaskChange
+from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import Event, EventKind
+from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_mailbox, hook_of
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task

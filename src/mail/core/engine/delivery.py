@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from mail.core.decisions.delivery import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
+from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
-from mail.core.engine.turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.mailboxes import peer_of

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from mail.core.engine.turn import LeasedTurn
+from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.protocol.clock import Clock
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.ports import Store

@@ -25,10 +25,12 @@ from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
 from mail.core.engine.delivery import DeliveryTurn
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
+from mail.core.engine.histories import HistoryCache
+from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
-from mail.core.engine.turn import AUTOMATIC, AgentTurn, HistoryCache, LeasedTurn
+from mail.core.engine.turn import AUTOMATIC, AgentTurn
 from mail.core.engine.watch import Submitted, Watch
 from mail.core.engine.webhooks import NO_WEBHOOKS, WebhookTurn
 from mail.core.protocol.address import Principal, parse_agent_address
@@ -37,10 +39,11 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
-from mail.core.task.change import Claim, ExpiredLease, Lease, TaskChange, Turn, WebhookClaim
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
 from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups

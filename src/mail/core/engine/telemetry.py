@@ -8,9 +8,10 @@ from typing import Protocol
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.values import value
-from mail.core.task.change import Claim, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.events import EventKind
+from mail.core.task.leases import Claim
 from mail.core.task.task import TaskStatus
 from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 

@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from mail.core.decisions.cancel import is_discarded
@@ -20,127 +17,30 @@ from mail.core.decisions.turn import (
     outgrow,
     settle,
 )
-from mail.core.engine.commit import Committer
+from mail.core.engine.actions import ActionRunner
+from mail.core.engine.histories import HistoryCache
+from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.pacing import LARGE, Pacer
-from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer, TurnReport
-from mail.core.protocol.calls import AgentToolCall, is_tool_result
+from mail.core.engine.telemetry import NO_TRACER, Tracer, TurnReport
+from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
-from mail.core.task.change import Claim, TaskChange, Turn
+from mail.core.task.change import TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
-from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER, TURN_DEADLINE
+from mail.core.task.context import TURN_DEADLINE
 from mail.core.task.ports import Store
-from mail.core.task.size import json_size, text_size
+from mail.core.task.size import text_size
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
-from mail.core.task.task import Task, TaskKey
-from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.task import Task
+from mail.core.task.turn_state import Checkpoint
 from mail.core.task.usage import USAGE_METER, UsageMeter
-from mail.errors import AgentUnavailable, StoreError, StoreUnavailable, TaskFull
+from mail.errors import AgentUnavailable, StoreError, TaskFull
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_OUTCOME = (
-    "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
-    "Check whether it took effect before you call it again."
-)
-
-MAX_CACHED_BYTES = 32 * 1024 * 1024
-"""How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
-
-
 PARTS_READ = 8
 """A turn works on a message as long as on a history of so many times its size: it stores the one and reads the other."""
-
-
-@dataclass(slots=True)
-class _CachedHistory:
-    """The first `n` chunks of a history, joined; `size` is theirs."""
-
-    n: int = 0
-    history: History = field(default_factory=list)
-    size: int = 0
-
-
-class HistoryCache:
-    """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
-
-    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._known: OrderedDict[tuple[TaskKey, str], _CachedHistory] = OrderedDict()
-
-    def count(self, key: TaskKey, agent: str) -> int:
-        """Return the number of cached chunks."""
-        cached = self._known.get((key, agent))
-        return 0 if cached is None else cached.n
-
-    def size(self, key: TaskKey, agent: str) -> int:
-        """Return the size of the cached chunks."""
-        cached = self._known.get((key, agent))
-        return 0 if cached is None else cached.size
-
-    def extend(
-        self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
-    ) -> History | None:
-        """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
-
-        `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
-        history must be read from the store.
-        """
-        cached = self._known.get((key, agent))
-        if cached is None:
-            cached = self._known[key, agent] = _CachedHistory()
-        else:
-            self._known.move_to_end((key, agent))
-        if cached.n == n:
-            return cached.history
-        if cached.n != after:
-            self._bytes -= self._known.pop((key, agent)).size
-            return None
-        if size is None:
-            size = json_size(entries)
-        cached.history += entries
-        cached.n = n
-        cached.size += size
-        self._bytes += size
-        while self._bytes > self._max_bytes:
-            self._bytes -= self._known.popitem(last=False)[1].size
-        return cached.history
-
-
-class LeasedTurn(ABC):
-    """Base class of turns, which a worker has leased: an agent's, a delivery or a webhook's."""
-
-    def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
-        self.turn = turn
-        self._swarm = swarm
-        self._store = store
-        self._clock = clock
-        self._committer = Committer(store)
-        self._end: DeliveryEnd | None = None
-
-    @abstractmethod
-    async def run(self, seconds: float) -> TaskChange | None:
-        """Run the turn, for `seconds` at most, and commit it; None if it may not run."""
-
-    @abstractmethod
-    async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
-        """End the turn as failed after so many attempts, without running it; None if its message is newer than `upto`."""
-
-    def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
-        """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
-
-    def stop(self, error: StoreError) -> None:  # noqa: B027  # the requests of deliveries are short
-        """Stop waiting for the agent and end with the error, as the turn has lost its lease; safe to call at any time."""
-
-    def report(self, outcome: TurnReport.Outcome) -> TurnReport:
-        """Return the turn's measurements."""
-        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
-
-    async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
-        """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
-        return await self._committer.commit(decide, self.turn.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +262,15 @@ class AgentTurn[T: Turn](LeasedTurn):
         output = self.turn.checkpoint or await self._call(agent, history)
         if isinstance(output, AgentFailure) or not (agent.actions or self._builtins):
             return output
-        return await self._act(agent, output)
+        actions = ActionRunner(
+            partial(self._action, agent),
+            self._keep,
+            sequential=agent.sequential,
+            caller=self.turn.task.instance,
+            meter=self._meter,
+            tracer=self._tracer,
+        )
+        return await actions.run(output)
 
     async def _call(self, agent: AgentCore, history: History) -> Checkpoint | AgentFailure:
         if self._policy.prepare is not None:
@@ -399,69 +307,6 @@ class AgentTurn[T: Turn](LeasedTurn):
         may_call = agent.enable_interswarm and agent.can_complete_tasks and tool not in agent.exclude_tools
         return self._builtins.get(tool) if may_call else None
 
-    async def _act(self, agent: AgentCore, checkpoint: Checkpoint) -> Checkpoint:
-        """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
-
-        A sequential one runs alone: after the calls before it, and before those after it.
-        """
-        is_changed = False
-        group: list[tuple[int, ActionCore]] = []
-        for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True)):
-            action = self._action(agent, call.tool_name)
-            if action is None or (receipt is not None and receipt.state is not Receipt.State.STARTED):
-                continue
-            is_changed = True
-            if receipt is not None and not action.idempotent:
-                unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
-                checkpoint = checkpoint.with_receipt(index, unknown, self._meter)
-            elif agent.sequential or action.sequential:
-                checkpoint = await self._run_together(group, checkpoint)
-                checkpoint = await self._run_together([(index, action)], checkpoint)
-                group = []
-            else:
-                group.append((index, action))
-        checkpoint = await self._run_together(group, checkpoint)
-        if is_changed:
-            await self._keep(checkpoint)
-        return checkpoint
-
-    async def _run_together(self, group: list[tuple[int, ActionCore]], checkpoint: Checkpoint) -> Checkpoint:
-        """Run actions at the same time. Return the checkpoint with their receipts; the last one is not stored yet."""
-        if not group:
-            return checkpoint
-        for index, _ in group:
-            checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED), self._meter)
-        await self._keep(checkpoint)
-        if len(group) == 1:
-            ((index, action),) = group
-            receipt = await self._run_action(action, checkpoint.calls[index])
-            return checkpoint.with_receipt(index, receipt, self._meter)
-        running = {
-            asyncio.create_task(self._run_action(action, checkpoint.calls[index])): index
-            for index, action in group
-        }
-        try:
-            while running:
-                ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
-                    checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
-                if running:
-                    # the next write has all receipts: no reason to cancel the others
-                    with suppress(StoreUnavailable):
-                        await self._keep(checkpoint)
-        except asyncio.CancelledError:
-            for task in [task for task in running if task.done() and not task.cancelled()]:
-                checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
-            # the turn may run again, and these have ended
-            with suppress(StoreError, TaskFull):
-                await self._keep(checkpoint)
-            raise
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-        return checkpoint
-
     async def _keep(self, checkpoint: Checkpoint) -> None:
         """Store a checkpoint. Raises TaskFull if the results of its actions don't fit into the task."""
         results = sum(text_size(receipt.content) for receipt in checkpoint.receipts if receipt is not None)
@@ -469,23 +314,6 @@ class AgentTurn[T: Turn](LeasedTurn):
             raise TaskFull
         await self._store.save_checkpoint(self.turn, checkpoint)
         self._kept = checkpoint
-
-    async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
-        CURRENT_CALL.set(call.tool_call_id)
-        CURRENT_CALLER.set(self.turn.task.instance)
-        try:
-            with self._tracer.action(call):
-                content = await action.function(deepcopy(call.tool_args))
-        except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
-            logger.info("action %s failed: %s", action.name, type(error).__name__)
-            logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
-            return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
-        if not isinstance(content, str):  # foreign code may ignore its types
-            wrong = type(content).__name__
-            return Receipt(
-                state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
-            )
-        return Receipt(state=Receipt.State.DONE, content=content)
 
 
 def _only(tool: str) -> ToolChoice:

@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
+from mail.core.engine.leased_turn import LeasedTurn
 from mail.core.engine.telemetry import DeliveryEnd
-from mail.core.engine.turn import LeasedTurn
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.clock import Clock
-from mail.core.task.change import TaskChange, WebhookClaim
+from mail.core.task.change import TaskChange
 from mail.core.task.events import Event
+from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_of
 from mail.core.task.ports import Store, Webhooks
 from mail.core.task.swarm import SwarmCore

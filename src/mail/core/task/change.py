@@ -2,7 +2,6 @@
 
 from dataclasses import field
 from functools import cached_property
-from typing import Protocol
 
 from pydantic_core import to_json
 
@@ -10,6 +9,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import MAIL, Markup, build_mail_xml
 from mail.core.task.events import Event, EventKind
+from mail.core.task.leases import Claim, Lease
 from mail.core.task.size import message_size
 from mail.core.task.swarm import History
 from mail.core.task.task import Task, TaskKey
@@ -48,68 +48,6 @@ class HistoryRecord:
     def encoded(self) -> bytes:
         """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
         return to_json(self.entries)
-
-
-@value
-class Lease:
-    """The right to run the turns of one mailbox.
-
-    Attributes:
-        token: identifies it; it begins with the name of its worker and a slash.
-        expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
-        attempt: how many workers have begun the same turn, as far as known, this one included.
-    """
-
-    token: str
-    expires: float
-    attempt: int = 1
-
-    @property
-    def worker(self) -> str:
-        """The name of its worker."""
-        return self.token.partition("/")[0]
-
-
-class Claim(Protocol):
-    """A mailbox of a task that a worker has leased."""
-
-    @property
-    def task(self) -> Task:
-        """The task, as it was at that time."""
-        ...
-
-    @property
-    def mailbox(self) -> str:
-        """The mailbox."""
-        ...
-
-    @property
-    def lease(self) -> Lease:
-        """The worker's lease."""
-        ...
-
-
-@value
-class WebhookClaim:
-    """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task.
-
-    Attributes:
-        replaced: as in `Turn`.
-    """
-
-    task: Task
-    mailbox: str
-    lease: Lease
-    replaced: Lease | None = None
-
-
-@value
-class ExpiredLease:
-    """A lease that its worker has neither renewed nor released in time."""
-
-    task: Task
-    mailbox: str
-    lease: Lease
 
 
 @value

@@ -27,9 +27,10 @@ from mail.core.protocol.message import (
     Tier,
     tier_of,
 )
-from mail.core.task.change import Claim, HistoryRecord, InboxEntry, TaskChange, Turn
+from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
 from mail.core.task.events import UNREAD_FROM, Event, EventKind
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
+from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
 from mail.core.task.mailboxes import peer_mailbox, peer_of
 from mail.core.task.size import message_size

@@ -8,18 +8,10 @@ from typing import Protocol
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.protocol.values import value
-from mail.core.task.change import (
-    Claim,
-    ExpiredLease,
-    InboxEntry,
-    Lease,
-    Snapshot,
-    TaskChange,
-    Turn,
-    WebhookClaim,
-)
+from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
+from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook

@@ -1,0 +1,130 @@
+"""The actions of a turn: a model's tool calls run at the same time, each with a receipt before and after it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from copy import deepcopy
+
+from mail.core.engine.telemetry import Tracer
+from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER
+from mail.core.task.swarm import ActionCore
+from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.usage import UsageMeter
+from mail.errors import StoreError, StoreUnavailable, TaskFull
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_OUTCOME = (
+    "the outcome is unknown: the server stopped while this action ran. It was not repeated. "
+    "Check whether it took effect before you call it again."
+)
+
+
+class ActionRunner:
+    """Runs the actions that an agent has called in a turn.
+
+    Args:
+        find: returns the action that runs for a tool; None for a tool that is no action.
+        sequential: whether all actions of the agent run one after the other.
+        caller: the instance of the task.
+        keep: stores a checkpoint. Raises TaskFull or StoreError.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], ActionCore | None],
+        keep: Callable[[Checkpoint], Awaitable[None]],
+        *,
+        sequential: bool,
+        caller: str,
+        meter: UsageMeter,
+        tracer: Tracer,
+    ) -> None:
+        self._find = find
+        self._keep = keep
+        self._sequential = sequential
+        self._caller = caller
+        self._meter = meter
+        self._tracer = tracer
+
+    async def run(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
+
+        A sequential one runs alone: after the calls before it, and before those after it.
+        """
+        is_changed = False
+        group: list[tuple[int, ActionCore]] = []
+        for index, (call, receipt) in enumerate(zip(checkpoint.calls, checkpoint.receipts, strict=True)):
+            action = self._find(call.tool_name)
+            if action is None or (receipt is not None and receipt.state is not Receipt.State.STARTED):
+                continue
+            is_changed = True
+            if receipt is not None and not action.idempotent:
+                unknown = Receipt(state=Receipt.State.FAILED, content=UNKNOWN_OUTCOME)
+                checkpoint = checkpoint.with_receipt(index, unknown, self._meter)
+            elif self._sequential or action.sequential:
+                checkpoint = await self._run_together(group, checkpoint)
+                checkpoint = await self._run_together([(index, action)], checkpoint)
+                group = []
+            else:
+                group.append((index, action))
+        checkpoint = await self._run_together(group, checkpoint)
+        if is_changed:
+            await self._keep(checkpoint)
+        return checkpoint
+
+    async def _run_together(self, group: list[tuple[int, ActionCore]], checkpoint: Checkpoint) -> Checkpoint:
+        """Run actions at the same time. Return the checkpoint with their receipts; the last one is not stored yet."""
+        if not group:
+            return checkpoint
+        for index, _ in group:
+            checkpoint = checkpoint.with_receipt(index, Receipt(state=Receipt.State.STARTED), self._meter)
+        await self._keep(checkpoint)
+        if len(group) == 1:
+            ((index, action),) = group
+            receipt = await self._run_action(action, checkpoint.calls[index])
+            return checkpoint.with_receipt(index, receipt, self._meter)
+        running = {
+            asyncio.create_task(self._run_action(action, checkpoint.calls[index])): index
+            for index, action in group
+        }
+        try:
+            while running:
+                ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+                if running:
+                    # the next write has all receipts: no reason to cancel the others
+                    with suppress(StoreUnavailable):
+                        await self._keep(checkpoint)
+        except asyncio.CancelledError:
+            for task in [task for task in running if task.done() and not task.cancelled()]:
+                checkpoint = checkpoint.with_receipt(running.pop(task), task.result(), self._meter)
+            # the turn may run again, and these have ended
+            with suppress(StoreError, TaskFull):
+                await self._keep(checkpoint)
+            raise
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return checkpoint
+
+    async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
+        CURRENT_CALL.set(call.tool_call_id)
+        CURRENT_CALLER.set(self._caller)
+        try:
+            with self._tracer.action(call):
+                content = await action.function(deepcopy(call.tool_args))
+        except Exception as error:  # an action is foreign code: all that it raises is reported to the agent
+            logger.info("action %s failed: %s", action.name, type(error).__name__)
+            logger.debug("action %s", action.name, exc_info=True)  # it may quote messages
+            return Receipt(state=Receipt.State.FAILED, content=str(error) or type(error).__name__)
+        if not isinstance(content, str):  # foreign code may ignore its types
+            wrong = type(content).__name__
+            return Receipt(
+                state=Receipt.State.FAILED, content=f"{action.name} must return str, but returned {wrong}"
+            )
+        return Receipt(state=Receipt.State.DONE, content=content)

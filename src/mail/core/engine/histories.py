@@ -1,0 +1,67 @@
+"""The cache of agents' histories, so that a turn reads only what it doesn't know yet."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from mail.core.task.size import json_size
+from mail.core.task.swarm import History
+from mail.core.task.task import TaskKey
+
+MAX_CACHED_BYTES = 32 * 1024 * 1024
+"""How much of histories is cached (`mail.core.task.size`); the mailboxes used least recently are dropped first."""
+
+
+@dataclass(slots=True)
+class _CachedHistory:
+    """The first `n` chunks of a history, joined; `size` is theirs."""
+
+    n: int = 0
+    history: History = field(default_factory=list)
+    size: int = 0
+
+
+class HistoryCache:
+    """Caches agents' histories: per mailbox, its first n chunks, joined. A chunk never changes."""
+
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._known: OrderedDict[tuple[TaskKey, str], _CachedHistory] = OrderedDict()
+
+    def count(self, key: TaskKey, agent: str) -> int:
+        """Return the number of cached chunks."""
+        cached = self._known.get((key, agent))
+        return 0 if cached is None else cached.n
+
+    def size(self, key: TaskKey, agent: str) -> int:
+        """Return the size of the cached chunks."""
+        cached = self._known.get((key, agent))
+        return 0 if cached is None else cached.size
+
+    def extend(
+        self, key: TaskKey, agent: str, after: int, n: int, entries: History, size: int | None = None
+    ) -> History | None:
+        """Add the entries of the chunks after the `after`-th, up to the n-th; return the whole history.
+
+        `size` is the size of the entries, if it is known. None if the chunks up to `after` are not cached; then the
+        history must be read from the store.
+        """
+        cached = self._known.get((key, agent))
+        if cached is None:
+            cached = self._known[key, agent] = _CachedHistory()
+        else:
+            self._known.move_to_end((key, agent))
+        if cached.n == n:
+            return cached.history
+        if cached.n != after:
+            self._bytes -= self._known.pop((key, agent)).size
+            return None
+        if size is None:
+            size = json_size(entries)
+        cached.history += entries
+        cached.n = n
+        cached.size += size
+        self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._known.popitem(last=False)[1].size
+        return cached.history

@@ -1,0 +1,68 @@
+"""Leases: a worker's right to run the turns of a mailbox, and what it has leased."""
+
+from typing import Protocol
+
+from mail.core.protocol.values import value
+from mail.core.task.task import Task
+
+
+@value
+class Lease:
+    """The right to run the turns of one mailbox.
+
+    Attributes:
+        token: identifies it; it begins with the name of its worker and a slash.
+        expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
+        attempt: how many workers have begun the same turn, as far as known, this one included.
+    """
+
+    token: str
+    expires: float
+    attempt: int = 1
+
+    @property
+    def worker(self) -> str:
+        """The name of its worker."""
+        return self.token.partition("/")[0]
+
+
+class Claim(Protocol):
+    """A mailbox of a task that a worker has leased."""
+
+    @property
+    def task(self) -> Task:
+        """The task, as it was at that time."""
+        ...
+
+    @property
+    def mailbox(self) -> str:
+        """The mailbox."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """The worker's lease."""
+        ...
+
+
+@value
+class WebhookClaim:
+    """A claim on a webhook's mailbox, which contains no messages: its mail is the timeline of the task.
+
+    Attributes:
+        replaced: as in `Turn`.
+    """
+
+    task: Task
+    mailbox: str
+    lease: Lease
+    replaced: Lease | None = None
+
+
+@value
+class ExpiredLease:
+    """A lease that its worker has neither renewed nor released in time."""
+
+    task: Task
+    mailbox: str
+    lease: Lease
