@@ -12,6 +12,9 @@ from mail.core.engine.pacing import PAUSE_SECONDS
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""
 
+MOVES = 2
+"""How many moves a large write waits for, at most: the one that runs, and that of the commits made meanwhile."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -24,10 +27,18 @@ class WriteAheadLog:
         self._move: asyncio.Future[None] | None = None
 
     async def settle(self) -> None:
-        """Pause before a large write, until the log is not being moved: the write would take several times as long."""
+        """Pause before a large write, until the log has been moved.
+
+        A write takes several times as long while the log is being moved, and one that finds a long log moves it itself.
+        """
         await asyncio.sleep(PAUSE_SECONDS)
-        if self._move is not None and not self._move.done():
-            await asyncio.wait([self._move])
+        for _ in range(MOVES):
+            move = self._move
+            if move is None or move.done():
+                if self._file is None or not self._written:
+                    return
+                move = self._begin(self._file)
+            await asyncio.wait([move])
 
     def add(self, size: int) -> None:
         """Count what a commit has written; move the log, in a thread, if that is much."""
@@ -35,8 +46,12 @@ class WriteAheadLog:
         if self._file is None or self._written < CHECKPOINT_BYTES:
             return
         if self._move is None or self._move.done():
-            self._written = 0
-            self._move = asyncio.get_running_loop().run_in_executor(None, _move, self._file)
+            _ = self._begin(self._file)
+
+    def _begin(self, file: str) -> asyncio.Future[None]:
+        self._written = 0
+        self._move = asyncio.get_running_loop().run_in_executor(None, _move, file)
+        return self._move
 
 
 def _move(file: str) -> None:
