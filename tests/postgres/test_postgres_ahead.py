@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
-from support.postgres import PostgresAdapter
+from support.postgres import PostgresAdapter, waits
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.postgres.ahead import FRESH_SECONDS
@@ -116,18 +116,6 @@ async def leases(url: str) -> list[str]:
 async def count_wake_ups(url: str) -> int:
     async with await psycopg.AsyncConnection.connect(url, row_factory=scalar_row) as connection:
         return int(await (await connection.execute("SELECT count(*) FROM mail.wake_ups")).fetchone() or 0)
-
-
-async def waits(url: str, count: int) -> None:
-    """Return once so many statements wait for a lock."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
-        while True:
-            found = await connection.execute(
-                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            if found.rowcount >= count:
-                return
-            await asyncio.sleep(0.005)
 
 
 class TestStore:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.postgres import PostgresAdapter, break_connections, execute, postgres_server
+from support.postgres import PostgresAdapter, break_connections, execute, postgres_server, waits
 
 from mail.adapters.postgres.documents import PostgresDocuments
 from mail.adapters.postgres.notifier import POLL_SECONDS
@@ -23,18 +23,6 @@ from mail.testing.changes import ANN, NOW, Mail, Maker
 from mail.testing.contracts import everything, open_turn
 
 KEY = TaskKey(ANN, "task-1")
-
-
-async def waits(url: str, count: int) -> None:
-    """Return once so many statements wait for a lock."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
-        while True:
-            found = await connection.execute(
-                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            if found.rowcount >= count:
-                return
-            await asyncio.sleep(0.005)
 
 
 class TestNews:

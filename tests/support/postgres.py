@@ -272,3 +272,15 @@ class PostgresQueueAdapter:
         await self._postgres_queue.close()
         await self._postgres.close()
         return_database(self.url)
+
+
+async def waits(url: str, count: int) -> None:
+    """Return once so many statements wait for a lock."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(10):
+        while True:
+            found = await connection.execute(
+                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            if found.rowcount >= count:
+                return
+            await asyncio.sleep(0.005)
