@@ -13,7 +13,7 @@ from bench.aws_deployment import Deployment
 from bench.aws_meter import Usage
 from bench.aws_prices import EMPTY_RECEIVES, LISTED, SQS_REQUESTS, bill
 from bench.report import Result, Row, Skipped
-from mail.core.engine.telemetry import TurnReport
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.task.swarm import ActionCore, History, SwarmCore, ToolChoice
 from mail.errors import ConfigurationError
 from mail.local_aws.ministack import Ministack

@@ -24,8 +24,8 @@ from mail.adapters.aws.table import DynamoDBTable
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
+from mail.core.decisions.quotas import Quotas
 from mail.core.decisions.submit import Submission
-from mail.core.engine.quotas import Quotas
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.ports import Store

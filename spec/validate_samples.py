@@ -19,8 +19,8 @@ from jsonschema.exceptions import ValidationError as JsonSchemaError
 from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ValidationError
 
+from mail.core.protocol.error_text import explain
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.mail_tools import explain
 from mail.core.protocol.message import MAILMessage
 
 FOLDER = Path(__file__).resolve().parent

@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from handlers import telemetry
 from handlers.wiring import REASON, RECEIVES, make_loop, make_system
-from mail.core.engine.telemetry import TurnReport
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.task.context import CURRENT_TASK
 from mail.errors import BadRequest, LeaseLost
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
-from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.usage import add_models

@@ -10,7 +10,7 @@ from handlers import telemetry
 from mail import bootstrap
 from mail.bootstrap.system import AwsSystem
 from mail.config.aws import AwsConfig
-from mail.core.engine.telemetry import TurnReport
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.task.context import CURRENT_TASK
 
 if TYPE_CHECKING:

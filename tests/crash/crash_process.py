@@ -21,8 +21,8 @@ from support.faults.points import FaultyPort, append_line, read_lines
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal
 from mail.core.task.change import Turn
 from mail.core.task.leases import Lease

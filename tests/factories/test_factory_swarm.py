@@ -10,8 +10,8 @@ from factory_agents import ALL, CHAT, CLAUDES, GPT, LOOK_UP, RESPONSES, Dialect,
 from support.http_server import HTTPServer
 from support.llm_stub import LLMStub, Tokens, bad_key, call, reply, text, thinking
 
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.task.events import EventKind
 from mail.core.task.usage import NO_USAGE, USAGE_METER, Usage, UsageMeter, report_usage
 from mail.http.task_json import task_summary

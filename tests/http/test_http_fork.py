@@ -7,7 +7,7 @@ import httpx
 import pytest
 from support.http_server import HTTPServer
 
-from mail.core.engine.quotas import Quotas
+from mail.core.decisions.quotas import Quotas
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 
 

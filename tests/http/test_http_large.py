@@ -9,9 +9,8 @@ import pytest
 from support.http_server import HTTPServer, eventually
 
 from mail.auth.keys import Caller
-from mail.core.engine.quotas import Quotas
-from mail.http.large_answers import WHOLE_BYTES
-from mail.http.rates import LARGE_ANSWERS, LargeAnswers
+from mail.core.decisions.quotas import Quotas
+from mail.http.large_answers import LARGE_ANSWERS, WHOLE_BYTES, LargeAnswers
 from mail.testing.agents import Call, View, build_swarm, complete
 
 ANN = Caller("user", "ann")

@@ -8,7 +8,7 @@ from support.http_server import HTTPServer
 from test_http_interswarm import wrapper
 
 from mail.auth.keys import Caller
-from mail.core.engine.quotas import Quotas
+from mail.core.decisions.quotas import Quotas
 from mail.core.task.task import TaskKey
 from mail.errors import RateLimited
 from mail.http.rates import KNOWN_CALLERS, RateLimiter

@@ -20,8 +20,8 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.decisions.cancel import StillRunning
 from mail.core.decisions.submit import Submission
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK

@@ -10,7 +10,7 @@ from support.postgres import PASSWORD, drop_database, execute, postgres_server
 
 from mail.adapters.postgres.schema import SCHEMA_VERSION, TABLES, prepare
 from mail.adapters.postgres.urls import read
-from mail.core.protocol.suggest import hide_credentials
+from mail.core.protocol.error_text import hide_credentials
 from mail.errors import ConfigurationError
 
 NEW = "mail_new"

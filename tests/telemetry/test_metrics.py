@@ -12,7 +12,7 @@ from support.federation import Swallow
 from support.http_server import HTTPServer
 
 from handlers import telemetry
-from mail.core.engine.telemetry import DeliveryEnd, TurnReport
+from mail.core.engine.leased_turn import DeliveryEnd, TurnReport
 from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage

@@ -11,6 +11,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.dead_letters import DeadLetter
+from mail.core.decisions.quotas import Quotas
 from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
     REDRIVEN_PER_COMMIT,
@@ -21,7 +22,6 @@ from mail.core.engine.dead_letters import (
     redrive_dead_letters,
     sweep,
 )
-from mail.core.engine.quotas import Quotas
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange

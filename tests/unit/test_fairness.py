@@ -10,6 +10,7 @@ import pytest
 
 from mail.adapters.local import capacity
 from mail.adapters.local.queue import LocalQueue
+from mail.core.engine.action_threads import DEFAULT_SIZE, ActionThreads
 from mail.core.engine.fairness import RoundRobin, Shares
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
@@ -17,7 +18,6 @@ from mail.core.task.context import CURRENT_CALLER
 from mail.core.task.ports import WakeUp
 from mail.core.task.swarm import ActionCore
 from mail.core.task.task import TaskKey
-from mail.swarms_json.action_threads import DEFAULT_SIZE, ActionThreads
 from mail.swarms_json.build import as_action_function
 from mail.testing.agents import View, build_swarm, call, complete
 from mail.testing.rig import Rig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mail.core.decisions.fork import fork
-from mail.core.engine.quotas import Quotas
+from mail.core.decisions.quotas import Quotas
 from mail.core.protocol.address import Principal, create_agent_address
 from mail.core.protocol.message import Tier
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange

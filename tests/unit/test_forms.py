@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mail.core.decisions.submit import ANSWERED, ResumeFrom
+from mail.core.decisions.breakpoints import ANSWERED
+from mail.core.decisions.submit import ResumeFrom
 from mail.core.protocol.mail_tools import SendRequest, SendResponse
 from mail.core.protocol.message import MAILRequest, MAILResponse
 from mail.core.task.events import EventKind

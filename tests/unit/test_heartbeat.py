@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mail.adapters.local.queue import LocalQueue
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import Observer, TurnReport
+from mail.core.engine.telemetry import Observer
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.leases import Claim
 from mail.core.task.ports import WakeUp

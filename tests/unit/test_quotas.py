@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from mail.core.decisions.quotas import Quotas
 from mail.core.decisions.submit import Submission, admit
-from mail.core.engine.quotas import Quotas
 from mail.core.protocol.address import Principal
 from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import MailboxFull, RateLimited, TooManyTasks

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic_core import to_json
 
+from mail.core.decisions.quotas import Quotas
 from mail.core.engine.pacing import Pacer
-from mail.core.engine.quotas import Quotas
 from mail.core.task.events import EventKind
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, message_size

@@ -10,8 +10,8 @@ import pytest
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.submit import Submission
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier

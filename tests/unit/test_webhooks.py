@@ -12,8 +12,8 @@ from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, attach, rewind, settle
 from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.webhooks import EVENTS_PER_READ
 from mail.core.protocol.address import Principal
 from mail.core.task.draft import Draft

@@ -7,7 +7,7 @@ from typing import Any, Self, overload
 from pydantic import BaseModel, ValidationError
 
 from mail.core.protocol.calls import ToolFormat
-from mail.core.protocol.suggest import describe
+from mail.core.protocol.error_text import describe
 from mail.core.protocol.tool_schemas import model_of, pydantic_model_to_tool
 from mail.core.task.context import CURRENT_CALL
 from mail.core.task.swarm import ActionCore, ActionFunction, Form

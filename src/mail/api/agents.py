@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from mail.api.actions import MAILAction
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.error_text import describe, did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.suggest import describe, did_you_mean
 from mail.core.task.swarm import AgentCore, AgentFunction, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import agent_spec, build_function

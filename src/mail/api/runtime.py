@@ -28,8 +28,8 @@ from mail.core.engine.manual import StepOptions, take_step
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import Principal
 from mail.core.protocol.compose import read_message
+from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.suggest import describe
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey

@@ -33,8 +33,8 @@ from mail.core.protocol.address import (
 )
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError

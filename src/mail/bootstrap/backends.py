@@ -12,7 +12,7 @@ from mail.config import StorageConfig
 from mail.config.database import SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import MailboxStore
+from mail.core.task.exchange import MailboxStore
 from mail.errors import ConfigurationError
 
 

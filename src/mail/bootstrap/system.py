@@ -17,8 +17,9 @@ from mail.auth.tokens import TokenAuthenticator
 from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
 from mail.config import ServerConfig
+from mail.core.decisions.quotas import Quotas
+from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
-from mail.core.engine.quotas import Quotas
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.telemetry import Observers
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
@@ -28,7 +29,6 @@ from mail.errors import ConfigurationError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.webhooks import HTTPWebhooks
 from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
-from mail.swarms_json.action_threads import ACTION_THREADS
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.live import LiveSwarm
 

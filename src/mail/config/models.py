@@ -26,7 +26,7 @@ from mail.config.tables import (
     WebhooksConfig,
     read_origin,
 )
-from mail.core.protocol.suggest import describe
+from mail.core.protocol.error_text import describe
 from mail.core.task.limits import Budget
 from mail.errors import ConfigurationError
 

@@ -27,8 +27,8 @@ from mail.core.engine.watch import Submitted
 from mail.core.protocol.address import create_agent_address, create_user_address
 from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, MAILRequest
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.idempotency import find as find_submission

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from mail.core.task.ports import MailboxContents, MailboxStore
+from mail.core.task.exchange import MailboxContents, MailboxStore
 from mail.errors import BadRequest
 from mail.exchange.elements import Flow, Progression, as_id
 from mail.exchange.mailboxes import (

@@ -13,8 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError, from_json, to_json
 from starlette.requests import ClientDisconnect
 
-from mail.core.protocol.mail_tools import explain
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.error_text import did_you_mean, explain
 from mail.core.task.events import EventKind
 from mail.core.task.webhooks import DEFAULT_EVENTS, NEVER_SENT, Webhook
 from mail.errors import BadRequest, PayloadTooLarge

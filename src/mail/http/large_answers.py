@@ -1,6 +1,9 @@
 """Large answers: sent piece by piece, as they are read."""
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 from fastapi.responses import Response
 from starlette.responses import StreamingResponse
@@ -8,14 +11,47 @@ from starlette.types import Receive, Scope, Send
 
 from mail.auth.keys import Caller
 from mail.errors import AnswerTooLarge, RateLimited
-from mail.http.bodies import JSON
-from mail.http.rates import LargeAnswers
 
 WHOLE_BYTES = 1024 * 1024
 """The size up to which an answer is sent as a whole."""
 
 CHUNK_BYTES = 256 * 1024
 """The size of the chunks that larger answers are sent in."""
+
+LARGE_ANSWERS = 4
+"""The number of large answers that one caller may be reading."""
+
+
+class LargeAnswers:
+    """The large answers that a process is sending.
+
+    Args:
+        max_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.max_bytes = max_bytes
+        self._in_flight: Counter[Caller] = Counter()
+        self._alone = asyncio.Lock()
+
+    def claim(self, caller: Caller) -> Callable[[], None]:
+        """Count one more answer; return what ends it. Raises RateLimited."""
+        if self._in_flight[caller] >= LARGE_ANSWERS:
+            raise RateLimited(
+                f"you are reading {LARGE_ANSWERS} large answers, which is the limit; read one of them to its end first"
+            )
+        self._in_flight[caller] += 1
+
+        def end() -> None:
+            self._in_flight[caller] -= 1
+            if not self._in_flight[caller]:
+                del self._in_flight[caller]
+
+        return end
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Surround work that needs much memory, so that it is needed only once."""
+        return self._alone
 
 
 async def answer(
@@ -37,7 +73,7 @@ async def answer(
         if len(read) > (answers.max_bytes or WHOLE_BYTES):
             break
     else:
-        return JSON(bytes(read), headers=headers)
+        return Response(bytes(read), headers=headers, media_type=_LargeAnswer.media_type)
     if answers.max_bytes is not None:
         await pieces.aclose()
         raise AnswerTooLarge(f"the answer is larger than {answers.max_bytes} bytes; {advice}")

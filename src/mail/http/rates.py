@@ -1,11 +1,9 @@
-"""Limits of a caller: its rate of requests, by a token bucket, and the large answers that it reads at the same time."""
+"""Limits of a caller's rate of requests, by a token bucket."""
 
-import asyncio
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from mail.auth.keys import Caller
@@ -16,10 +14,6 @@ if TYPE_CHECKING:
 
 KNOWN_CALLERS = 4096
 """Buckets that are kept; the least recently used is dropped, and its caller starts with a full one again."""
-
-
-LARGE_ANSWERS = 4
-"""The number of large answers that one caller may be reading."""
 
 
 class RateLimiter:
@@ -48,38 +42,6 @@ class RateLimiter:
                 f"more than {self._per_second:g} requests a second; try again later",
                 retry_after=math.ceil((1 - left) / self._per_second),
             )
-
-
-class LargeAnswers:
-    """The large answers that a process is sending.
-
-    Args:
-        max_bytes: the largest answer that can be sent, where answers are buffered; None for any size.
-    """
-
-    def __init__(self, max_bytes: int | None = None) -> None:
-        self.max_bytes = max_bytes
-        self._in_flight: Counter[Caller] = Counter()
-        self._alone = asyncio.Lock()
-
-    def claim(self, caller: Caller) -> Callable[[], None]:
-        """Count one more answer; return what ends it. Raises RateLimited."""
-        if self._in_flight[caller] >= LARGE_ANSWERS:
-            raise RateLimited(
-                f"you are reading {LARGE_ANSWERS} large answers, which is the limit; read one of them to its end first"
-            )
-        self._in_flight[caller] += 1
-
-        def end() -> None:
-            self._in_flight[caller] -= 1
-            if not self._in_flight[caller]:
-                del self._in_flight[caller]
-
-        return end
-
-    def alone(self) -> AbstractAsyncContextManager[None]:
-        """Surround work that needs much memory, so that it is needed only once."""
-        return self._alone
 
 
 def rates_of(limits: "LimitsConfig") -> RateLimiter | None:

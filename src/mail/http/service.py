@@ -15,7 +15,8 @@ from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.address import Principal
 from mail.core.protocol.values import Value
 from mail.core.task.limits import NO_BUDGET, Budget
-from mail.http.rates import LargeAnswers, RateLimiter
+from mail.http.large_answers import LargeAnswers
+from mail.http.rates import RateLimiter
 
 if TYPE_CHECKING:
     from mail.swarms_json.live import LiveSwarm

@@ -16,8 +16,8 @@ from mail.core.protocol.address import (
 )
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
 from mail.core.protocol.compose import compose_message, read_message
+from mail.core.protocol.error_text import explain
 from mail.core.protocol.interswarm import MAILInterswarmMessage
-from mail.core.protocol.mail_tools import explain
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,

@@ -13,7 +13,8 @@ from mail.config import ServerConfig, load_config
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import CallerRole
 from mail.http.app import create_app as create_http_app
-from mail.http.rates import LargeAnswers, rates_of
+from mail.http.large_answers import LargeAnswers
+from mail.http.rates import rates_of
 from mail.http.service import PAGE_BYTES, Service, unlimited
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
-from mail.core.protocol.mail_tools import MAIL_TOOLS, explain
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.engine.action_threads import ACTION_THREADS
+from mail.core.protocol.error_text import did_you_mean, explain
+from mail.core.protocol.mail_tools import MAIL_TOOLS
 from mail.core.protocol.tool_schemas import model_of
 from mail.core.task.swarm import AGENT_FUNCTION, ActionCore, ActionFunction, AgentFunction, SwarmCore
 from mail.errors import ConfigurationError, ToolCallFault
-from mail.swarms_json.action_threads import ACTION_THREADS
 from mail.swarms_json.entries import ActionEntry, AgentEntry, AgentSpec, SwarmEntry, SwarmSpec
 from mail.swarms_json.references import LOOKS_LIKE_REFERENCE, Resolve, resolve_params, resolver
 

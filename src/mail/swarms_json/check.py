@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mail.core.protocol.error_text import describe
 from mail.core.protocol.mail_tools import MAIL_TOOLS
-from mail.core.protocol.suggest import describe
 from mail.core.task.swarm import ActionCore, AgentOutput, History, ToolChoice
 from mail.errors import ConfigurationError
 from mail.swarms_json.build import agent_spec, assemble, swarm_spec

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ConfigurationError
 from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import SwarmEntry

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mail.core.protocol.suggest import describe
+from mail.core.protocol.error_text import describe
 from mail.errors import ConfigurationError
 from mail.swarms_json.check import validate_swarm_from_swarms_json
 from mail.swarms_json.entries import Entry

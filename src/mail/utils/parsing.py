@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mail.core.protocol.address import parse_agent_address
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ConfigurationError
 
 PYTHON_PREFIX = "python::"

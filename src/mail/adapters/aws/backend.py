@@ -12,7 +12,8 @@ from mail.adapters.aws.queue import SQSQueue
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import Documents, MailboxStore
+from mail.core.task.exchange import MailboxStore
+from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
 
 SCHEME = "dynamodb://"

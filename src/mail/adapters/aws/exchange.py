@@ -25,7 +25,7 @@ from uuid import uuid4
 from mail.adapters.aws.client import AwsClient, back_off
 from mail.adapters.aws.items import Item, number, size_in_bytes, string
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, Key, key_of
-from mail.core.task.ports import MailboxContents
+from mail.core.task.exchange import MailboxContents
 from mail.errors import PayloadTooLarge, StoreUnavailable
 
 MAIL_BYTES = 350_000
@@ -70,7 +70,7 @@ class _Sent:
 
 
 class DynamoDBMailboxes:
-    """`mail.core.task.ports.MailboxStore` on the table of a `DynamoDBStore`.
+    """`mail.core.task.exchange.MailboxStore` on the table of a `DynamoDBStore`.
 
     Args:
         exchange: the name of the exchange; a table may have several.

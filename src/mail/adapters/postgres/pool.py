@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mail.adapters.postgres.urls import read
-from mail.core.protocol.suggest import hide_credentials
+from mail.core.protocol.error_text import hide_credentials
 from mail.errors import BadRequest, StoreUnavailable
 
 CONNECTIONS = 8

@@ -10,7 +10,7 @@ import psycopg
 
 from mail.adapters.postgres.pool import one_line
 from mail.adapters.postgres.urls import read
-from mail.core.protocol.suggest import hide_credentials
+from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.task import TaskKey
 from mail.errors import ConfigurationError
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 from mail.core.protocol.clock import Clock
+from mail.core.task.exchange import MailboxStore
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Documents, MailboxStore, Store, TurnQueue, WakeUp
+from mail.core.task.ports import Documents, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 
 Recover = Callable[[float], Awaitable[object]]

@@ -8,7 +8,8 @@ from mail.adapters.sqlite.database import IN_MEMORY, TABLES, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
-from mail.core.task.ports import Documents, MailboxStore
+from mail.core.task.exchange import MailboxStore
+from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError
 
 

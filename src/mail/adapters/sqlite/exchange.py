@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mail.core.task.ports import MailboxContents
+from mail.core.task.exchange import MailboxContents
 from mail.errors import ConfigurationError, StoreUnavailable
 
 IN_MEMORY = ":memory:"
@@ -76,7 +76,7 @@ BUSY_SECONDS = 10.0
 
 
 class SQLiteMailboxes:
-    """`mail.core.task.ports.MailboxStore` on an SQLite file.
+    """`mail.core.task.exchange.MailboxStore` on an SQLite file.
 
     It has a connection and a thread of its own, so that waiting for a lock doesn't block the event loop.
 

@@ -4,7 +4,8 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.leases import Claim

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from mail.core.engine.telemetry import Observer, TurnReport, ended_as, is_beginning
+from mail.core.engine.leased_turn import TurnReport
+from mail.core.engine.telemetry import Observer, ended_as, is_beginning
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import Claim
 from mail.core.task.mailboxes import hook_of, peer_of

@@ -19,8 +19,8 @@ from mail.core.decisions.submit import resume
 from mail.core.decisions.webhooks import rewind
 from mail.core.protocol.address import Principal, parse_agent_address
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILBroadcast, MAILMessage, MAILRequest
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import REDRIVES, Event, EventKind

@@ -19,6 +19,7 @@ from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import (
     MAIL_TOOLS,
     AcknowledgeBroadcast,
@@ -30,7 +31,6 @@ from mail.core.protocol.mail_tools import (
     TaskComplete,
 )
 from mail.core.protocol.message import MAILMessage, MAILRequest
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.values import value
 from mail.core.protocol.xml import STEP, Markup, render_by_audience
 from mail.core.task.change import InboxEntry, TaskChange, Turn

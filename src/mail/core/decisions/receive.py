@@ -18,8 +18,9 @@ from hashlib import sha256
 
 from pydantic import ValidationError
 
-from mail.core.decisions.delivery import BUDGET_LEFT, HOPS, STEPS_LEFT
-from mail.core.decisions.submit import abandon_breakpoint, swarm_limits, title_of
+from mail.core.decisions.breakpoints import abandon_breakpoint
+from mail.core.decisions.interswarm import BUDGET_LEFT, HOPS, STEPS_LEFT
+from mail.core.decisions.submit import swarm_limits, title_of
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_PRINCIPAL,
@@ -32,9 +33,9 @@ from mail.core.protocol.address import (
 )
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MAILPayload, MAILRequest, MAILResponse, MessageType
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.task.change import TaskChange
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind

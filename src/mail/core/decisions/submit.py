@@ -11,14 +11,19 @@ People write text to an entrypoint. Programs that embed a swarm may also pass a 
 recipients; it is sent unchanged.
 """
 
-import json
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import Field
-from pydantic_core import from_json
 
+from mail.core.decisions.breakpoints import (
+    abandon_breakpoint,
+    add_results,
+    announce_results,
+    is_answer,
+    send_answers,
+)
 from mail.core.protocol.address import (
     EVERYONE,
     MAX_ADDRESS,
@@ -27,30 +32,24 @@ from mail.core.protocol.address import (
     is_swarm_name,
     parse_agent_address,
 )
-from mail.core.protocol.calls import tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.compose import compose_message
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage, TaskId
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.values import Value
 from mail.core.task.change import TaskChange
 from mail.core.task.client_tools import ClientTools
 from mail.core.task.draft import Draft
-from mail.core.task.events import EventKind
 from mail.core.task.idempotency import IdempotencyKey
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS, NO_BUDGET, TURNS_PER_STEP, Budget, Limits
 from mail.core.task.mailboxes import goes_out, peer_mailbox
-from mail.core.task.swarm import History, SwarmCore
+from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Generation, Task, TaskStatus, Transition
-from mail.core.task.turn_state import Breakpoint, PausedCall
 from mail.core.task.webhooks import Webhook
 from mail.errors import (
-    BadBreakpointResult,
     BadRequest,
-    NotPaused,
     PreconditionFailed,
-    Subject,
     TaskMovedOn,
     TaskNotFound,
     UnknownEntrypoint,
@@ -61,8 +60,6 @@ TITLE_SOURCE = 2_000
 """Characters of a text in which its title is looked for."""
 
 DEFAULT_SUBJECT = "New Message"
-
-ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
 
 
 class ResumeFrom(StrEnum):
@@ -411,12 +408,9 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
     """Turn a message that answers an agent's question to the user into the result of that tool call."""
     if (
         task is None
-        or task.generation.breakpoint is None
         or submission.resume_from is ResumeFrom.BREAKPOINT_TOOL_CALL
+        or not is_answer(task.generation.breakpoint, submission.subject)
     ):
-        return submission
-    asked = [call.asks for call in task.generation.breakpoint.calls if call.asks is not None]
-    if not any(question.is_answered_by(submission.subject) for question in asked):
         return submission
     return submission.evolve(
         resume_from=ResumeFrom.BREAKPOINT_TOOL_CALL,
@@ -427,39 +421,9 @@ def _as_answer(task: Task | None, submission: Submission) -> Submission:
 
 def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submission) -> None:
     """Give the waiting agent its tool results, and wake it: by the text sent with them, if there is any."""
-    waiting = draft.before.generation.breakpoint
-    if waiting is None or draft.status is not TaskStatus.PAUSED:
-        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
-    results = read_results(submission.breakpoint_tool_call_result, waiting.calls)
-    history: History = []
-    for call in waiting.calls:
-        content = results[call.call_id]
-        if call.asks is not None and not content.strip():
-            raise BadBreakpointResult("body must not be empty: it is the answer to a question")
-        draft.emit(
-            EventKind.BREAKPOINT_ACTION_COMPLETE,
-            f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
-            agent=waiting.agent,
-        )
-        result = content if call.asks is None else ANSWERED
-        history.append(tool_result(waiting.tool_format, call.call_id, result))
-    draft.remember(waiting.agent, history)
+    waiting, results = add_results(draft, submission.breakpoint_tool_call_result)
     _resume(draft, submission)
-    for call in waiting.calls:
-        if call.asks is not None:
-            answer = compose_message(
-                "response",
-                task_id=draft.task_id,
-                sender=caller.address,
-                recipients=[create_agent_address(waiting.agent)],
-                subject=call.asks.answer_subjects[0],
-                body=results[call.call_id],
-                clock=draft.clock,
-                request_id=call.asks.request_id,
-                routing_info=call.asks.routing_info,
-            )
-            draft.send(answer, [waiting.agent])
-    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
+    send_answers(draft, caller, waiting, results)
     if submission.body:
         words = compose_message(
             "request",
@@ -473,88 +437,5 @@ def _resume_at_breakpoint(draft: Draft, caller: Principal, submission: Submissio
         draft.send(words, [waiting.agent])
         draft.note_resumption(waiting.agent)
         _note_question(draft, submission, waiting.agent)
-    elif lines:
-        draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
-        draft.note_resumption(waiting.agent)
-
-
-def abandon_breakpoint(draft: Draft) -> None:
-    """Give unanswered breakpoint calls an error as result, as providers require one for each call."""
-    waiting: Breakpoint | None = draft.before.generation.breakpoint
-    if waiting is None:
-        return
-    note = "ERROR: the user sent a new message instead of this tool's result"
-    draft.remember(
-        waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
-    )
-
-
-# ----------------------------------------------------------------------------------------- breakpoint results
-
-
-def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
-    """Match the user's results with the waiting calls; return the content by call id.
-
-    `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
-    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
-    """
-    value = _parse(given)
-    if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
-        results = _read_list(value, calls)
-    elif len(calls) > 1:
-        raise BadBreakpointResult(
-            f'{len(calls)} tool calls wait; give a list of {{"call_id": …, "content": …}} for: {_ids(calls)}'
-        )
-    elif isinstance(value, dict) and "content" in value:
-        results = _read_list([value], calls)
     else:
-        results = {
-            calls[0].call_id: _text(given if isinstance(given, str) and not isinstance(value, str) else value)
-        }
-    if results.keys() != {call.call_id for call in calls}:
-        raise BadBreakpointResult(f"results are for {_join(results)}, but these calls wait: {_ids(calls)}")
-    return results
-
-
-def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
-    results: dict[str, str] = {}
-    for item in items:
-        call_id = item.get("call_id", item.get("id"))
-        # A single result is for the single waiting call, even with a stale id or none, as clients send it. An answer
-        # to a question is exempt: its sender has read that question.
-        if len(calls) == 1 and (call_id is None or calls[0].asks is None):
-            call_id = calls[0].call_id
-        if call_id is None:
-            raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
-        if str(call_id) in results:
-            raise BadBreakpointResult(f"call_id {call_id!r} has two results")
-        results[str(call_id)] = _text(item["content"])
-    return results
-
-
-def _parse(given: Any) -> Any:
-    if given is None:
-        raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
-    if not isinstance(given, str):
-        return given
-    try:
-        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses values that can't be stored
-    except (ValueError, TypeError):  # TypeError: text that UTF-8 can't encode
-        return given
-
-
-def _text(content: Any) -> str:
-    text = content if isinstance(content, str) else json.dumps(content)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadBreakpointResult(f"a result contains text that UTF-8 can't encode: {error}") from error
-    return text
-
-
-def _ids(calls: tuple[PausedCall, ...]) -> str:
-    return _join({call.call_id: "" for call in calls})
-
-
-def _join(results: dict[str, str]) -> str:
-    return ", ".join(repr(call_id) for call_id in results) or "no call"
+        announce_results(draft, waiting, results)

@@ -1,14 +1,13 @@
-"""The effects of MAIL tools, and the text of the `help` tool.
+"""The effects of MAIL tools.
 
 `ToolExecutor.perform` runs the method for a tool; it returns the text of the tool result, or raises an AgentFault with the
 error for the agent.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import ClassVar
 
+from mail.core.decisions.help import write_guide
 from mail.core.protocol.address import (
     EVERYONE,
     create_agent_address,
@@ -16,10 +15,7 @@ from mail.core.protocol.address import (
     join_agent_address,
     parse_agent_address,
 )
-from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.compose import compose_message
 from mail.core.protocol.mail_tools import (
-    MAIL_TOOLS,
     AcknowledgeBroadcast,
     AwaitMessage,
     DiscoverSwarms,
@@ -40,9 +36,8 @@ from mail.core.task.events import EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.limits import ANSWER_SECONDS
 from mail.core.task.mailboxes import ALL_PEERS, peer_mailbox
-from mail.core.task.swarm import AgentCore, FormResult, SwarmCore, UserQuestion
+from mail.core.task.swarm import AgentCore, FormResult
 from mail.core.task.task import TaskStatus, Transition
-from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
 from mail.errors import (
     ImproperResponseToUser,
     InvalidRecipient,
@@ -87,51 +82,6 @@ class ToolExecutor:
         if tool.tool_name in self.agent.exclude_tools:
             raise UnknownTool(f"there is no tool {tool.tool_name!r}")
         return self._TOOLS[type(tool)](self, tool)
-
-    def pause(self, calls: Sequence[AgentToolCall], questions: Mapping[str, UserQuestion]) -> None:
-        """Pause the task until the user returns the results of these breakpoint tool calls.
-
-        `questions` to the user, by the ids of the calls that ask them, are sent too.
-        """
-        asked = {call_id: self._ask_owner(question) for call_id, question in questions.items()}
-        breakpoint_reached = Breakpoint(
-            agent=self.name,
-            tool_format=calls[0].tool_format,
-            calls=tuple(
-                PausedCall(
-                    call_id=call.tool_call_id,
-                    name=call.tool_name,
-                    arguments=call.tool_args,
-                    asks=asked.get(call.tool_call_id),
-                )
-                for call in calls
-            ),
-        )
-        self.draft.generation = replace(self.draft.generation, breakpoint=breakpoint_reached)
-        body = json.dumps([_describe_paused(call) for call in calls])
-        self.draft.move(Transition.PAUSE)
-        self.draft.finish(create_agent_address(self.name), Subject.BREAKPOINT_TOOL_CALL, body)
-
-    def _ask_owner(self, question: UserQuestion) -> OpenUserQuestion:
-        """Send a question to the owner, who finds it in the timeline."""
-        request_id = self.draft.clock.new_id()
-        message = compose_message(
-            "request",
-            task_id=self.draft.task_id,
-            sender=create_agent_address(self.name),
-            recipients=[self.draft.owner_address],
-            subject=question.tool.subject,
-            body=question.tool.body,
-            clock=self.draft.clock,
-            request_id=request_id,
-            routing_info=question.routing_info,
-        )
-        self.draft.send(message, ())
-        return OpenUserQuestion(
-            request_id=request_id,
-            answer_subjects=question.answer_subjects,
-            routing_info=question.routing_info,
-        )
 
     def _send_request(self, tool: SendRequest) -> str:
         target = self._recipient(tool.target)
@@ -408,73 +358,3 @@ class ToolExecutor:
 NOTHING = FormResult(AwaitMessage())
 
 _DROPPED = "the task is finished; the message was dropped"
-
-
-def _describe_paused(call: AgentToolCall) -> dict[str, str]:
-    """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
-    arguments = json.dumps(call.tool_args)
-    if call.tool_format == "completions":
-        return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
-    item = next(
-        (item for item in call.responses if item.get("call_id") == call.tool_call_id),
-        {},
-    )
-    return {
-        "arguments": arguments,
-        "call_id": call.tool_call_id,
-        "name": call.tool_name,
-        "type": "function_call",
-        "id": str(item.get("id") or call.tool_call_id),
-        "status": "completed",
-    }
-
-
-# ---------------------------------------------------------------------------------------------- the help text
-
-SUMMARY = """\
-# MAIL in short
-You are one of several agents that work on a task by sending each other mail. You are woken when there is
-mail for you; everything you do in a turn is a tool call, and every turn calls at least one.
-- send_request asks another agent; its answer comes later, as a message. Call await_message to wait for it.
-- send_response answers a request.
-- acknowledge_broadcast or ignore_broadcast takes note of a broadcast, or drops it.
-- When your actions (tools outside MAIL) are done, you are woken with their results.
-- Only a supervisor's task_complete gives the user an answer. Text outside tool calls reaches nobody.
-- Subjects in ::double colons:: come from the system."""
-
-
-def write_guide(request: Help, name: str, agent: AgentCore, swarm: SwarmCore) -> str:
-    """Return the sections of the help text that the call requests."""
-    sections = []
-    if request.get_summary:
-        sections.append(SUMMARY)
-    if request.get_identity:
-        sections.append(_identity(name, agent, swarm))
-    if request.get_tool_help:
-        sections.append("# Tools\n" + "\n".join(_tool(tool) for tool in request.get_tool_help))
-    if request.get_full_protocol:
-        sections.append(swarm.protocol or "The protocol text is not installed on this server.")
-    return "\n\n".join(sections) or "Ask for at least one section of the help."
-
-
-def _identity(name: str, agent: AgentCore, swarm: SwarmCore) -> str:
-    lines = [
-        "# Who you are",
-        f"You are agent '{name}' of swarm '{swarm.name}' (version {swarm.version}).",
-        f"You can write to: {', '.join(agent.comm_targets) or 'nobody'}.",
-        f"Your actions: {', '.join(agent.actions) or 'none'}.",
-        f"You {'can' if agent.can_complete_tasks else 'can not'} complete tasks.",
-        f"The entrypoint of the swarm is '{swarm.entrypoint}'.",
-    ]
-    return "\n".join(lines)
-
-
-def _tool(name: str) -> str:
-    tool = MAIL_TOOLS.get(name)
-    if tool is None:
-        return f"{name}: unknown MAIL tool"
-    arguments = ", ".join(
-        f"{field}{'' if info.is_required() else ' (optional)'}: {info.description}"
-        for field, info in tool.model_fields.items()
-    )
-    return f"{name}: {tool.__doc__} Arguments: {arguments or 'none'}"

@@ -12,6 +12,7 @@ Rules first (SPEC, section 5):
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
+from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
 from mail.core.decisions.tools import ToolExecutor
 from mail.core.protocol.address import create_agent_address, parse_agent_address
@@ -460,7 +461,7 @@ class Settlement:
                 for call in calls[:count]
                 if call.tool_call_id in self._questions
             }
-            self.tools.pause(calls[:count], questions)
+            pause(self.draft, self.name, calls[:count], questions)
             one = "ERROR: one tool at a time; call this one again when you have the other's result"
             return [call.create_response_msg(one) for call in calls[count:]]
         reason = "the task is paused at another breakpoint; call the tool again"

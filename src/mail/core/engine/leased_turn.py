@@ -1,17 +1,58 @@
-"""The base class of turns."""
+"""The base class of turns, and the report of what became of one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from enum import StrEnum
 
 from mail.core.engine.commit import Committer
-from mail.core.engine.telemetry import DeliveryEnd, TurnReport
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import Claim
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import Task
+from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import StoreError
+
+
+class DeliveryEnd(StrEnum):
+    """The result of a delivery: accepted, returned to the sender, postponed, or copied to every swarm."""
+
+    DELIVERED = "delivered"
+    RETURNED = "returned"
+    DELAYED = "delayed"
+    FANNED_OUT = "fanned_out"
+
+
+@value
+class TurnReport:
+    """The result of a wake-up.
+
+    Attributes:
+        conflicts: how often another commit came first, so that the turn was settled again.
+        agent_seconds: how long the agent function, and so its model, took.
+        usage: what the turn's models cost, earlier runs of the turn included.
+        models: the cost of this run by model.
+        delivery: the result for a message to another swarm, or for a webhook.
+    """
+
+    class Outcome(StrEnum):
+        """LEASED and IDLE: there was no turn to run; LOST: another worker took the turn over."""
+
+        COMMITTED = "committed"
+        HANDED_BACK = "handed_back"
+        LEASED = "leased"
+        IDLE = "idle"
+        LOST = "lost"
+
+    outcome: Outcome
+    conflicts: int = 0
+    agent_seconds: float = 0.0
+    usage: Usage = NO_USAGE
+    models: Mapping[str, Usage] = field(default_factory=dict)
+    delivery: DeliveryEnd | None = None
 
 
 class LeasedTurn(ABC):

@@ -16,8 +16,8 @@ from mail.core.decisions.manual import (
 )
 from mail.core.decisions.turn import AgentFailure, TurnOutput
 from mail.core.engine.commit import Committer
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.engine.runtime import Runtime
-from mail.core.engine.telemetry import TurnReport
 from mail.core.engine.turn import AgentTurn, TurnPolicy
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage

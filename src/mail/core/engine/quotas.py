@@ -1,68 +1,14 @@
-"""Limits on how much callers may keep busy. Agents are limited by the steps of their task instead."""
+"""The check of callers' quotas while a change is committed."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
+from mail.core.decisions.quotas import Quotas
 from mail.core.task.change import TaskChange
-from mail.core.task.mailboxes import peer_of
 from mail.core.task.ports import Store
 from mail.core.task.task import Task
-from mail.errors import MailboxFull, TaskFull, TooManyTasks
-
-
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """The limits of a runtime's callers; None for no limit.
-
-    Attributes:
-        running_tasks: how many tasks of one instance may run at the same time.
-        mailbox_depth: how many messages may wait in a mailbox when a caller adds one.
-        task_bytes: how much a task may store; a turn that would store more ends the task (`mail.core.decisions.turn`).
-    """
-
-    running_tasks: int | None = None
-    mailbox_depth: int | None = None
-    task_bytes: int | None = None
-
-    def check_size(self, before: Task | None, change: TaskChange) -> None:
-        """Raise TaskFull if the change lets a task run that stores too much; it may always be cancelled."""
-        limit, task = self.task_bytes, change.task
-        if limit is None or task.stored_bytes <= limit or not (before is None or task.is_running):
-            return
-        if not (change.deliveries or change.histories):
-            return
-        if before is None:
-            raise TaskFull(
-                f"a task may store {limit} bytes, and this one would begin with {task.stored_bytes}; send less"
-            )
-        raise TaskFull(
-            f"task {task.task_id!r} has stored {before.stored_bytes} bytes, and may store {limit}; "
-            "send a shorter message, or begin a new task"
-        )
-
-    def check_depth(self, before: Task | None, change: TaskChange) -> None:
-        """Raise MailboxFull if the change adds a caller's message to a full mailbox.
-
-        The check is exact: the commit succeeds only on the state that is checked here. A message that resumes a
-        stopped task is always accepted, because nothing else would ever empty its mailboxes.
-        """
-        limit = self.mailbox_depth
-        if limit is None or before is None or change.task.generation.number != before.generation.number:
-            return
-        for entry in change.deliveries:
-            sender = entry.message.sender.address_type
-            is_for_peers = peer_of(entry.mailbox) is not None and sender == "agent"
-            if sender == "system" or is_for_peers:
-                continue
-            if sum(before.pending.get(entry.mailbox, ())) >= limit:
-                raise MailboxFull(
-                    f"{limit} messages or more wait for {entry.mailbox!r} in task {before.task_id!r}; try again later"
-                )
-
-
-NO_QUOTAS = Quotas()
+from mail.errors import TooManyTasks
 
 
 class QuotaGuard:

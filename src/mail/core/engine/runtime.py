@@ -18,18 +18,19 @@ from typing import Any
 
 from mail.core.decisions.cancel import StillRunning, cancel, is_discarded, still_running
 from mail.core.decisions.fork import fork
+from mail.core.decisions.quotas import NO_QUOTAS, Quotas
 from mail.core.decisions.receive import begin, may_reach, possible_keys, receive, runner_of
 from mail.core.decisions.submit import Submission, admit
 from mail.core.decisions.turn import expire
 from mail.core.decisions.webhooks import attach, called_by
 from mail.core.engine.commit import Committer, load_task
-from mail.core.engine.delivery import DeliveryTurn
 from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
-from mail.core.engine.leased_turn import LeasedTurn
+from mail.core.engine.interswarm import PeerTurn
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.pacing import Pacer
-from mail.core.engine.quotas import NO_QUOTAS, QuotaGuard, Quotas
-from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, TurnReport, is_remarkable
+from mail.core.engine.quotas import QuotaGuard
+from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkable
 from mail.core.engine.turn import AUTOMATIC, AgentTurn
 from mail.core.engine.watch import Submitted, Watch
 from mail.core.engine.webhooks import NO_WEBHOOKS, WebhookTurn
@@ -479,7 +480,7 @@ class Runtime:
             return opened
         turn, known = opened
         if is_outbound:
-            return DeliveryTurn(turn, *engine, self.peers, self.tracer)
+            return PeerTurn(turn, *engine, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE

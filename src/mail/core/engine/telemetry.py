@@ -1,57 +1,17 @@
 """The engine's interface to telemetry: observers of what was committed, and a tracer of what runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
-from enum import StrEnum
 from typing import Protocol
 
+from mail.core.engine.leased_turn import TurnReport
 from mail.core.protocol.calls import AgentToolCall
-from mail.core.protocol.values import value
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_TRACE
 from mail.core.task.events import EventKind
 from mail.core.task.leases import Claim
 from mail.core.task.task import TaskStatus
-from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
-
-
-class DeliveryEnd(StrEnum):
-    """The result of a delivery: accepted, returned to the sender, postponed, or copied to every swarm."""
-
-    DELIVERED = "delivered"
-    RETURNED = "returned"
-    DELAYED = "delayed"
-    FANNED_OUT = "fanned_out"
-
-
-@value
-class TurnReport:
-    """The result of a wake-up.
-
-    Attributes:
-        conflicts: how often another commit came first, so that the turn was settled again.
-        agent_seconds: how long the agent function, and so its model, took.
-        usage: what the turn's models cost, earlier runs of the turn included.
-        models: the cost of this run by model.
-        delivery: the result for a message to another swarm, or for a webhook.
-    """
-
-    class Outcome(StrEnum):
-        """LEASED and IDLE: there was no turn to run; LOST: another worker took the turn over."""
-
-        COMMITTED = "committed"
-        HANDED_BACK = "handed_back"
-        LEASED = "leased"
-        IDLE = "idle"
-        LOST = "lost"
-
-    outcome: Outcome
-    conflicts: int = 0
-    agent_seconds: float = 0.0
-    usage: Usage = NO_USAGE
-    models: Mapping[str, Usage] = field(default_factory=dict)
-    delivery: DeliveryEnd | None = None
+from mail.core.task.usage import UsageMeter
 
 
 class Observer:

@@ -19,9 +19,9 @@ from mail.core.decisions.turn import (
 )
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.histories import HistoryCache
-from mail.core.engine.leased_turn import LeasedTurn
+from mail.core.engine.leased_turn import LeasedTurn, TurnReport
 from mail.core.engine.pacing import LARGE, Pacer
-from mail.core.engine.telemetry import NO_TRACER, Tracer, TurnReport
+from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage

@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
-from mail.core.engine.leased_turn import LeasedTurn
-from mail.core.engine.telemetry import DeliveryEnd
+from mail.core.engine.leased_turn import DeliveryEnd, LeasedTurn
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from mail.core.protocol.address import MAILAddress
 from mail.core.protocol.clock import Clock
-from mail.core.protocol.mail_tools import explain
+from mail.core.protocol.error_text import explain
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mail.core.protocol.address import EVERYONE, create_agent_address
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.error_text import explain
 from mail.core.protocol.message import (
     MAILBroadcast,
     MAILInterrupt,
@@ -159,14 +160,6 @@ def read_call(call: AgentToolCall) -> MAILTool:
         return tool.model_validate(call.tool_args)
     except ValidationError as error:
         raise ToolCallFault(f"{call.tool_name}: {explain(error)}") from error
-
-
-def explain(error: ValidationError) -> str:
-    """Return one line that lists each invalid field with its error."""
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    )
 
 
 def write_message(

@@ -17,6 +17,7 @@ from pydantic_core import SchemaError
 
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import (
     AcknowledgeBroadcast,
     AwaitMessage,
@@ -35,7 +36,6 @@ from mail.core.protocol.mail_tools import (
     write_message,
 )
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.suggest import did_you_mean
 from mail.errors import ConfigurationError
 
 __all__ = [

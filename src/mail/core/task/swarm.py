@@ -12,9 +12,9 @@ from typing import Any
 
 from mail.core.protocol.address import EVERYONE, is_swarm_name
 from mail.core.protocol.calls import AgentToolCall, ToolFormat
+from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.mail_tools import MAIL_TOOLS, MAILTool, SendRequest
 from mail.core.protocol.message import MAILMessage
-from mail.core.protocol.suggest import did_you_mean
 from mail.core.protocol.tool_schemas import tool_declaration
 from mail.core.protocol.values import value
 from mail.errors import AgentUnavailable, ConfigurationError

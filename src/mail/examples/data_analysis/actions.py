@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from mail.api.actions import action
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.error_text import did_you_mean
 from mail.errors import ToolCallFault
 
 TABLES: dict[str, dict[str, list[float]]] = {

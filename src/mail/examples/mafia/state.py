@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mail.core.protocol.suggest import did_you_mean
+from mail.core.protocol.error_text import did_you_mean
 from mail.errors import BadRequest
 from mail.examples.mafia.players import Agent
 from mail.examples.mafia.roles import MAFIA, Role, Team

@@ -13,7 +13,8 @@ from mail.agentmail import MalformedMessage, MessageType, build
 from mail.agentmail.envelope import possible_subjects
 from mail.agentmail.messages import Typed, TypedMessage
 from mail.api.actions import MAILAction
-from mail.core.protocol.mail_tools import SendRequest, SendResponse, explain
+from mail.core.protocol.error_text import explain
+from mail.core.protocol.mail_tools import SendRequest, SendResponse
 from mail.core.protocol.tool_schemas import pydantic_model_to_tool
 from mail.core.task.swarm import ActionCore, FormContext, FormResult, UserQuestion
 from mail.errors import ToolCallFault

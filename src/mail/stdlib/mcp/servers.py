@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mail.core.protocol.suggest import describe, did_you_mean
+from mail.core.protocol.error_text import describe, did_you_mean
 from mail.errors import ConfigurationError, ToolCallFault
 
 SERVERS = "MAIL_MCP_SERVERS"

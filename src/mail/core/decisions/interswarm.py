@@ -1,6 +1,6 @@
 """Mail to other swarms: its form on the wire, and the effect on the task when delivery succeeds or fails.
 
-Pure functions; `mail.core.engine.delivery` performs them. A peer's mailbox is processed even when the task has stopped, as
+Pure functions; `mail.core.engine.interswarm` performs them. A peer's mailbox is processed even when the task has stopped, as
 the end of a task is reported by mail too.
 """
 

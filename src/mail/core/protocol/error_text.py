@@ -14,6 +14,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f". Did you mean {close[0]!r}?" if close else ""
 
 
+def explain(error: ValidationError) -> str:
+    """Return one line that lists each invalid field with its error."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
 def describe(
     error: ValidationError, model: type[BaseModel], names: Mapping[str, str] = MappingProxyType({})
 ) -> str:

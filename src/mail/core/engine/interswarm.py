@@ -3,9 +3,9 @@
 import asyncio
 import logging
 
-from mail.core.decisions.delivery import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
-from mail.core.engine.leased_turn import LeasedTurn
-from mail.core.engine.telemetry import NO_TRACER, DeliveryEnd, Tracer
+from mail.core.decisions.interswarm import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
+from mail.core.engine.leased_turn import DeliveryEnd, LeasedTurn
+from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.mailboxes import peer_of
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 NO_CONNECTION = "this server has no connection to other swarms"
 
 
-class DeliveryTurn(LeasedTurn):
+class PeerTurn(LeasedTurn):
     """The turn of a peer's mailbox.
 
     If the commit fails after the peer has accepted the message, the peer gets it again under the same `message_id`,

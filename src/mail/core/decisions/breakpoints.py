@@ -1,0 +1,218 @@
+"""Breakpoints: a task pauses at tools that its user runs, and resumes with their results. Pure functions."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic_core import from_json
+
+from mail.core.protocol.address import Principal, create_agent_address
+from mail.core.protocol.calls import AgentToolCall, tool_result
+from mail.core.protocol.compose import compose_message
+from mail.core.task.draft import Draft
+from mail.core.task.events import EventKind
+from mail.core.task.swarm import History, UserQuestion
+from mail.core.task.task import TaskStatus, Transition
+from mail.core.task.turn_state import Breakpoint, OpenUserQuestion, PausedCall
+from mail.errors import BadBreakpointResult, NotPaused, Subject
+
+ANSWERED = "SUCCESS: the user has answered; the answer comes as a message"
+
+
+def pause(
+    draft: Draft, agent: str, calls: Sequence[AgentToolCall], questions: Mapping[str, UserQuestion]
+) -> None:
+    """Pause the task until the user returns the results of these breakpoint tool calls of an agent.
+
+    `questions` to the user, by the ids of the calls that ask them, are sent too.
+    """
+    asked = {call_id: _ask_owner(draft, agent, question) for call_id, question in questions.items()}
+    paused = tuple(
+        PausedCall(
+            call_id=call.tool_call_id,
+            name=call.tool_name,
+            arguments=call.tool_args,
+            asks=asked.get(call.tool_call_id),
+        )
+        for call in calls
+    )
+    reached = Breakpoint(agent=agent, tool_format=calls[0].tool_format, calls=paused)
+    draft.generation = replace(draft.generation, breakpoint=reached)
+    draft.move(Transition.PAUSE)
+    body = json.dumps([_describe_paused(call) for call in calls])
+    draft.finish(create_agent_address(agent), Subject.BREAKPOINT_TOOL_CALL, body)
+
+
+def _ask_owner(draft: Draft, agent: str, question: UserQuestion) -> OpenUserQuestion:
+    """Send a question to the owner, who finds it in the timeline."""
+    request_id = draft.clock.new_id()
+    message = compose_message(
+        "request",
+        task_id=draft.task_id,
+        sender=create_agent_address(agent),
+        recipients=[draft.owner_address],
+        subject=question.tool.subject,
+        body=question.tool.body,
+        clock=draft.clock,
+        request_id=request_id,
+        routing_info=question.routing_info,
+    )
+    draft.send(message, ())
+    return OpenUserQuestion(
+        request_id=request_id,
+        answer_subjects=question.answer_subjects,
+        routing_info=question.routing_info,
+    )
+
+
+def _describe_paused(call: AgentToolCall) -> dict[str, str]:
+    """Return a paused call as clients receive it, in the format of its API (SPEC, section 8)."""
+    arguments = json.dumps(call.tool_args)
+    if call.tool_format == "completions":
+        return {"arguments": arguments, "name": call.tool_name, "id": call.tool_call_id}
+    item = next(
+        (item for item in call.responses if item.get("call_id") == call.tool_call_id),
+        {},
+    )
+    return {
+        "arguments": arguments,
+        "call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "type": "function_call",
+        "id": str(item.get("id") or call.tool_call_id),
+        "status": "completed",
+    }
+
+
+def is_answer(waiting: Breakpoint | None, subject: str) -> bool:
+    """Return whether a message with this subject answers a question to the user, for which the task waits."""
+    asked = () if waiting is None else [call.asks for call in waiting.calls if call.asks is not None]
+    return any(question.is_answered_by(subject) for question in asked)
+
+
+def add_results(draft: Draft, given: Any) -> tuple[Breakpoint, dict[str, str]]:
+    """Add the user's results to the history of the waiting agent; return its breakpoint, and the results by call id."""
+    waiting = draft.before.generation.breakpoint
+    if waiting is None or draft.status is not TaskStatus.PAUSED:
+        raise NotPaused(f"task {draft.task_id!r} is {draft.status.value}; it waits for no tool result")
+    results = read_results(given, waiting.calls)
+    history: History = []
+    for call in waiting.calls:
+        content = results[call.call_id]
+        if call.asks is not None and not content.strip():
+            raise BadBreakpointResult("body must not be empty: it is the answer to a question")
+        draft.emit(
+            EventKind.BREAKPOINT_ACTION_COMPLETE,
+            f"breakpoint action complete (caller = {waiting.agent}):\n{content}",
+            agent=waiting.agent,
+        )
+        result = content if call.asks is None else ANSWERED
+        history.append(tool_result(waiting.tool_format, call.call_id, result))
+    draft.remember(waiting.agent, history)
+    return waiting, results
+
+
+def send_answers(draft: Draft, caller: Principal, waiting: Breakpoint, results: Mapping[str, str]) -> None:
+    """Send the caller's answers to the questions of the waiting agent."""
+    for call in waiting.calls:
+        if call.asks is not None:
+            answer = compose_message(
+                "response",
+                task_id=draft.task_id,
+                sender=caller.address,
+                recipients=[create_agent_address(waiting.agent)],
+                subject=call.asks.answer_subjects[0],
+                body=results[call.call_id],
+                clock=draft.clock,
+                request_id=call.asks.request_id,
+                routing_info=call.asks.routing_info,
+            )
+            draft.send(answer, [waiting.agent])
+
+
+def announce_results(draft: Draft, waiting: Breakpoint, results: Mapping[str, str]) -> None:
+    """Wake the waiting agent with the results of its tools, unless all its calls were questions."""
+    lines = [f"{call.name}: {results[call.call_id]}" for call in waiting.calls if call.asks is None]
+    if lines:
+        draft.announce(waiting.agent, Subject.ACTION_COMPLETE, "\n".join(lines))
+        draft.note_resumption(waiting.agent)
+
+
+def abandon_breakpoint(draft: Draft) -> None:
+    """Give unanswered breakpoint calls an error as result, as providers require one for each call."""
+    waiting = draft.before.generation.breakpoint
+    if waiting is None:
+        return
+    note = "ERROR: the user sent a new message instead of this tool's result"
+    draft.remember(
+        waiting.agent, [tool_result(waiting.tool_format, call.call_id, note) for call in waiting.calls]
+    )
+
+
+def read_results(given: Any, calls: tuple[PausedCall, ...]) -> dict[str, str]:
+    """Match the user's results with the waiting calls; return the content by call id.
+
+    `given` is a JSON string, an object `{"content"}`, a list `[{"call_id", "content"}]`, or plain text
+    (SPEC, section 8). Raises BadBreakpointResult unless every waiting call gets exactly one result.
+    """
+    value = _parse(given)
+    if isinstance(value, list) and all(isinstance(item, dict) and "content" in item for item in value):
+        results = _read_list(value, calls)
+    elif len(calls) > 1:
+        raise BadBreakpointResult(
+            f'{len(calls)} tool calls wait; give a list of {{"call_id": …, "content": …}} for: {_ids(calls)}'
+        )
+    elif isinstance(value, dict) and "content" in value:
+        results = _read_list([value], calls)
+    else:
+        results = {
+            calls[0].call_id: _text(given if isinstance(given, str) and not isinstance(value, str) else value)
+        }
+    if results.keys() != {call.call_id for call in calls}:
+        raise BadBreakpointResult(f"results are for {_join(results)}, but these calls wait: {_ids(calls)}")
+    return results
+
+
+def _read_list(items: list[dict[str, Any]], calls: tuple[PausedCall, ...]) -> dict[str, str]:
+    results: dict[str, str] = {}
+    for item in items:
+        call_id = item.get("call_id", item.get("id"))
+        # A single result is for the single waiting call, even with a stale id or none, as clients send it. An answer
+        # to a question is exempt: its sender has read that question.
+        if len(calls) == 1 and (call_id is None or calls[0].asks is None):
+            call_id = calls[0].call_id
+        if call_id is None:
+            raise BadBreakpointResult(f"a result lacks its call_id, one of: {_ids(calls)}")
+        if str(call_id) in results:
+            raise BadBreakpointResult(f"call_id {call_id!r} has two results")
+        results[str(call_id)] = _text(item["content"])
+    return results
+
+
+def _parse(given: Any) -> Any:
+    if given is None:
+        raise BadBreakpointResult("kwargs.breakpoint_tool_call_result is missing")
+    if not isinstance(given, str):
+        return given
+    try:
+        return from_json(given, allow_inf_nan=False)  # unlike json.loads, refuses values that can't be stored
+    except (ValueError, TypeError):  # TypeError: text that UTF-8 can't encode
+        return given
+
+
+def _text(content: Any) -> str:
+    text = content if isinstance(content, str) else json.dumps(content)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadBreakpointResult(f"a result contains text that UTF-8 can't encode: {error}") from error
+    return text
+
+
+def _ids(calls: tuple[PausedCall, ...]) -> str:
+    return _join({call.call_id: "" for call in calls})
+
+
+def _join(results: dict[str, str]) -> str:
+    return ", ".join(repr(call_id) for call_id in results) or "no call"
