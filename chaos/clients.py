@@ -232,7 +232,7 @@ class Workload:
                 await self._redrive()
             elif task.dead_letters:
                 await self._ask(lambda runtime: discard_dead_letters(runtime, self._caller, self.key))
-            elif not task.is_delivering:
+            elif not task.has_outbound_mail:
                 break
 
     async def _doomed(self) -> None:

@@ -198,7 +198,7 @@ class _Round:
             swarm = Principal.parse(key.instance).swarm
             chance = Random(0)
             task = await self._servers.ask(swarm, chance, lambda runtime, key=key: runtime.store.load(key))  # type: ignore[misc]
-            if task is not None and (task.is_running or task.is_delivering):
+            if task is not None and (task.is_running or task.has_outbound_mail):
                 return False
             now = RoundClock(chance).now().timestamp()
             if task is not None and await self._servers.ask(

@@ -42,7 +42,7 @@ def _dead_letter(record: SQSRecord) -> None:
     report = _loop.run_until_complete(
         _system.runtime.dead_letter_turn(key, mailbox, REASON, upto=wake_up.seq, attempts=RECEIVES)
     )
-    if report.outcome in (TurnReport.Outcome.LEASED, TurnReport.Outcome.LOST):
+    if report.outcome in (TurnReport.Outcome.BUSY, TurnReport.Outcome.LOST):
         raise LeaseLost
     if report.outcome is TurnReport.Outcome.HANDED_BACK:
         logger.warning("task %s: no worker has begun the turn of %s; it is woken again", key.task_id, mailbox)

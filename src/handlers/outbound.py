@@ -34,4 +34,4 @@ def _deliver(record: SQSRecord, lambda_context: LambdaContext) -> None:
     except Exception:
         _metrics.add_metric("FailedDeliveries", "Count", 1)
         raise
-    telemetry.measure_delivery(_metrics, report, time.monotonic() - begin)
+    telemetry.measure_outbound(_metrics, report, time.monotonic() - begin)

@@ -87,7 +87,7 @@ def measure_turn(metrics: "Metrics", report: TurnReport, seconds: float) -> None
         _write(counts, {"CostUsd": usage.cost}, model=model)
 
 
-def measure_delivery(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
+def measure_outbound(metrics: "Metrics", report: TurnReport, seconds: float) -> None:
     """Add the duration of a delivery to another swarm or to a webhook, successful or not."""
     if report.outcome not in RAN:
         metrics.add_metric("IdleWakeUps", "Count", 1)

@@ -355,50 +355,50 @@ class TestLongHistories:
 class TestBudget:
     """Of 4000 tokens, 1000 are kept for the reply."""
 
-    async def shortened(self, model: FakeModel, entries: int, ratio: float = 1.0) -> tuple[int, str] | None:
-        shorten = compression.shortener(model, ratio)
-        assert shorten is not None
+    async def compressed(self, model: FakeModel, entries: int, ratio: float = 1.0) -> tuple[int, str] | None:
+        compress = compression.compressor(model, ratio)
+        assert compress is not None
         history: History = [
             {"role": "user" if n % 2 == 0 else "assistant", "content": "." * 468} for n in range(entries)
         ]
-        return await shorten(history, [{"role": "user", "content": "now"}])
+        return await compress(history, [{"role": "user", "content": "now"}])
 
     async def test_the_reply_needs_room(self) -> None:
-        assert await self.shortened(FakeModel(), 5) is None  # 2500 and what is new
-        assert await self.shortened(FakeModel(), 6) is not None
+        assert await self.compressed(FakeModel(), 5) is None  # 2500 and what is new
+        assert await self.compressed(FakeModel(), 6) is not None
 
     async def test_a_reply_of_a_known_length_needs_as_much(self) -> None:
         model = FakeModel()
         model.max_tokens = 100  # type: ignore[attr-defined]
-        assert await self.shortened(model, 7) is None
-        assert await self.shortened(model, 8) is not None
+        assert await self.compressed(model, 7) is None
+        assert await self.compressed(model, 8) is not None
 
     @pytest.mark.parametrize("fixed", [{"system": "." * 1000}, {"tools": [{"name": "." * 1000}]}])
     async def test_instructions_and_tools_need_room(self, fixed: dict[str, Any]) -> None:
         model = FakeModel()
         vars(model).update(fixed)
-        assert await self.shortened(model, 3) is None
-        assert await self.shortened(model, 5) is not None
+        assert await self.compressed(model, 3) is None
+        assert await self.compressed(model, 5) is not None
 
     @pytest.mark.parametrize("entries", [40, 400])
     async def test_what_is_past_the_window_is_summarized_in_pieces(self, entries: int) -> None:
         model = FakeModel()
         model.summary = "so far: " + "!" * 400
-        shortened = await self.shortened(model, entries)
-        assert shortened is not None
-        assert model.summary in shortened[1]
+        compressed = await self.compressed(model, entries)
+        assert compressed is not None
+        assert model.summary in compressed[1]
         assert len(model.asked) > entries / 5
         asked = [str(history[0]["content"]) for _, _, history, _ in model.asked]
         assert all(len(text) <= 3000 for text in asked)
         assert ["<summary_so_far>" in text for text in asked] == [False] + [True] * (len(asked) - 1)
-        assert sum(text.count("." * 468) for text in asked) == shortened[0]
+        assert sum(text.count("." * 468) for text in asked) == compressed[0]
 
     async def test_one_message_that_is_longer_than_the_window(self) -> None:
         model = FakeModel()
-        shorten = compression.shortener(model, 1.0)
-        assert shorten is not None
+        compress = compression.compressor(model, 1.0)
+        assert compress is not None
         text = "".join(f"{n} " for n in range(5000))
-        assert await shorten([{"role": "user", "content": text}], []) is not None
+        assert await compress([{"role": "user", "content": text}], []) is not None
         asked = [str(history[0]["content"]) for _, _, history, _ in model.asked]
         assert all(len(text) <= 3000 for text in asked)
         assert all(f" {n}" in "".join(asked) or n < 10 for n in range(0, 5000, 500))
@@ -409,7 +409,7 @@ class TestBudget:
                 await super().__call__(history, choice)
                 return (None if len(self.asked) == 3 else "more"), []
 
-        assert await self.shortened(Tires(), 100) is None
+        assert await self.compressed(Tires(), 100) is None
 
 
 async def test_tokens_are_counted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from support.tiers import sized
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.ports import Idle, Leased, Store
+from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
@@ -42,7 +42,7 @@ class Worker:
     async def step(self, mailbox: str) -> bool:
         opened = await self._store.open_turn(KEY, mailbox, self.make.lease(), now=NOW, history_after=0)
         if not isinstance(opened, Turn):
-            return isinstance(opened, Leased)
+            return isinstance(opened, Busy)
         await self._store.save_checkpoint(opened, checkpoint(self.name))
         task = opened.task
         mail = []
@@ -89,7 +89,7 @@ async def test_of_many_functions_one_opens_the_turn(table: DynamoDBAdapter, make
     opened = await asyncio.gather(
         *(store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) for store in stores)
     )
-    assert sorted(type(each).__name__ for each in opened) == ["Leased"] * 7 + ["Turn"]
+    assert sorted(type(each).__name__ for each in opened) == ["Busy"] * 7 + ["Turn"]
 
 
 async def test_many_begin_one_task(table: DynamoDBAdapter) -> None:
@@ -121,7 +121,7 @@ async def test_a_worker_taken_for_dead_is_fenced_off_at_every_step(
         with pytest.raises(LeaseLost):
             await zombie.commit(make.change(slow.task, turn=slow))
         await zombie.release(slow)
-    assert await table.store.open_turn(KEY, "alpha", make.lease(), now=NOW + 62, history_after=0) == Leased()
+    assert await table.store.open_turn(KEY, "alpha", make.lease(), now=NOW + 62, history_after=0) == Busy()
     third = await open_turn(table.another(), KEY, "alpha", make, now=NOW + 200)
     assert third.checkpoint == checkpoint("first step", "second step")
 

@@ -29,7 +29,7 @@ from mail.adapters.aws.items import events_key
 from mail.adapters.aws.store import DynamoDBStore
 from mail.core.protocol.message import Tier
 from mail.core.task.change import TaskChange, Turn
-from mail.core.task.ports import Idle, Leased
+from mail.core.task.ports import Busy, Idle
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
@@ -242,7 +242,7 @@ class TestOpenTurn:
         faults.plan("UpdateItem", fault)
         turn = await open_turn(store, KEY, "alpha", make)
         assert (turn.task, turn.entry) == (begun.task, begun.deliveries[0])
-        assert await table.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+        assert await table.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
         await store.commit(make.change(turn.task, turn=turn))
 
     @faulty(PASSING)

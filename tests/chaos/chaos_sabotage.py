@@ -13,7 +13,7 @@ from mail.adapters.sqlite.task_cache import CachedTask
 from mail.core.decisions.turn import Settlement
 from mail.core.decisions.webhooks import Batch, settle
 from mail.core.engine import runtime
-from mail.core.engine import webhooks as webhook_delivery
+from mail.core.engine import webhooks as webhook_turns
 from mail.core.engine.actions import ActionRunner
 from mail.core.engine.runtime import Runtime
 from mail.core.engine.watch import Watch
@@ -153,7 +153,7 @@ def optimistic_webhooks() -> Iterator[None]:
             batch = Batch((*batch.sent, batch.failed), 200)
         return settle(task, swarm, claim, batch, *rest)
 
-    with patch.object(webhook_delivery, "settle", settle_as_sent):
+    with patch.object(webhook_turns, "settle", settle_as_sent):
         yield
 
 

@@ -10,12 +10,12 @@ import pytest
 
 import mail.adapters.sqlite.database
 import mail.adapters.sqlite.store
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
-from mail.core.task.documents import StoredToken
-from mail.core.task.ports import Leased
+from mail.core.task.documents import IN_MEMORY, StoredToken
+from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import ConfigurationError, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker, checkpoint
@@ -242,7 +242,7 @@ class TestMemory:
             for n in range(10):
                 await store.commit(make.begin(TaskKey(ANN, f"other-{n}")))
                 await open_turn(store, TaskKey(ANN, f"other-{n}"), "alpha", make)
-            assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+            assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
             await store.commit(make.change(turn.task, turn=turn))
 
 

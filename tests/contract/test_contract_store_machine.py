@@ -31,7 +31,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Idle, Leased, WakeUp
+from mail.core.task.ports import Busy, Idle, WakeUp
 from mail.core.task.task import LIFECYCLE, Task, TaskKey, TaskStatus, Transition
 from mail.core.task.turn_state import Checkpoint, Receipt
 from mail.errors import LeaseLost, TaskNotFound, VersionConflict
@@ -166,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = model.leases.get(mailbox)
         head = model.head(mailbox)
         if held is not None and held.expires > self.now:
-            assert opened == Leased()
+            assert opened == Busy()
             return multiple()
         if head is None or not model.task.is_running:
             assert opened == Idle(model.task)

@@ -9,7 +9,7 @@ from mail.core.task.change import TaskChange
 from mail.core.task.events import EventKind
 from mail.core.task.leases import WebhookClaim
 from mail.core.task.mailboxes import hook_mailbox
-from mail.core.task.ports import Idle, Leased, Store
+from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.webhooks import RETRY_SECONDS, Reply, Webhook, WebhookRecord
 from mail.errors import LeaseLost, VersionConflict
@@ -43,7 +43,7 @@ async def test_a_webhook_is_claimed_and_given_back_by_a_commit(store: Store, mak
     assert {token.mailbox for token in await store.list_ready()} == {"alpha", MAILBOX}
     hold = await claim(store, make)
     assert (hold.task, hold.mailbox) == (begun.task, MAILBOX)
-    assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Leased()
+    assert await store.claim(KEY, MAILBOX, make.lease(), now=NOW) == Busy()
     assert set(await store.read_leases(KEY, now=NOW)) == {MAILBOX}
     change = delivered(make, hold, 1)
     await store.commit(change)

@@ -26,7 +26,7 @@ from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.change import Turn
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Idle, Leased
+from mail.core.task.ports import Busy, Idle
 from mail.core.task.swarm import ActionCore, AgentCore, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -184,7 +184,7 @@ class Life:
 
     async def _open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         turn = await self.inner.open_turn(key, mailbox, lease, now=now, history_after=history_after)
         if isinstance(turn, Turn):
             payload = turn.entry.message.message

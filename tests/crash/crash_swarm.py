@@ -19,7 +19,7 @@ from mail.adapters.local.queue import LocalQueue
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Idle, Leased, WakeUp
+from mail.core.task.ports import Busy, Idle, WakeUp
 from mail.core.task.task import TaskKey
 
 GLANCE_SECONDS = 0.02
@@ -52,12 +52,12 @@ class Heir(Life):
 
     async def _open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         is_early = not self.clock.ahead
         opened = await super()._open_turn(key, mailbox, lease, now=now, history_after=history_after)
         if is_early and (key.instance, mailbox) == (str(ANN), self._leased):
             self.refused.set()
-            if not isinstance(opened, Leased):
+            if not isinstance(opened, Busy):
                 self.violations.append(f"{mailbox} is leased by the dead, but what was opened is {opened}")
         return opened
 

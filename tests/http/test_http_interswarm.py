@@ -13,7 +13,7 @@ import pytest
 from support.federation import Swallow
 from support.http_server import HTTPServer, eventually
 
-from mail.core.decisions import delivery as outbound
+from mail.core.decisions import interswarm as outbound
 from mail.core.task.events import EventKind
 from mail.core.task.task import TaskKey
 from mail.errors import PeerUnavailable

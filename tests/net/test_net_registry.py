@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from support.peer_server import PeerServer
 
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.interswarm import PeerRecord
 from mail.errors import BadRequest, ConfigurationError
 from mail.net import SwarmRegistry

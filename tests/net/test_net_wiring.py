@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from mail.adapters.aws.client import Aws
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.bootstrap.peers import make_router, plays_aws_here, read_secrets
 from mail.config import InterswarmConfig, ServerConfig
 from mail.config.aws import AwsConfig
 from mail.core.engine.documents import ServerDocuments
+from mail.core.task.documents import IN_MEMORY
 from mail.net import SwarmRegistry
 from mail.net.secrets import EnvironmentTokens, ParameterTokens
 from mail.testing.agents import build_swarm

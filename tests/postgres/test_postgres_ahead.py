@@ -28,7 +28,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Idle, Leased
+from mail.core.task.ports import Busy, Idle
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import LeaseLost, VersionConflict
@@ -133,7 +133,7 @@ class TestStore:
 
     async def begin(
         self, store: PostgresStore, make: Maker, mailbox: str, *, now: float = NOW
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         return await store.open_turn(KEY, mailbox, make.lease(now + 60), now=now, history_after=0)
 
     async def test_the_first_messages_of_empty_mailboxes(
@@ -146,7 +146,7 @@ class TestStore:
         opened = {name: await self.begin(store, make, name) for name in ("alpha", "beta")}
         for name, turn in opened.items():
             other = await adapter.store.open_turn(KEY, name, make.lease(), now=NOW, history_after=0)
-            assert other == Leased()
+            assert other == Busy()
             assert isinstance(turn, Turn)
             assert turn.task == await adapter.store.load(KEY)
             assert turn.entry in await adapter.store.read_inbox(KEY)
@@ -255,7 +255,7 @@ class TestStore:
         )
         assert isinstance(heir, Turn)
         assert heir.replaced is not None
-        assert await self.begin(store, make, "alpha", now=NOW + 62) == Leased()
+        assert await self.begin(store, make, "alpha", now=NOW + 62) == Busy()
         await adapter.store.commit(make.change(heir.task, turn=heir))
 
     @pytest.mark.parametrize("transition", [Transition.CANCEL, Transition.PAUSE, Transition.COMPLETE])

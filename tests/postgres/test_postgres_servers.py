@@ -19,7 +19,7 @@ from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.protocol.message import Tier
 from mail.core.task.mailboxes import peer_mailbox
-from mail.core.task.ports import Leased, WakeUp
+from mail.core.task.ports import Busy, WakeUp
 from mail.core.task.task import TaskKey
 from mail.testing.agents import NAME
 from mail.testing.changes import ANN, NOW, Mail, Maker
@@ -84,7 +84,7 @@ class TestRollCall:
             await are_left(url, 1)
             assert await survivor.liveness.check() is False, "its connection may only have broken"
             opened = await survivor.store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0)
-            assert opened == Leased()
+            assert opened == Busy()
             assert await survivor.liveness.check() is True
             assert await survivor.liveness.check() is False
             await open_turn(survivor.store, KEY, "alpha", make)
@@ -131,7 +131,7 @@ class TestRollCall:
             assert await one.liveness.check() is False
             await open_turn(one.store, KEY, "alpha", make)
             opened = await one.store.open_turn(KEY, "beta", make.lease(), now=NOW, history_after=0)
-            assert opened == Leased()
+            assert opened == Busy()
 
 
 def token(
@@ -211,7 +211,7 @@ class TestQueue:
             due = time.time() + 0.7
             await one.queue.publish([token(peer, not_before=due), token("alpha")])
             assert (await two.queue.take())[1] == "alpha"
-            assert (await two.queue.take_delivery())[1] == peer
+            assert (await two.queue.take_outbound())[1] == peer
             assert due <= time.time() < due + 1.5
 
     async def test_a_later_token_may_wake_it_earlier_but_never_later(self, url: str) -> None:
@@ -221,13 +221,13 @@ class TestQueue:
             await one.queue.publish([token(peer)])
             await one.queue.publish([token(peer, not_before=time.time() + 60)])
             async with asyncio.timeout(5):
-                assert (await one.queue.take_delivery())[1] == peer
+                assert (await one.queue.take_outbound())[1] == peer
 
     async def test_agents_and_other_swarms_have_lanes_of_their_own(self, url: str) -> None:
         async with server(url) as one:
             await one.queue.publish([token(peer_mailbox("other"), Tier.SYSTEM), token("alpha")])
             assert (await one.queue.take())[1] == "alpha"
-            assert (await one.queue.take_delivery())[1] == peer_mailbox("other")
+            assert (await one.queue.take_outbound())[1] == peer_mailbox("other")
 
     async def test_servers_of_another_swarm_leave_them_alone(self, url: str) -> None:
         async with server(url) as ours, server(url, "another") as theirs:

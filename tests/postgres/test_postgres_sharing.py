@@ -16,7 +16,7 @@ from mail.adapters.postgres.schema import task_number
 from mail.adapters.postgres.store import PostgresStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Turn
-from mail.core.task.ports import Leased
+from mail.core.task.ports import Busy
 from mail.core.task.task import TaskKey, Transition
 from mail.errors import BadRequest, LeaseLost, StoreUnavailable, VersionConflict
 from mail.testing.changes import ANN, NOW, Mail, Maker
@@ -85,7 +85,7 @@ class TestLeases:
                 for _ in range(4)
             )
         )
-        assert sorted(type(each).__name__ for each in opened) == ["Leased"] * 11 + ["Turn"]
+        assert sorted(type(each).__name__ for each in opened) == ["Busy"] * 11 + ["Turn"]
 
     @pytest.mark.parametrize("write", ["commit", "checkpoint"])
     async def test_a_lease_that_changes_hands_while_its_old_holder_waits_is_noticed(
@@ -131,7 +131,7 @@ class TestLeases:
             )
             await waits(adapter.url, 2)
         await commit
-        assert not isinstance(await heir, Turn | Leased)
+        assert not isinstance(await heir, Turn | Busy)
 
     async def test_who_gives_up_while_a_turn_is_opened_keeps_no_lease(
         self, adapter: PostgresAdapter, make: Maker

@@ -16,13 +16,12 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from mail.adapters.sqlite.database import IN_MEMORY
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.auth.keys import Authenticator, Caller
 from mail.auth.tokens import TokenAuthenticator, issue_token
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
-from mail.core.task.documents import CallerRole
+from mail.core.task.documents import IN_MEMORY, CallerRole
 from mail.core.task.swarm import SwarmCore
 from mail.http.app import create_app
 from mail.http.routes import load_routers

@@ -7,7 +7,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILMessage, MessageType
-from mail.net.router import wrap
+from mail.net.router import compose_wrapper
 from mail.testing.clock import FakeClock
 
 
@@ -28,5 +28,5 @@ def letter(
 
 def wrapped(**changes: Any) -> MAILInterswarmMessage:
     """A request to `boss@beta`, on its way from `alpha` for user `ann`."""
-    made = wrap(letter("boss@beta"), "alpha", "beta", "user:ann@alpha", (), SYSTEM_CLOCK)
+    made = compose_wrapper(letter("boss@beta"), "alpha", "beta", "user:ann@alpha", (), SYSTEM_CLOCK)
     return made.model_copy(update=changes)

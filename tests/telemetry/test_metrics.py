@@ -12,7 +12,7 @@ from support.federation import Swallow
 from support.http_server import HTTPServer
 
 from handlers import telemetry
-from mail.core.engine.leased_turn import DeliveryEnd, TurnReport
+from mail.core.engine.leased_turn import OutboundResult, TurnReport
 from mail.core.task.draft import Draft
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.usage import Usage, report_usage
@@ -184,9 +184,9 @@ def test_the_functions_on_aws_call_them_the_same(capsys: pytest.CaptureFixture[s
     usage = Usage(calls=1, input_tokens=1, output_tokens=1)
     emf = Recorder()
     for outcome in (TurnReport.Outcome.COMMITTED, TurnReport.Outcome.IDLE):
-        report = TurnReport(outcome, models={"m": usage}, delivery=DeliveryEnd.DELIVERED)
+        report = TurnReport(outcome, models={"m": usage}, outbound=OutboundResult.DELIVERED)
         telemetry.measure_turn(emf, report, 1.0)  # type: ignore[arg-type]
-        telemetry.measure_delivery(emf, report, 1.0)  # type: ignore[arg-type]
+        telemetry.measure_outbound(emf, report, 1.0)  # type: ignore[arg-type]
     maker = Maker()
     begun = maker.begin(TaskKey(ANN, "t"))
     for change in (begun, maker.change(begun.task, transition=Transition.COMPLETE)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.dead_letters import DeadLetter
 from mail.core.decisions.quotas import Quotas
@@ -25,6 +25,7 @@ from mail.core.engine.dead_letters import (
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.task.change import TaskChange
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.federation import Federation
 
-from mail.core.decisions import delivery as outbound
+from mail.core.decisions import interswarm as outbound
 from mail.core.decisions.dead_letters import DeadLetter, read_dead_letters, redrive, with_messages
 from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
 from mail.core.protocol.address import Principal

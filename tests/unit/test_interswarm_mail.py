@@ -9,7 +9,7 @@ import pytest
 from support.federation import Federation, Swallow
 from support.tiers import sized
 
-from mail.core.decisions import delivery as outbound
+from mail.core.decisions import interswarm as outbound
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.message import MAILResponse
 from mail.core.task.events import EventKind

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mail.core.decisions.manual import SUMMARIZES, Step, summarize, visible
+from mail.core.decisions.manual import SUMMARIZES, Step, compressed, write_summary
 from mail.core.engine.manual import TURNS_TO_RESPOND, StepOptions, take_step
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.events import EventKind
@@ -367,18 +367,18 @@ class TestDeath:
 class TestSummaries:
     def test_visible(self) -> None:
         history: History = [{"n": n} for n in range(6)]
-        assert visible(history) == history
-        history.append(summarize(history, 4, "first"))
+        assert compressed(history) == history
+        history.append(write_summary(history, 4, "first"))
         history += [{"n": 6}, {"n": 7}]
         first = {"role": "user", "content": "first"}
-        assert visible(history) == [first, {"n": 4}, {"n": 5}, {"n": 6}, {"n": 7}]
-        history.append(summarize(history, 2, "second"))  # of the first summary and 4
+        assert compressed(history) == [first, {"n": 4}, {"n": 5}, {"n": 6}, {"n": 7}]
+        history.append(write_summary(history, 2, "second"))  # of the first summary and 4
         second = {"role": "user", "content": "second"}
-        assert visible(history) == [second, {"n": 5}, {"n": 6}, {"n": 7}]
-        history.append(summarize(history, 4, "third"))
-        assert visible(history) == [{"role": "user", "content": "third"}]
+        assert compressed(history) == [second, {"n": 5}, {"n": 6}, {"n": 7}]
+        history.append(write_summary(history, 4, "third"))
+        assert compressed(history) == [{"role": "user", "content": "third"}]
         history.append({"n": 8})
-        assert visible(history) == [{"role": "user", "content": "third"}, {"n": 8}]
+        assert compressed(history) == [{"role": "user", "content": "third"}, {"n": 8}]
 
     async def test_a_summary_is_kept(self) -> None:
         gm = Player("one", "two", "three")
@@ -386,12 +386,12 @@ class TestSummaries:
             key = await begin(rig)
             await step(rig, "GM", "first")
 
-            async def shorten(seen: History, prompts: History) -> tuple[int, str]:
+            async def compress(seen: History, prompts: History) -> tuple[int, str]:
                 assert len(seen) == 2
                 assert "second" in prompts[0]["content"]
                 return 2, "what came before"
 
-            options = StepOptions(shorten=shorten)
+            options = StepOptions(compress=compress)
             said = await take_step(rig.runtime, key, Step("GM", payload="second"), options)
             assert said.message.body == "two"
             await step(rig, "GM", "third")

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mail.adapters.local.queue import LocalQueue
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import ResumeFrom, Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.tool_schemas import ToolFormat
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
 from mail.core.task.task import TaskStatus

@@ -10,12 +10,13 @@ from support.tiers import sized
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.heartbeat import LEASE_SECONDS
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.message import Tier
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import WakeUp
 from mail.testing.agents import (
     View,

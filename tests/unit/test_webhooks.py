@@ -102,7 +102,7 @@ def runtime(store: SQLiteStore, receiver: Receiver | None, clock: FakeClock) -> 
 async def work_off(engine: Runtime, queue: LocalQueue) -> None:
     """Run whatever has a token, agents first."""
     while len(queue.turns) or len(queue.deliveries):
-        take = queue.take if len(queue.turns) else queue.take_delivery
+        take = queue.take if len(queue.turns) else queue.take_outbound
         await engine.run_turn(*await take())
 
 
@@ -138,7 +138,7 @@ async def test_whenever_the_process_dies_nothing_is_lost_and_order_holds(tmp_pat
             task = await store.load(key)
             events = await store.read_events(key)
         assert task is not None
-        assert not task.is_delivering
+        assert not task.has_outbound_mail
         wanted = [event.seq for event in events if event.kind is not EventKind.WEBHOOK_DELIVERED]
         assert list(dict.fromkeys(seq for _, seq in receiver.sent)) == wanted
         assert len(set(receiver.sent)) == len(wanted)
@@ -177,7 +177,7 @@ async def test_it_is_not_called_for_what_is_said_about_it(tmp_path: Path) -> Non
         engine, queue = runtime(store, receiver, clock)
         await engine.run_turn(key, MAILBOX)
         task = await _load(store, key)
-        assert (len(task.dead_letters), task.is_delivering) == (1, False)
+        assert (len(task.dead_letters), task.has_outbound_mail) == (1, False)
         events = await store.read_events(key)
         assert "secret=1" not in str(events)
         await work_off(engine, queue)
@@ -207,7 +207,7 @@ async def test_a_long_timeline_is_sent_in_parts(tmp_path: Path) -> None:
         await engine.run_turn(key, MAILBOX)
         assert len(receiver.sent) == EVENTS_AT_ONCE
         await work_off(engine, queue)
-        assert not (await _load(store, key)).is_delivering
+        assert not (await _load(store, key)).has_outbound_mail
 
 
 async def test_one_that_is_rewound_meanwhile_stays_so(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_redriving_sends_events_and_no_mail(tmp_path: Path, fails: bool) -
         assert (redriven.seq, redriven.refusal) == (None, "")
         await work_off(engine, queue)
         task = await _load(store, key)
-        assert (task.status, task.generation.number, task.is_delivering) == (
+        assert (task.status, task.generation.number, task.has_outbound_mail) == (
             before.status,
             before.generation.number,
             False,

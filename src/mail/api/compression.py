@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from mail.api.overrides import CallsModel, silent
-from mail.core.engine.manual import Shorten
+from mail.core.engine.manual import Compress
 from mail.core.protocol.xml import render_elements
 from mail.core.task.swarm import AgentFunction, History
 from mail.errors import BadRequest
@@ -37,8 +37,8 @@ SUMMARIZE = (
 )
 
 
-def shortener(function: AgentFunction, ratio: float) -> Shorten | None:
-    """Return a function that shortens this agent function's histories; None if none is needed.
+def compressor(function: AgentFunction, ratio: float) -> Compress | None:
+    """Return a function that compresses this agent function's histories; None if none is needed.
 
     None is needed if `ratio` is 0, or if the function calls no model and so has no context window. Raises BadRequest
     for an invalid ratio.
@@ -49,7 +49,7 @@ def shortener(function: AgentFunction, ratio: float) -> Shorten | None:
         return None
     model: CallsModel = function
 
-    async def shorten(seen: History, prompts: History) -> tuple[int, str] | None:
+    async def compress(seen: History, prompts: History) -> tuple[int, str] | None:
         texts = [_as_text(entry) for entry in (*seen, *prompts)]
         window = await context_window(model.llm)
         if _size(texts) <= min(int(window * ratio), window - _reply(model, window) - _size(_fixed(model))):
@@ -64,7 +64,7 @@ def shortener(function: AgentFunction, ratio: float) -> Shorten | None:
         summary = await _Summary(model, room).of(texts[:cut]) if cut else None
         return None if summary is None else (cut, render_elements({"summary_of_earlier_events": summary}))
 
-    return shorten
+    return compress
 
 
 def _as_text(value: object) -> str:

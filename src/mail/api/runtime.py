@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import ValidationError
 
-from mail.api.compression import shortener
+from mail.api.compression import compressor
 from mail.api.engine import EmbeddedEngine, Mode
 from mail.api.interswarm import InterswarmLink
 from mail.api.overrides import ActionOverrideFunction, with_model
@@ -30,6 +30,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.compose import read_message
 from mail.core.protocol.error_text import describe
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import ActionCore, AgentCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
@@ -46,8 +47,6 @@ UserRole = Literal["admin", "agent", "user"]
 
 AnyMessage = MAILMessage | Mapping[str, Any]
 """A message, or one as a mapping in its wire format."""
-
-IN_MEMORY = ":memory:"
 
 ANSWER_SECONDS = 3600.0
 """Default timeout of an answer, in seconds."""
@@ -414,7 +413,7 @@ class MAILRuntime:
         step.check(self.swarm)
         engine = self._engine.engine
         function = with_model(target, engine.swarm.agent(target).function, _llm, _system)
-        options = StepOptions(function, shortener(function, dynamic_ctx_ratio))
+        options = StepOptions(function, compressor(function, dynamic_ctx_ratio))
         key = TaskKey(str(self.principal), task_id or self._task_ids[-1])
         self._engine.require_manual()
         if (key, target) in self._stepping:

@@ -12,15 +12,7 @@ from mail.api.agents import MAILAgent, MAILAgentTemplate, template_for
 from mail.api.engine import Mode
 from mail.api.interswarm import LOCAL_URL
 from mail.api.overrides import ActionOverrideFunction
-from mail.api.runtime import (
-    ANSWER_SECONDS,
-    IN_MEMORY,
-    PING_SECONDS,
-    AnyMessage,
-    MAILRuntime,
-    RuntimeOptions,
-    UserRole,
-)
+from mail.api.runtime import ANSWER_SECONDS, PING_SECONDS, AnyMessage, MAILRuntime, RuntimeOptions, UserRole
 from mail.core.decisions.manual import ResponseType
 from mail.core.decisions.submit import Submission
 from mail.core.engine.watch import Submitted
@@ -35,6 +27,7 @@ from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.protocol.compose import compose_message
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.message import MAILMessage
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.errors import BadRequest, ConfigurationError

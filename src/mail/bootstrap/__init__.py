@@ -26,10 +26,10 @@ from mail.bootstrap.system import (
 )
 from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
-from mail.config.database import IN_MEMORY
 from mail.config.models import AS_GIVEN
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import SwarmCore
 from mail.net import InterswarmRouter, SwarmRegistry

@@ -88,7 +88,7 @@ def _run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
 
 def _storage(config: "Path | None", database: str | None) -> "StorageConfig":
     """Return the storage of the tokens. Raises ConfigurationError if it is in memory."""
-    from mail.config.database import IN_MEMORY
+    from mail.core.task.documents import IN_MEMORY
 
     storage = load_storage(config, database)
     if storage.database == IN_MEMORY:

@@ -3,9 +3,7 @@
 from urllib.parse import unquote
 
 from mail.core.protocol.error_text import hide_credentials
-
-IN_MEMORY = ":memory:"
-"""SQLite's own name for a database that ends with the process."""
+from mail.core.task.documents import IN_MEMORY
 
 SQLITE = "sqlite:///"
 

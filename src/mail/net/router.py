@@ -56,7 +56,7 @@ def destinations(message: MAILMessage, local: str) -> dict[str | None, list[MAIL
     return found
 
 
-def for_swarm(
+def address_to(
     message: MAILMessage, recipients: Sequence[MAILAddress], swarm: str | None, local: str
 ) -> MAILMessage:
     """Return the message for its recipients in one swarm, or with None for the local ones."""
@@ -90,7 +90,7 @@ def for_swarm(
     return MAILMessage(id=message.id, timestamp=message.timestamp, msg_type=message.msg_type, message=routed)
 
 
-def wrap(
+def compose_wrapper(
     message: MAILMessage, local: str, swarm: str, owner: str, contributors: Sequence[str], clock: Clock
 ) -> MAILInterswarmMessage:
     """Return the message in its interswarm wrapper. Raises BadRequest for invalid principals."""
@@ -359,7 +359,7 @@ class InterswarmRouter:
         """Deliver a message to one swarm; return it, or a system message to its sender if that fails."""
         contributors = (message.message.routing_info or {}).get("task_contributors") or ()
         try:
-            wrapped = wrap(message, self.local_swarm_name, swarm, owner, contributors, self._clock)
+            wrapped = compose_wrapper(message, self.local_swarm_name, swarm, owner, contributors, self._clock)
             back = any(Principal.parse(each).swarm == swarm for each in wrapped.task_contributors)
             await self.deliver(wrapped, back=back)
         except (BadRequest, PeerError) as error:
@@ -369,13 +369,13 @@ class InterswarmRouter:
 
     def _create_local_message(self, message: MAILMessage, recipients: Sequence[Any]) -> MAILMessage:
         """Return the message for its local recipients only."""
-        return for_swarm(message, recipients, None, self.local_swarm_name)
+        return address_to(message, recipients, None, self.local_swarm_name)
 
     def _create_remote_message(
         self, message: MAILMessage, recipients: Sequence[Any], swarm: str
     ) -> MAILMessage:
         """Return the message for its recipients in another swarm only, with a sender `agent@swarm`."""
-        return for_swarm(message, recipients, swarm, self.local_swarm_name)
+        return address_to(message, recipients, swarm, self.local_swarm_name)
 
     def _system_router_message(self, message: MAILMessage, reason: str) -> MAILMessage:
         """Return a system message to the sender with the reason of a failed delivery."""

@@ -25,7 +25,7 @@ from mail import bootstrap
 from mail.bootstrap.backends import open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
-from mail.config.database import IN_MEMORY
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
 from mail.http.service import StopSignal

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
@@ -17,6 +17,7 @@ from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event, EventKind
 from mail.core.task.swarm import History, SwarmCore
 from mail.core.task.task import Task, TaskKey

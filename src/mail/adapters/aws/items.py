@@ -229,7 +229,7 @@ def encode_counts(task: Task) -> Item:
 
 def encode_running(task: Task) -> Item:
     """Encode the keys of a task with work in the index of running tasks; none if it has stopped."""
-    if not (task.is_running or task.is_delivering):
+    if not (task.is_running or task.has_outbound_mail):
         return {}
     deadline = task.deadline if task.is_running else None
     return {

@@ -33,7 +33,7 @@ from mail.core.protocol.clock import Clock
 from mail.core.task.change import Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out, hook_of
-from mail.core.task.ports import Idle, Leased
+from mail.core.task.ports import Busy, Idle
 from mail.core.task.stored import read_checkpoint, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -74,7 +74,7 @@ class Leases:
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         """Lease a mailbox and read the input of its next turn, in two requests."""
         try:
             return await self._open(key, mailbox, lease, now, history_after)
@@ -83,9 +83,7 @@ class Leases:
                 await self.release(key, mailbox, lease)
             raise
 
-    async def claim(
-        self, key: TaskKey, mailbox: str, lease: Lease, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
         """Lease a mailbox without messages, in one request."""
         try:
             item = await self._take(key, mailbox, lease, now)
@@ -177,7 +175,7 @@ class Leases:
 
     async def _open(
         self, key: TaskKey, mailbox: str, lease: Lease, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         for _ in range(OPENINGS):
             try:
                 item = await self._take(key, mailbox, lease, now)
@@ -219,12 +217,12 @@ class Leases:
             mailbox=mailbox,
         )
 
-    async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Leased | Idle:
+    async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Busy | Idle:
         if item is None or self._reader.is_gone(item):
             return Idle(None)
         lease = decode_leases(item).get(mailbox)
         if lease is not None and lease.expires > now:
-            return Leased()
+            return Busy()
         return Idle(await self._reader.task(item))
 
     async def _turn(self, task: Task, mailbox: str, lease: Lease, mail: NextMail, running_turns: int) -> Turn:

@@ -24,7 +24,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp
+from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.errors import LeaseLost, StoreError, StoreUnavailable, VersionConflict
@@ -74,12 +74,12 @@ class DynamoDBStore:
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         return await self._turns.open(key, mailbox, lease, now=now, history_after=history_after)
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    ) -> WebhookClaim | Busy | Idle:
         return await self._turns.claim(key, mailbox, lease, now)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:

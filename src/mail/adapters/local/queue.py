@@ -96,7 +96,7 @@ class LocalQueue:
         """Return the most urgent wake-up of an agent, for a caller that is not excluded; for one taker at a time."""
         return await self.turns.take(excluded)
 
-    async def take_delivery(self) -> tuple[TaskKey, str]:
+    async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
         return await self.deliveries.take()
 

@@ -106,7 +106,7 @@ class LocalWorkers:
         """Start deliveries, with a limit per swarm and webhook."""
         shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         while True:
-            key, mailbox = await self._queue.take_delivery()
+            key, mailbox = await self._queue.take_outbound()
             self._at_work += 1
             share = shares.get(mailbox) or asyncio.Semaphore(DELIVERIES_PER_PEER)
             shares[mailbox] = share

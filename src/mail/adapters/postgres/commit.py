@@ -117,7 +117,7 @@ def commit_values(
         "task_id": change.key.task_id,
         "status": task.status.value,
         "deadline": task.deadline,
-        "delivering": task.is_delivering,
+        "delivering": task.has_outbound_mail,
         "dead": bool(task.dead_letters),
         "updated": task.updated,
         "seq": task.seq,

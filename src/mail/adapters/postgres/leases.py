@@ -17,7 +17,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Turn
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.mailboxes import goes_out
-from mail.core.task.ports import Idle, Leased
+from mail.core.task.ports import Busy, Idle
 from mail.core.task.stored import read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import Checkpoint
@@ -128,12 +128,12 @@ class Leases:
 
     async def open(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         """Lease a mailbox and read the input of its next turn, in one round trip."""
         values = self._values(key, mailbox, lease, now)
         values |= {"is_delivery": goes_out(mailbox), "known": history_after}
 
-        async def work(connection: Connection, _: bool) -> Turn | Leased | Idle:
+        async def work(connection: Connection, _: bool) -> Turn | Busy | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
                 taken = await connection.execute(TAKE_LEASE, values)
@@ -145,13 +145,11 @@ class Leases:
 
         return await self._lease(key, mailbox, lease, work)
 
-    async def claim(
-        self, key: TaskKey, mailbox: str, lease: Lease, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    async def claim(self, key: TaskKey, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
         """Lease a mailbox without reading messages, in one round trip."""
         values = self._values(key, mailbox, lease, now)
 
-        async def work(connection: Connection, _: bool) -> WebhookClaim | Leased | Idle:
+        async def work(connection: Connection, _: bool) -> WebhookClaim | Busy | Idle:
             async with transaction(connection):
                 await connection.execute(LOCK_TASK_LIGHTLY, values)
                 taken = await connection.execute(CLAIM, values)
@@ -225,8 +223,8 @@ class Leases:
         key: TaskKey,
         mailbox: str,
         lease: Lease,
-        work: Callable[[Connection, bool], Awaitable[T | Leased | Idle]],
-    ) -> T | Leased | Idle:
+        work: Callable[[Connection, bool], Awaitable[T | Busy | Idle]],
+    ) -> T | Busy | Idle:
         self.held.add(lease.token)
         try:
             leased = await self._sql.run(work)
@@ -234,7 +232,7 @@ class Leases:
             with suppress(StoreUnavailable):
                 await self.release(key, mailbox, lease)
             raise
-        if isinstance(leased, Leased | Idle):
+        if isinstance(leased, Busy | Idle):
             self.held.discard(lease.token)
         return leased
 
@@ -244,20 +242,18 @@ def _replaced(row: Row | None) -> Lease | None:
     return None if row is None or row[0] is None else Lease(*row)
 
 
-def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Leased | Idle:
+def _read_claim(row: Row | None, mailbox: str, lease: Lease, now: float) -> WebhookClaim | Busy | Idle:
     if row is None:
         return Idle(None)
     state, token, expires = row
     if token == lease.token:
         return WebhookClaim(read_task(state), mailbox, lease)
     if token is not None and expires > now:
-        return Leased()
+        return Busy()
     return Idle(read_task(state))
 
 
-def _read(
-    row: Row | None, history: list[Row], mailbox: str, lease: Lease, now: float
-) -> Turn | Leased | Idle:
+def _read(row: Row | None, history: list[Row], mailbox: str, lease: Lease, now: float) -> Turn | Busy | Idle:
     if row is None:
         return Idle(None)
     state, token, expires, tier, seq, message, checkpoint, leased = row
@@ -272,7 +268,7 @@ def _read(
             sum(not goes_out(name) for name in leased),
         )
     if token is not None and expires > now:
-        return Leased()
+        return Busy()
     return Idle(read_task(state))
 
 

@@ -194,7 +194,7 @@ class PostgresQueue:
             finally:
                 self._takers.discard(taker)
 
-    async def take_delivery(self) -> tuple[TaskKey, str]:
+    async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one."""
         with self._notifier.subscribe(self._topics[True]) as subscription:
             while True:

@@ -26,7 +26,7 @@ from mail.core.protocol.message import MAILMessage, Tier
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.stored import read_task
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -64,7 +64,7 @@ class PostgresStore:
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         ahead = self.ahead.begin(key, mailbox)
         if ahead is None:
             return await self.turns.open(key, mailbox, lease, now=now, history_after=history_after)
@@ -81,7 +81,7 @@ class PostgresStore:
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    ) -> WebhookClaim | Busy | Idle:
         return await self.turns.claim(key, mailbox, lease, now)
 
     async def save_checkpoint(self, turn: Turn, checkpoint: Checkpoint) -> None:

@@ -42,7 +42,7 @@ class WakeUpSource(Protocol):
         Callers (`TaskKey.instance`) take turns inside a tier; the wake-ups of those excluded wait.
         """
 
-    async def take_delivery(self) -> tuple[TaskKey, str]:
+    async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
 
     def put(self, wake_up: WakeUp, /) -> None:

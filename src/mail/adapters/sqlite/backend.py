@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
-from mail.adapters.sqlite.database import IN_MEMORY, TABLES, SQLiteDatabase
+from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.exchange import MailboxStore
 from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError

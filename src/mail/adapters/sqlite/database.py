@@ -10,11 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from mail.core.task.documents import IN_MEMORY
 from mail.errors import ConfigurationError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
-
-IN_MEMORY = ":memory:"
 
 SCHEMA_VERSION = 4
 

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.exchange import MailboxContents
 from mail.errors import ConfigurationError, StoreUnavailable
-
-IN_MEMORY = ":memory:"
 
 SCHEMA_VERSION = 1
 

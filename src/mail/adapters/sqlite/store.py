@@ -43,7 +43,7 @@ from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
-from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
+from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
 from mail.core.task.size import message_size
 from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -88,12 +88,12 @@ class SQLiteStore:
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         cached = self._find(key)
         if cached is None:
             return Idle(None)
         if cached.is_leased(mailbox, now):
-            return Leased()
+            return Busy()
         position = cached.head(mailbox)
         if position is None or not cached.task.lets_open(mailbox):
             return Idle(cached.task)
@@ -111,12 +111,12 @@ class SQLiteStore:
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    ) -> WebhookClaim | Busy | Idle:
         cached = self._find(key)
         if cached is None:
             return Idle(None)
         if cached.is_leased(mailbox, now):
-            return Leased()
+            return Busy()
         if cached.task.head_tier(mailbox) is None:
             return Idle(cached.task)
         replaced = cached.leases.get(mailbox)

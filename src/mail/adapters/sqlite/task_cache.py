@@ -21,7 +21,7 @@ IndexColumns = tuple[TaskStatus, float | None, bool, bool]
 
 def index_columns(task: Task) -> IndexColumns:
     """Return what the row of a task has in these columns."""
-    return task.status, task.deadline, task.is_delivering, bool(task.dead_letters)
+    return task.status, task.deadline, task.has_outbound_mail, bool(task.dead_letters)
 
 
 class CachedTask:

@@ -6,8 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from mail.adapters.sqlite.database import IN_MEMORY, SQLiteDatabase
+from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.core.engine.pacing import PAUSE_SECONDS
+from mail.core.task.documents import IN_MEMORY
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About how much is written before the log is moved."""

@@ -60,7 +60,7 @@ class ActivityLog(Observer):
             logger.info("dead letter", extra={**about, **dead})
 
     def turn_ended(self, turn: Claim, report: TurnReport, seconds: float) -> None:
-        outcome = (report.delivery or report.outcome).value
+        outcome = (report.outbound or report.outcome).value
         what = "delivery" if goes_out(turn.mailbox) else "turn"
         about: dict[str, object] = {"outcome": outcome, "seconds": round(seconds, 6)}
         if report.conflicts:

@@ -123,7 +123,7 @@ class PrometheusMetrics(Observer):
         swarm = _destination(turn.mailbox)
         if swarm is not None:
             swarm = self._swarm(swarm)
-            outcome = report.delivery.value if report.delivery else report.outcome.value
+            outcome = report.outbound.value if report.outbound else report.outcome.value
             self._attempts.labels(swarm, outcome).inc()
             self._delivery_seconds.labels(swarm).observe(seconds)
             return

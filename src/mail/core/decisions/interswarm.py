@@ -48,7 +48,7 @@ PROBLEM_LENGTH = 500
 """Characters of the reason for a failed delivery that a task stores."""
 
 
-def wrap(
+def wrap_entry(
     task: Task, swarm: SwarmCore, entry: InboxEntry, now: float, traceparent: str = ""
 ) -> MAILInterswarmMessage:
     """Return a message from a peer's mailbox as it travels; the same entry always has the same `message_id`.

@@ -103,7 +103,7 @@ def read_ahead(task: Task, swarm: SwarmCore, turn: "StepTurn", clock: Clock) -> 
     """Move mail from an agent's mailbox to its history without a model call."""
     draft = Draft(task, swarm, clock)
     draft.end_turn(turn, consume=True)
-    draft.remember(turn.mailbox, turn.heard)
+    draft.remember(turn.mailbox, turn.mail_prompts)
     count = 1 + len(turn.also_read)
     draft.emit(
         EventKind.AWAIT_MESSAGE,
@@ -130,17 +130,17 @@ class StepTurn(Turn):
     @property
     def prompts(self) -> History:
         """Everything the agent reads: its public and private mail, and its instructions."""
-        sections = [*self._heard(), self._task()]
+        sections = [*self._mail_sections(), self._task()]
         prompt = {"role": "user", "content": "\n".join(sections)}
         return [prompt] if self.summary is None else [self.summary, prompt]
 
     @property
-    def heard(self) -> History:
+    def mail_prompts(self) -> History:
         """Its mail alone, without instructions."""
-        sections = list(self._heard())
+        sections = list(self._mail_sections())
         return [{"role": "user", "content": "\n".join(sections)}] if sections else []
 
-    def _heard(self) -> Iterator[str]:
+    def _mail_sections(self) -> Iterator[str]:
         mail = sorted((self.entry, *self.also_read), key=lambda entry: entry.seq)
         return render_by_audience(
             entry.message for entry in mail if entry.seq != self.instructions and not self._resumes(entry)
@@ -162,23 +162,23 @@ class StepTurn(Turn):
         )
 
 
-def visible(history: History) -> History:
-    """Return a history as its agent sees it: without entries that a summary replaces."""
-    summary, kept = _summarized(history)
+def compressed(history: History) -> History:
+    """Return a history as its agent sees it: without the entries that a summary replaces."""
+    summary, kept = _split_at_summary(history)
     entries = [history[index] for index in kept]
     if summary is None:
         return entries
     return [{key: value for key, value in history[summary].items() if key != SUMMARIZES}, *entries]
 
 
-def summarize(history: History, count: int, text: str) -> dict[str, Any]:
-    """Return an entry to append to a history; it replaces the first `count` visible entries."""
-    summary, kept = _summarized(history)
+def write_summary(history: History, count: int, text: str) -> dict[str, Any]:
+    """Return an entry to append to a history; it replaces the first `count` entries of the compressed one."""
+    summary, kept = _split_at_summary(history)
     left = kept[count - (summary is not None) :]
     return {"role": "user", "content": text, SUMMARIZES: left[0] if left else len(history)}
 
 
-def _summarized(history: History) -> tuple[int | None, list[int]]:
+def _split_at_summary(history: History) -> tuple[int | None, list[int]]:
     """Return the index of the newest summary in a history, and the indices of the entries it doesn't replace."""
     summaries = [index for index, entry in enumerate(history) if SUMMARIZES in entry]
     begin = history[summaries[-1]][SUMMARIZES] if summaries else 0

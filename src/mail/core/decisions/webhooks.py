@@ -22,7 +22,7 @@ from mail.core.task.task import Task
 from mail.core.task.webhooks import MAX_HOOKS, NO_REPLY, Reply, TaskWebhook, Webhook, add_events
 from mail.errors import BadRequest
 
-LONGEST_REST = 900.0
+MAX_RETRY_AFTER = 900.0
 """The longest pause that a receiver may request by `Retry-After`, in seconds."""
 
 EVENTS_AT_ONCE = 50
@@ -134,10 +134,10 @@ def _fail(
 ) -> TaskWebhook:
     """Return the webhook after a failure: paused, or past all waiting events, which become a dead letter."""
     is_final = reply.status == GONE or attempts > len(retry_seconds)
-    rest = None
+    pause = None
     if not is_final:
-        rest = max(float(retry_seconds[attempts - 1]), min(reply.retry_after or 0.0, LONGEST_REST))
-    ending = "given up" if rest is None else f"will try again in {rest:g} s"
+        pause = max(float(retry_seconds[attempts - 1]), min(reply.retry_after or 0.0, MAX_RETRY_AFTER))
+    ending = "given up" if pause is None else f"will try again in {pause:g} s"
     draft.emit(
         EventKind.WEBHOOK_ERROR,
         f"can't send event {seq} to webhook {hook.shown}, {ending}: {reply.reason}",
@@ -146,10 +146,10 @@ def _fail(
         status=reply.status,
         reason=reply.reason,
         attempts=attempts,
-        retry=rest,
+        retry=pause,
     )
-    if rest is not None:
-        return replace(hook, failures=attempts, retry_at=draft.time_in(rest))
+    if pause is not None:
+        return replace(hook, failures=attempts, retry_at=draft.time_in(pause))
     mailbox = hook_mailbox(hook_id)
     draft.dead_letter(mailbox, reply.reason, attempts, message=None, message_seq=first, upto=hook.upto)
     return replace(hook, after=hook.upto, failures=0, retry_at=0.0)

@@ -3,8 +3,16 @@
 import asyncio
 import logging
 
-from mail.core.decisions.interswarm import delayed, delivered, fan_out, goes_back, is_moot, undelivered, wrap
-from mail.core.engine.leased_turn import DeliveryEnd, LeasedTurn
+from mail.core.decisions.interswarm import (
+    delayed,
+    delivered,
+    fan_out,
+    goes_back,
+    is_moot,
+    undelivered,
+    wrap_entry,
+)
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
 from mail.core.engine.telemetry import NO_TRACER, Tracer
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange, Turn
@@ -46,7 +54,7 @@ class PeerTurn(LeasedTurn):
             return await self._return(NO_CONNECTION)
         if not peer_of(self.turn.mailbox):
             known = await self._peers.known()
-            self._end = DeliveryEnd.FANNED_OUT
+            self._end = OutboundResult.FANNED_OUT
             return await self.commit(lambda task: fan_out(task, self._swarm, self.turn, known, self._clock))
         if is_moot(self.turn.task, self.turn):
             return await self._return("it has no part in the task")
@@ -62,7 +70,7 @@ class PeerTurn(LeasedTurn):
         except Exception as error:  # the message must return to its sender in any case
             logger.exception("task %s: %s", self.turn.task.task_id, self.turn.mailbox)
             return await self._return(f"{type(error).__name__}; the server's log says more")
-        self._end = DeliveryEnd.DELIVERED
+        self._end = OutboundResult.DELIVERED
         return await self.commit(lambda task: delivered(task, self._swarm, self.turn, runner, self._clock))
 
     async def fail(self, reason: str, upto: int, attempts: int) -> TaskChange | None:
@@ -74,15 +82,15 @@ class PeerTurn(LeasedTurn):
         with self._tracer.delivery(turn, peer_of(turn.mailbox) or ""):
             traceparent = self._tracer.position() or turn.task.traceparent
             now = self._clock.now().timestamp()
-            message = wrap(turn.task, self._swarm, turn.entry, now, traceparent)
+            message = wrap_entry(turn.task, self._swarm, turn.entry, now, traceparent)
             return await peers.deliver(message, back=goes_back(turn.task, message.target_swarm))
 
     async def _return(self, reason: str, attempts: int = 1) -> TaskChange | None:
-        self._end = DeliveryEnd.RETURNED
+        self._end = OutboundResult.RETURNED
         return await self.commit(
             lambda task: undelivered(task, self._swarm, self.turn, reason, self._clock, attempts=attempts)
         )
 
     async def _postpone(self, reason: str) -> TaskChange | None:
-        self._end = DeliveryEnd.DELAYED
+        self._end = OutboundResult.DELAYED
         return await self.commit(lambda task: delayed(task, self._swarm, self.turn, reason, self._clock))

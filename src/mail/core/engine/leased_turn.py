@@ -17,8 +17,8 @@ from mail.core.task.usage import NO_USAGE, Usage
 from mail.errors import StoreError
 
 
-class DeliveryEnd(StrEnum):
-    """The result of a delivery: accepted, returned to the sender, postponed, or copied to every swarm."""
+class OutboundResult(StrEnum):
+    """The result of sending outbound mail: accepted, returned to the sender, postponed, or copied to every swarm."""
 
     DELIVERED = "delivered"
     RETURNED = "returned"
@@ -35,15 +35,15 @@ class TurnReport:
         agent_seconds: how long the agent function, and so its model, took.
         usage: what the turn's models cost, earlier runs of the turn included.
         models: the cost of this run by model.
-        delivery: the result for a message to another swarm, or for a webhook.
+        outbound: the result for a message to another swarm, or for a webhook's events.
     """
 
     class Outcome(StrEnum):
-        """LEASED and IDLE: there was no turn to run; LOST: another worker took the turn over."""
+        """BUSY and IDLE: there was no turn to run; LOST: another worker took the turn over."""
 
         COMMITTED = "committed"
         HANDED_BACK = "handed_back"
-        LEASED = "leased"
+        BUSY = "busy"
         IDLE = "idle"
         LOST = "lost"
 
@@ -52,11 +52,11 @@ class TurnReport:
     agent_seconds: float = 0.0
     usage: Usage = NO_USAGE
     models: Mapping[str, Usage] = field(default_factory=dict)
-    delivery: DeliveryEnd | None = None
+    outbound: OutboundResult | None = None
 
 
 class LeasedTurn(ABC):
-    """Base class of turns, which a worker has leased: an agent's, a delivery or a webhook's."""
+    """Base class of turns, which a worker has leased: an agent's, a peer's or a webhook's."""
 
     def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn
@@ -64,7 +64,7 @@ class LeasedTurn(ABC):
         self._store = store
         self._clock = clock
         self._committer = Committer(store)
-        self._end: DeliveryEnd | None = None
+        self._end: OutboundResult | None = None
 
     @abstractmethod
     async def run(self, seconds: float) -> TaskChange | None:
@@ -77,12 +77,12 @@ class LeasedTurn(ABC):
     def interrupt(self) -> None:  # noqa: B027  # only agents keep a turn waiting for long
         """Stop waiting for the agent, whose result would be discarded; safe to call at any time."""
 
-    def stop(self, error: StoreError) -> None:  # noqa: B027  # the requests of deliveries are short
+    def stop(self, error: StoreError) -> None:  # noqa: B027  # requests to peers and webhooks are short
         """Stop waiting for the agent and end with the error, as the turn has lost its lease; safe to call at any time."""
 
     def report(self, outcome: TurnReport.Outcome) -> TurnReport:
         """Return the turn's measurements."""
-        return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
+        return TurnReport(outcome, self._committer.conflicts, outbound=self._end)
 
     async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""

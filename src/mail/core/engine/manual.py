@@ -9,10 +9,10 @@ from mail.core.decisions.manual import (
     StepSettlement,
     StepTurn,
     begin_step,
+    compressed,
     portion,
     read_ahead,
-    summarize,
-    visible,
+    write_summary,
 )
 from mail.core.decisions.turn import AgentFailure, TurnOutput
 from mail.core.engine.commit import Committer
@@ -31,8 +31,8 @@ from mail.errors import StepFailed, TaskNotFound
 TURNS_TO_RESPOND = 25
 """How many turns an agent may use to call actions before a step fails."""
 
-Shorten = Callable[[History, History], Awaitable[tuple[int, str] | None]]
-"""Takes an agent's visible history and the prompts of its turn; returns how many entries at the beginning of the
+Compress = Callable[[History, History], Awaitable[tuple[int, str] | None]]
+"""Takes an agent's history, already compressed, and the prompts of its turn; returns how many entries at the beginning of the
 history to replace, and their summary; None to keep it."""
 
 
@@ -42,11 +42,11 @@ class StepOptions:
 
     Attributes:
         function: called instead of the agent's own function.
-        shorten: shortens the agent's history before the agent is called.
+        compress: compresses the agent's history before the agent is called.
     """
 
     function: AgentFunction | None = None
-    shorten: Shorten | None = None
+    compress: Compress | None = None
 
 
 class StepResult:
@@ -86,20 +86,20 @@ class StepResult:
         return change
 
 
-def _step_policy(result: StepResult, shorten: Shorten | None) -> TurnPolicy[StepTurn]:
+def _step_policy(result: StepResult, compress: Compress | None) -> TurnPolicy[StepTurn]:
     """Return the rules of a step: there are no limits, and any output is a response."""
 
-    async def summarized(turn: StepTurn, history: History) -> StepTurn:
+    async def compress_history(turn: StepTurn, history: History) -> StepTurn:
         """Replace the beginning of a long history by a summary, which is stored with the turn."""
-        shortened = shorten and await shorten(visible(history), turn.prompts)
-        return replace(turn, summary=summarize(history, *shortened)) if shortened else turn
+        replaced = compress and await compress(compressed(history), turn.prompts)
+        return replace(turn, summary=write_summary(history, *replaced)) if replaced else turn
 
     return TurnPolicy(
         find_used_up=lambda task, swarm, turn, now: None,
-        messages=lambda turn, history: visible([*history, *turn.prompts]),
+        messages=lambda turn, history: compressed([*history, *turn.prompts]),
         tool_choice=lambda turn: "auto",
         settle=result.settle,
-        prepare=summarized,
+        prepare=compress_history,
     )
 
 
@@ -155,7 +155,7 @@ async def _take_turn(
 async def _lease(runtime: Runtime, key: TaskKey, agent: str) -> tuple[Turn, int]:
     opened = await runtime.lease(key, agent, runtime.lease_seconds)
     match opened:
-        case TurnReport.Outcome.LEASED:
+        case TurnReport.Outcome.BUSY:
             raise StepFailed(f"agent {agent!r} is busy: another step of it is under way")
         case TurnReport.Outcome():
             raise StepFailed(f"task {key.task_id!r} has stopped")
@@ -189,7 +189,7 @@ def _agent_turn(
     if options.function is not None:
         agent = replace(swarm.agent(turn.mailbox), function=options.function)
         swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
-    policy = _step_policy(result, options.shorten)
+    policy = _step_policy(result, options.compress)
     engine = (swarm, runtime.store, runtime.clock, runtime.histories)
     return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer)
 

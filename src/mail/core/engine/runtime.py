@@ -47,7 +47,7 @@ from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remembe
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.limits import NO_BUDGET, Budget
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
-from mail.core.task.ports import Idle, Leased, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
+from mail.core.task.ports import Busy, Idle, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook
@@ -469,7 +469,7 @@ class Runtime:
             now = self._now()
             CURRENT_TASK.set(key.task_id)
             if self._is_late(key, mailbox):
-                return TurnReport.Outcome.LEASED
+                return TurnReport.Outcome.BUSY
             claim = await self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
             if not isinstance(claim, WebhookClaim):
                 return await self._not_leased(mailbox, claim)
@@ -505,7 +505,7 @@ class Runtime:
         lease = self._lease(now + seconds, attempt)
         CURRENT_TASK.set(key.task_id)
         if self._is_late(key, mailbox):
-            return TurnReport.Outcome.LEASED
+            return TurnReport.Outcome.BUSY
         turn = await self.store.open_turn(key, mailbox, lease, now=now, history_after=known)
         if not isinstance(turn, Turn):
             return await self._not_leased(mailbox, turn)
@@ -519,11 +519,11 @@ class Runtime:
     def _lease(self, expires: float, attempt: int) -> Lease:
         return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
 
-    async def _not_leased(self, mailbox: str, opened: Leased | Idle) -> TurnReport.Outcome:
+    async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
         """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
         match opened:
-            case Leased():
-                return TurnReport.Outcome.LEASED
+            case Busy():
+                return TurnReport.Outcome.BUSY
             case Idle(task):
                 if task is not None:
                     await self._wake([self._delayed(wake_up, mailbox) for wake_up in wake_ups(task)])
@@ -661,9 +661,9 @@ class Runtime:
             task.entrypoint
         )
         if tier is not None and (hook_of(turn.mailbox) is not None or (task.is_running and may_run)):
-            rests = task.rests_until(turn.mailbox)
+            not_before = task.not_before(turn.mailbox)
             await self._wake(
-                [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, rests)]
+                [WakeUp(task.key, turn.mailbox, tier, turn.lease.token, task.updated, task.seq, not_before)]
             )
 
     async def recover(self, *, quiet_for: float = 0.0) -> int:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from mail.core.decisions.webhooks import EVENTS_AT_ONCE, Batch, body_of, event_id, settle
-from mail.core.engine.leased_turn import DeliveryEnd, LeasedTurn
+from mail.core.engine.leased_turn import LeasedTurn, OutboundResult
 from mail.core.engine.watch import SLICE_BYTES
 from mail.core.protocol.clock import Clock
 from mail.core.task.change import TaskChange
@@ -62,13 +62,13 @@ class WebhookTurn(LeasedTurn):
         return hook if hook is not None and hook.is_waiting else None
 
     async def _settle(self, batch: Batch) -> TaskChange | None:
-        self._end = DeliveryEnd.DELIVERED if batch.failed is None else DeliveryEnd.DELAYED
+        self._end = OutboundResult.DELIVERED if batch.failed is None else OutboundResult.DELAYED
         schedule = RETRY_SECONDS if self._webhooks is None else self._webhooks.retry_seconds
         change = await self.commit(
             lambda task: settle(task, self._swarm, self.turn, batch, schedule, self._clock)
         )
         if change is not None and change.dead_letters:
-            self._end = DeliveryEnd.RETURNED
+            self._end = OutboundResult.RETURNED
         return change
 
     async def _send(self, hook: TaskWebhook, seconds: float) -> Batch:

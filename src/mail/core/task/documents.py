@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Literal
 
+IN_MEMORY = ":memory:"
+"""The name of a database that ends with the process; it is SQLite's own."""
+
 CallerRole = Literal["admin", "user", "agent"]
 """The role of a token's bearer; an `agent` is another swarm."""
 

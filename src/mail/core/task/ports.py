@@ -46,7 +46,7 @@ def wake_ups(task: Task, among: Container[str] | None = None) -> list[WakeUp]:
     """Return a wake-up for every mailbox of a task whose mail must be processed; with `among`, only for these."""
     key, cause = task.key, str(task.version)
     return [
-        WakeUp(key, mailbox, tier, cause, task.updated, task.seq, task.rests_until(mailbox))
+        WakeUp(key, mailbox, tier, cause, task.updated, task.seq, task.not_before(mailbox))
         for mailbox, tier in task.ready(among)
     ]
 
@@ -60,7 +60,7 @@ class TurnQueue(Protocol):
 
 
 @value
-class Leased:
+class Busy:
     """The mailbox is leased to another worker, whose commit will see its mail."""
 
 
@@ -103,7 +103,7 @@ class Store(Protocol):
 
     async def open_turn(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float, history_after: int
-    ) -> Turn | Leased | Idle:
+    ) -> Turn | Busy | Idle:
         """Lease a mailbox that may be opened (`Task.lets_open`), and read what its next turn needs.
 
         `history_after` is the number of history portions that the caller already has. Leases that have expired at `now`
@@ -113,7 +113,7 @@ class Store(Protocol):
 
     async def claim(
         self, key: TaskKey, mailbox: str, lease: Lease, *, now: float
-    ) -> WebhookClaim | Leased | Idle:
+    ) -> WebhookClaim | Busy | Idle:
         """Lease a mailbox that goes out (`mail.core.task.mailboxes.goes_out`), without reading messages.
 
         Return Idle only for an unknown task, or one with nothing to deliver.

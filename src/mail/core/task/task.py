@@ -266,7 +266,7 @@ class Task:
         return self.status is TaskStatus.RUNNING
 
     @property
-    def is_delivering(self) -> bool:
+    def has_outbound_mail(self) -> bool:
         """Whether mail waits for another swarm or a webhook; it is delivered even when the task has stopped."""
         for mailbox in self.pending:
             if goes_out(mailbox):
@@ -289,15 +289,15 @@ class Task:
 
         With `among`, only these mailboxes.
         """
-        agents_rest = self.manual or not self.is_running
+        agents_run = self.is_running and not self.manual
         for mailbox in (*self.pending, *map(hook_mailbox, self.webhooks)):
             if among is not None and mailbox not in among:
                 continue
             tier = self.head_tier(mailbox)
-            if tier is not None and (goes_out(mailbox) or not agents_rest):
+            if tier is not None and (goes_out(mailbox) or agents_run):
                 yield mailbox, tier
 
-    def rests_until(self, mailbox: str) -> float:
+    def not_before(self, mailbox: str) -> float:
         """Return when a mailbox may be processed, in seconds since the epoch; 0 for immediately."""
         if not goes_out(mailbox):
             return 0.0

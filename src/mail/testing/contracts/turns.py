@@ -7,7 +7,7 @@ import pytest
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import Turn
-from mail.core.task.ports import Idle, Leased, Store
+from mail.core.task.ports import Busy, Idle, Store
 from mail.core.task.task import TaskKey, Transition
 from mail.core.task.turn_state import Receipt
 from mail.errors import LeaseLost
@@ -54,8 +54,8 @@ async def test_no_turn_opens_while_the_task_does_not_run(
 async def test_a_mailbox_that_is_leased_opens_for_nobody_else(store: Store, make: Maker) -> None:
     await store.commit(make.begin(KEY, Mail("alpha"), Mail("alpha")))
     await open_turn(store, KEY, "alpha", make)
-    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
-    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 59.9, history_after=0) == Leased()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 59.9, history_after=0) == Busy()
 
 
 async def test_leases_that_are_held_can_be_read(store: Store, make: Maker) -> None:
@@ -73,7 +73,7 @@ async def test_of_many_at_once_one_gets_the_lease(store: Store, make: Maker) -> 
     opened = await asyncio.gather(
         *(store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) for _ in range(8))
     )
-    assert sorted(type(each).__name__ for each in opened) == ["Leased"] * 7 + ["Turn"]
+    assert sorted(type(each).__name__ for each in opened) == ["Busy"] * 7 + ["Turn"]
 
 
 async def test_mailboxes_are_leased_one_by_one(store: Store, make: Maker) -> None:
@@ -116,7 +116,7 @@ async def test_commits_of_others_leave_the_lease_alone(store: Store, make: Maker
     await open_turn(store, KEY, "alpha", make)
     beta = await open_turn(store, KEY, "beta", make)
     await store.commit(make.change(beta.task, Mail("alpha", Tier.SYSTEM), turn=beta))
-    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
 
 
 async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store: Store, make: Maker) -> None:
@@ -127,7 +127,7 @@ async def test_a_lease_still_holds_after_the_task_was_stopped_and_resumed(store:
     await store.commit(stopped)
     resumed = make.change(stopped.task, Mail("alpha"), transition=Transition.RESUME)
     await store.commit(resumed)
-    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Leased()
+    assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW, history_after=0) == Busy()
     await store.commit(make.change(resumed.task, turn=slow))
     assert (await open_turn(store, KEY, "alpha", make)).entry == resumed.deliveries[0]
 
@@ -144,7 +144,7 @@ class TestRenewal:
             turn.mailbox: (turn.lease.token, NOW + 90) for turn in (alpha, beta)
         }
         later = await store.open_turn(KEY, "alpha", make.lease(NOW + 150), now=NOW + 89, history_after=0)
-        assert later == Leased()
+        assert later == Busy()
         await store.save_checkpoint(alpha, checkpoint("late"))
         await store.commit(make.change(alpha.task, turn=alpha))
         assert [entry.mailbox for entry in await store.read_inbox(KEY)] == ["beta"]
@@ -155,7 +155,7 @@ class TestRenewal:
         assert [each.lease for each in await store.take_expired(NAME, now=NOW + 60)] == [turn.lease]
         assert await store.renew([turn], expires=NOW + 150) == set()
         opened = await store.open_turn(KEY, "alpha", make.lease(NOW + 200), now=NOW + 100, history_after=0)
-        assert opened == Leased()
+        assert opened == Busy()
 
     async def test_what_is_lost_is_told_apart_and_stays_lost(self, store: Store, make: Maker) -> None:
         await store.commit(make.begin(KEY, Mail("alpha"), Mail("beta"), Mail("gamma")))
@@ -262,7 +262,7 @@ class TestExpiredLease:
         slow = await open_turn(store, KEY, "alpha", make)
         new_holder = await open_turn(store, KEY, "alpha", make, now=NOW + 61)
         await store.release(slow)
-        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 61, history_after=0) == Leased()
+        assert await store.open_turn(KEY, "alpha", make.lease(), now=NOW + 61, history_after=0) == Busy()
         await store.commit(make.change(new_holder.task, turn=new_holder))
 
     async def test_the_old_holder_stays_out_after_the_new_holder_has_finished(
