@@ -66,7 +66,7 @@ async def test_they_have_a_queue_of_their_own(sqs: SQSQueueAdapter) -> None:
 async def test_they_are_held_back_until_it_is_time_and_never_come_before(
     sqs: SQSQueueAdapter, requests: list[dict[str, Any]], not_before: float, delay: int
 ) -> None:
-    queue = SQSQueue(sqs.client, sqs.urls, sqs.delivery_url, clock=lambda: NOW)
+    queue = SQSQueue(sqs.client, sqs.urls, sqs.outbound_url, clock=lambda: NOW)
     await queue.publish([token("b", not_before)])
     ((entry,),) = [request["Entries"] for request in requests]
     assert entry["DelaySeconds"] == delay
@@ -105,8 +105,8 @@ async def test_what_failed_comes_back_soon(sqs: SQSQueueAdapter, monkeypatch: py
     (message,) = sqs.deliveries()
     assert sqs.deliveries() == []
     monkeypatch.setattr("mail.adapters.aws.queue.RETRY_SECONDS", (0,))
-    arn = f"arn:aws:sqs:us-east-1:000000000000:{sqs.delivery_url.rpartition('/')[2]}"
-    await SQSQueue(sqs.client, sqs.urls, sqs.delivery_url).retry_soon(
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{sqs.outbound_url.rpartition('/')[2]}"
+    await SQSQueue(sqs.client, sqs.urls, sqs.outbound_url).retry_soon(
         {
             "eventSourceARN": arn,
             "receiptHandle": message["ReceiptHandle"],

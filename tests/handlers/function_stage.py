@@ -62,7 +62,7 @@ class Stage:
             "MAIL_TABLE": self.table.table,
             "MAIL_BUCKET": BUCKET,
             "MAIL_TURN_QUEUES": ",".join(self.queues.urls),
-            "MAIL_DELIVERY_QUEUE": self.queues.delivery_url,
+            "MAIL_DELIVERY_QUEUE": self.queues.outbound_url,
             "MAIL_RETENTION_DAYS": "90",
             "MAIL_CONFIG_PATH": "mail.toml",
             "MAIL_WEBHOOKS_ALLOW_PRIVATE": "true",
@@ -162,7 +162,7 @@ class Stage:
 
     def deliveries(self) -> list[dict[str, Any]]:
         """The messages in the queue for other swarms' mail that may be taken now, as an event source brings them."""
-        return [self.record(self.queues.delivery_url, message) for message in self.queues.deliveries()]
+        return [self.record(self.queues.outbound_url, message) for message in self.queues.deliveries()]
 
     def record(self, url: str, message: dict[str, Any]) -> dict[str, Any]:
         """A message, as an event source brings it."""
@@ -180,7 +180,7 @@ class Stage:
     def delete(self, record: dict[str, Any]) -> None:
         """What an event source does with a message that was dealt with."""
         name = record["eventSourceARN"].rpartition(":")[2]
-        urls = (*self.queues.urls, self.queues.delivery_url)
+        urls = (*self.queues.urls, self.queues.outbound_url)
         (url,) = [url for url in urls if url.endswith(f"/{name}")]
         self.queues.client.botocore.delete_message(QueueUrl=url, ReceiptHandle=record["receiptHandle"])
 

@@ -244,7 +244,7 @@ class TestMailToThere:
 
     def test_one_that_is_no_token_comes_back(self, stage: Stage, outbound: LambdaRuntime) -> None:
         (sample,) = stage.event("outbound")["Records"]
-        arn = f"arn:aws:sqs:us-east-1:000000000000:{stage.queues.delivery_url.rpartition('/')[2]}"
+        arn = f"arn:aws:sqs:us-east-1:000000000000:{stage.queues.outbound_url.rpartition('/')[2]}"
         bad = {**sample, "body": "no token", "eventSourceARN": arn}
         with outbound as running:
             result = running.invoke({"Records": [bad]})

@@ -36,15 +36,15 @@ class SQSQueueAdapter:
     """The queue, and workers that ask the five queues of turns for messages, the most urgent first.
 
     Attributes:
-        delivery_url: that of the queue for other swarms' mail, which `deliveries` looks into.
+        outbound_url: that of the queue for other swarms' mail, which `deliveries` looks into.
     """
 
     def __init__(self, engine: str = "ministack") -> None:
         self.engine = engine
         self.client = connect(engine)
         self.urls = make_queues(self.client)
-        self.delivery_url = make_delivery_queue(self.client)
-        self.queue: TurnQueue = SQSQueue(self.client, self.urls, self.delivery_url)
+        self.outbound_url = make_delivery_queue(self.client)
+        self.queue: TurnQueue = SQSQueue(self.client, self.urls, self.outbound_url)
 
     async def take(self, seconds: float) -> tuple[TaskKey, str] | None:
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class SQSQueueAdapter:
         found: list[dict[str, Any]] = []
         while True:
             answer = self.client.botocore.receive_message(
-                QueueUrl=self.delivery_url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
+                QueueUrl=self.outbound_url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
             )
             if not answer.get("Messages"):
                 return found

@@ -101,7 +101,7 @@ def runtime(store: SQLiteStore, receiver: Receiver | None, clock: FakeClock) -> 
 
 async def work_off(engine: Runtime, queue: LocalQueue) -> None:
     """Run whatever has a token, agents first."""
-    while len(queue.turns) or len(queue.deliveries):
+    while len(queue.turns) or len(queue.outbound):
         take = queue.take if len(queue.turns) else queue.take_outbound
         await engine.run_turn(*await take())
 

@@ -144,7 +144,7 @@ def aws(
         bucket=config.bucket,
         retention_days=config.retention_days,
         turn_queues=config.turn_queues,
-        delivery_queue=config.delivery_queue,
+        outbound_queue=config.outbound_queue,
         sweep_queue=config.sweep_queue,
     )
     documents = ServerDocuments(backend.documents)

@@ -19,7 +19,7 @@ class AwsConfig:
         table: the DynamoDB table.
         bucket: the S3 bucket for texts that are too large for the table; without one, they are refused.
         turn_queues: the URLs of the SQS queues for turns, one per tier; none if this function never publishes.
-        delivery_queue: the URL of the queue for outbound mail; empty if this function never publishes.
+        outbound_queue: the URL of the queue for outbound mail; empty if this function never publishes.
         sweep_queue: the URL of the queue that invokes the sweeper more often than its schedule; empty for none.
         retention_days: days after which items are deleted; None for never.
         stream_url: the base URL of the function that streams, if this one doesn't.
@@ -30,7 +30,7 @@ class AwsConfig:
     table: str
     bucket: str | None = None
     turn_queues: tuple[str, ...] = ()
-    delivery_queue: str = ""
+    outbound_queue: str = ""
     sweep_queue: str = ""
     retention_days: int | None = None
     stream_url: str = ""
@@ -47,7 +47,7 @@ class AwsConfig:
             table=_required(environ, "MAIL_TABLE"),
             bucket=environ.get("MAIL_BUCKET") or None,
             turn_queues=_queues(environ.get("MAIL_TURN_QUEUES", "")),
-            delivery_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
+            outbound_queue=environ.get("MAIL_DELIVERY_QUEUE", ""),
             sweep_queue=environ.get("MAIL_SWEEP_QUEUE", ""),
             retention_days=_days(environ.get("MAIL_RETENTION_DAYS", "")),
             stream_url=environ.get("MAIL_STREAM_URL", "").rstrip("/"),

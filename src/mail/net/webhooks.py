@@ -1,4 +1,4 @@
-"""Delivery of events to webhooks over HTTP: signed, and only to addresses that callers may use."""
+"""Requests to webhooks over HTTP: signed, and only to addresses that callers may use."""
 
 import asyncio
 import socket

@@ -92,7 +92,7 @@ def open_functions(
     bucket: str | None,
     retention_days: int | None,
     turn_queues: Sequence[str],
-    delivery_queue: str,
+    outbound_queue: str,
     sweep_queue: str,
 ) -> Backend[SQSQueue]:
     """Open the table for a function. What takes time is done here, while the function is initialized."""
@@ -104,5 +104,5 @@ def open_functions(
     return Backend(
         store=DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock),
         documents=DynamoDBDocuments(dynamodb, table),
-        queue=SQSQueue(sqs, turn_queues, delivery_queue, sweep_queue),
+        queue=SQSQueue(sqs, turn_queues, outbound_queue, sweep_queue),
     )

@@ -107,7 +107,7 @@ class SQSQueue:
 
     Args:
         urls: the URLs of the queues, tier 1 first; none if this process never publishes.
-        delivery_url: the URL of the queue for outbound mail.
+        outbound_url: the URL of the queue for outbound mail.
         sweep_url: the URL of the queue that invokes the sweeper, if there is one.
     """
 
@@ -115,14 +115,14 @@ class SQSQueue:
         self,
         client: AwsClient,
         urls: Sequence[str],
-        delivery_url: str = "",
+        outbound_url: str = "",
         sweep_url: str = "",
         *,
         clock: Clock = time,
     ) -> None:
         self._client = client
         self._urls = dict(zip(Tier, urls, strict=True)) if urls else {}
-        self._delivery_url = delivery_url
+        self._outbound_url = outbound_url
         self._sweep_url = sweep_url
         self._clock = clock
 
@@ -132,12 +132,12 @@ class SQSQueue:
         """Send wake-ups. Raises StoreUnavailable if some may not have arrived; it is safe to send them again."""
         if wake_ups and not self._urls:
             raise ConfigurationError("set the environment variable MAIL_TURN_QUEUES; template.yaml does so")
-        deliveries = [each for each in wake_ups if goes_out(each.mailbox)]
+        outbound = [each for each in wake_ups if goes_out(each.mailbox)]
         turns = [each for each in wake_ups if not goes_out(each.mailbox)]
         tiers = {each.tier for each in turns}
         sent = await asyncio.gather(
             *(self._send_turns(tier, [each for each in turns if each.tier is tier]) for tier in tiers),
-            self._send_deliveries(deliveries),
+            self._send_outbound(outbound),
             return_exceptions=True,  # a failure of one queue does not stop the rest
         )
         for error in sent:
@@ -173,7 +173,7 @@ class SQSQueue:
 
     def _url(self, arn: str) -> str:
         name = arn.rsplit(":", 1)[-1]
-        for url in (*self._urls.values(), self._delivery_url):
+        for url in (*self._urls.values(), self._outbound_url):
             if url.rsplit("/", 1)[-1] == name:
                 return url
         raise ConfigurationError(
@@ -186,14 +186,14 @@ class SQSQueue:
             entries = [_turn_entry(str(n), wake_up) for n, wake_up in enumerate(batch)]
             await self._send_batch(self._urls[tier], entries)
 
-    async def _send_deliveries(self, wake_ups: Sequence[WakeUp]) -> None:
-        if wake_ups and not self._delivery_url:
+    async def _send_outbound(self, wake_ups: Sequence[WakeUp]) -> None:
+        if wake_ups and not self._outbound_url:
             raise ConfigurationError(
                 "set the environment variable MAIL_DELIVERY_QUEUE; template.yaml does so"
             )
         for batch in batched(wake_ups, BATCH):
-            entries = [_delivery_entry(str(n), each, self._clock()) for n, each in enumerate(batch)]
-            await self._send_batch(self._delivery_url, entries)
+            entries = [_outbound_entry(str(n), each, self._clock()) for n, each in enumerate(batch)]
+            await self._send_batch(self._outbound_url, entries)
 
     async def _send_batch(self, url: str, entries: list[dict[str, Any]]) -> None:
         for attempt in range(ATTEMPTS):
@@ -208,7 +208,7 @@ class SQSQueue:
         raise StoreUnavailable
 
 
-def _delivery_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any]:
+def _outbound_entry(entry_id: str, wake_up: WakeUp, now: float) -> dict[str, Any]:
     delay = min(max(0, ceil(wake_up.not_before - now)), LONGEST_DELAY)
     return {"Id": entry_id, "MessageBody": encode_wake_up(wake_up), "DelaySeconds": delay}
 

@@ -58,19 +58,19 @@ class LocalQueue:
 
     Attributes:
         turns: wake-ups of agents.
-        deliveries: wake-ups for outbound mail, which does not queue behind busy agents.
+        outbound: wake-ups for outbound mail, which does not queue behind busy agents.
     """
 
     def __init__(self, clock: Callable[[], float] = time) -> None:
         self.turns = PriorityQueue()
-        self.deliveries = PriorityQueue()
+        self.outbound = PriorityQueue()
         self._clock = clock
         self._delayed: set[WakeUp] = set()
 
     @property
     def depths(self) -> Mapping[str, Callable[[], float]]:
         """The lengths of the queues, for metrics."""
-        return {"turns": lambda: len(self.turns), "deliveries": lambda: len(self.deliveries)}
+        return {"turns": lambda: len(self.turns), "deliveries": lambda: len(self.outbound)}
 
     def serve(self, workers: Workers | None) -> None:
         """Do nothing: all of its wake-ups are for this process."""
@@ -86,7 +86,7 @@ class LocalQueue:
 
     def put(self, wake_up: WakeUp) -> None:
         """Publish one wake-up immediately."""
-        (self.deliveries if goes_out(wake_up.mailbox) else self.turns).put(wake_up)
+        (self.outbound if goes_out(wake_up.mailbox) else self.turns).put(wake_up)
 
     def _wake(self, wake_up: WakeUp) -> None:
         self._delayed.discard(wake_up)
@@ -98,8 +98,8 @@ class LocalQueue:
 
     async def take_outbound(self) -> tuple[TaskKey, str]:
         """Return the most urgent wake-up for outbound mail, when there is one; for one taker at a time."""
-        return await self.deliveries.take()
+        return await self.outbound.take()
 
     def __len__(self) -> int:
         """Return the number of wake-ups, delayed ones included."""
-        return len(self.turns) + len(self.deliveries) + len(self._delayed)
+        return len(self.turns) + len(self.outbound) + len(self._delayed)

@@ -28,15 +28,15 @@ RETRY_SECONDS = 1.0
 
 MAX_RETRY_SECONDS = 60.0
 
-DELIVERIES_PER_PEER = 8
-"""The number of deliveries at a time to one swarm or webhook, so that a slow one does not block the rest."""
+SENDING_PER_MAILBOX = 8
+"""How many turns send to one swarm or webhook at a time, so that a slow one does not block the rest."""
 
 
 class LocalWorkers:
     """Runs the turns that a queue wakes, at most `concurrency` at a time, until stopped.
 
     By default that many are as fit into memory. No caller takes all of it (`Shares`), so that nobody waits for another's
-    long turns. Deliveries to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
+    long turns. Turns that send to other swarms and webhooks don't count: they mostly wait, and keep no agent waiting.
     """
 
     def __init__(self, runtime: Runtime, queue: WakeUpSource, *, concurrency: int | None = None) -> None:
@@ -58,7 +58,7 @@ class LocalWorkers:
         self._queue.serve(self)
         self._loops = [
             asyncio.create_task(self._dispatch()),
-            asyncio.create_task(self._dispatch_deliveries()),
+            asyncio.create_task(self._dispatch_outbound()),
             asyncio.create_task(self._sweep()),
         ]
 
@@ -102,19 +102,19 @@ class LocalWorkers:
             finally:
                 self._watchers.discard(watcher)
 
-    async def _dispatch_deliveries(self) -> None:
-        """Start deliveries, with a limit per swarm and webhook."""
+    async def _dispatch_outbound(self) -> None:
+        """Start turns of outbound mailboxes, with a limit per swarm and webhook."""
         shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         while True:
             key, mailbox = await self._queue.take_outbound()
             self._at_work += 1
-            share = shares.get(mailbox) or asyncio.Semaphore(DELIVERIES_PER_PEER)
+            share = shares.get(mailbox) or asyncio.Semaphore(SENDING_PER_MAILBOX)
             shares[mailbox] = share
-            delivery = asyncio.create_task(self._deliver(key, mailbox, share))
-            self._turns.add(delivery)
-            delivery.add_done_callback(self._turns.discard)
+            turn = asyncio.create_task(self._send(key, mailbox, share))
+            self._turns.add(turn)
+            turn.add_done_callback(self._turns.discard)
 
-    async def _deliver(self, key: TaskKey, mailbox: str, share: asyncio.Semaphore) -> None:
+    async def _send(self, key: TaskKey, mailbox: str, share: asyncio.Semaphore) -> None:
         async with share:
             await self._run(key, mailbox)
 

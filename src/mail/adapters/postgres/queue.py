@@ -199,9 +199,9 @@ class PostgresQueue:
         with self._notifier.subscribe(self._topics[True]) as subscription:
             while True:
                 try:
-                    if (wake_up := await self._take_delivery_now()) is not None:
+                    if (wake_up := await self._take_outbound_now()) is not None:
                         return wake_up.key, wake_up.mailbox
-                    await subscription.wait(await self._seconds_to_next_delivery())
+                    await subscription.wait(await self._seconds_to_next_outbound())
                 except StoreUnavailable:  # retry until the database can be reached again
                     await asyncio.sleep(RETRY_SECONDS)
 
@@ -286,7 +286,7 @@ class PostgresQueue:
         with suppress(StoreUnavailable):
             await self.publish([wake_up])
 
-    async def _take_delivery_now(self) -> WakeUp | None:
+    async def _take_outbound_now(self) -> WakeUp | None:
         """Return the most urgent wake-up; put it back if the taker is cancelled before it arrives."""
         taking = self._begin(self._delete(is_delivery=True))
         try:
@@ -317,7 +317,7 @@ class PostgresQueue:
             return WakeUp(TaskKey(instance, task_id), mailbox, Tier(tier))
         return None
 
-    async def _seconds_to_next_delivery(self) -> float:
+    async def _seconds_to_next_outbound(self) -> float:
         """Return the seconds until the next delayed wake-up may be taken."""
         ((first,),) = await self._sql.fetch(_NEXT, {"swarm": self._swarm})
         return inf if first is None else max(0.0, first - self._clock())

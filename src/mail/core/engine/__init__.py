@@ -1,1 +1,1 @@
-"""The engine: runs turns, deliveries, webhooks and submissions as `core.decisions` decides, and commits them."""
+"""The engine: runs the turns of agents, peers and webhooks, and submissions, as `core.decisions` decides, and commits them."""

@@ -19,7 +19,7 @@ MAX_HOOKS = 8
 """The number of webhooks that a task may have, and that a caller may register."""
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 30, 60, 60, *(300,) * 11)
-"""Pauses after each consecutive failure; delivery fails for good after the last, about an hour later."""
+"""Pauses after each consecutive failure; sending fails for good after the last, about an hour later."""
 
 DEFAULT_EVENTS = (
     EventKind.TASK_COMPLETE,
@@ -30,7 +30,7 @@ DEFAULT_EVENTS = (
 """The events sent by default: those that a task's owner must know of or act on."""
 
 NEVER_SENT = frozenset({EventKind.WEBHOOK_DELIVERED, EventKind.WEBHOOK_ERROR})
-"""Events about webhook deliveries; sending those too would never end."""
+"""Events about what webhooks were sent; sending those too would never end."""
 
 
 class Webhook(Value):
