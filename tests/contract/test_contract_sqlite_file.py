@@ -10,8 +10,8 @@ import pytest
 
 import mail.adapters.sqlite.database
 import mail.adapters.sqlite.store
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY, StoredToken

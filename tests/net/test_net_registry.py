@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.peer_server import PeerServer
 
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.interswarm import PeerRecord

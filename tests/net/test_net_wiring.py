@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mail.adapters.aws.client import Aws
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.bootstrap.peers import make_router, plays_aws_here, read_secrets
 from mail.config import InterswarmConfig, ServerConfig
 from mail.config.aws import AwsConfig

@@ -9,7 +9,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 from support.postgres import PostgresAdapter, break_connections, execute, postgres_server, waits
 
-from mail.adapters.postgres.documents import PostgresDocuments
+from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.schema import task_number

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from mail.adapters.local.queue import LocalQueue
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.adapters.sqlite.database import SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.documents import IN_MEMORY

@@ -16,7 +16,7 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from mail.adapters.sqlite.documents import SQLiteDocuments
+from mail.adapters.sqlite.backend import SQLiteDocuments
 from mail.auth.keys import Authenticator, Caller
 from mail.auth.tokens import TokenAuthenticator, issue_token
 from mail.core.engine.documents import ServerDocuments

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
-from mail.adapters.postgres.documents import PostgresDocuments
+from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.queue import PostgresQueue

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from mail.core.protocol.error_text import describe
 from mail.errors import ConfigurationError
 from mail.swarms_json.check import validate_swarm_from_swarms_json
-from mail.swarms_json.entries import Entry
+from mail.swarms_json.entries import ActionEntry, AgentEntry, Entry, SwarmEntry
 from mail.swarms_json.load import (
     DEFAULT_SOURCE,
     PACKAGED_SOURCE,
@@ -19,7 +19,6 @@ from mail.swarms_json.load import (
     load_swarms_json_from_string,
     pick_swarm,
 )
-from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSONFile, SwarmsJSONSwarm
 
 __all__ = [
     "DEFAULT_SOURCE",
@@ -42,6 +41,12 @@ __all__ = [
     "pick_swarm",
     "validate_swarm_from_swarms_json",
 ]
+
+SwarmsJSONAction = ActionEntry
+SwarmsJSONAgent = AgentEntry
+SwarmsJSONSwarm = SwarmEntry
+SwarmsJSONFile = list[SwarmEntry]
+"""The documented names of the entries of swarms.json."""
 
 build_swarm_from_swarms_json = validate_swarm_from_swarms_json
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from mail.adapters.postgres.documents import PostgresDocuments
 from mail.adapters.postgres.liveness import Liveness, Takeover
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
@@ -12,8 +11,16 @@ from mail.adapters.postgres.queue import PostgresQueue
 from mail.adapters.postgres.schema import TABLES, prepare
 from mail.adapters.postgres.store import PostgresStore
 from mail.adapters.shared.backend import Backend, Database, Recover, WorkQueue
+from mail.adapters.shared.documents import SQLDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.task.ports import Documents
+
+
+class PostgresDocuments(SQLDocuments):
+    """`mail.core.task.ports.Documents` on a `Postgres` whose tables are there."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__(postgres.fetch, schema="mail.", parameter="%({})s")
 
 
 class PostgreSQL(Database):

@@ -2,16 +2,30 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
+from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
-from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.exchange import MailboxStore
 from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError
+
+
+class SQLiteDocuments(SQLDocuments):
+    """`mail.core.task.ports.Documents` on a `SQLiteDatabase`."""
+
+    def __init__(self, database: SQLiteDatabase) -> None:
+        self._database = database
+        super().__init__(self._run, schema="", parameter=":{}")
+
+    async def _run(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
+        if statement.startswith("SELECT"):  # another process's lock is for writing only
+            return self._database.execute(statement, values)
+        return await self._database.write(lambda: self._database.execute(statement, values))
 
 
 class SQLite(Database):
