@@ -1,10 +1,13 @@
 """A table on every engine that runs here, and what the tests of it share."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from support.dynamodb import ENGINES, Calls, DynamoDBAdapter, make_client
+from support.engines import sqs_engines
 from support.faults.dynamodb import Faults
+from support.sqs_adapter import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import AwsClient
 from mail.testing.changes import Maker
@@ -45,3 +48,20 @@ def calls(client: AwsClient) -> Calls:
 @pytest.fixture
 def make() -> Maker:
     return Maker()
+
+
+@pytest.fixture(params=sqs_engines())
+def sqs(request: pytest.FixtureRequest) -> SQSQueueAdapter:
+    return SQSQueueAdapter(request.param)
+
+
+@pytest.fixture
+def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
+    """The parameters of every SendMessageBatch."""
+    seen: list[dict[str, Any]] = []
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        seen.append(dict(params))
+
+    with hooked(sqs.client, "SendMessageBatch", provide_client_params=note):
+        yield seen

@@ -2,12 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.engines import sqs_engines
-from support.sqs_adapter import SQSQueueAdapter, hooked
+from support.sqs_adapter import SQSQueueAdapter
 
 from mail.adapters.aws.queue import BATCH, LONGEST_DELAY, SQSQueue
 from mail.core.protocol.message import Tier
@@ -19,23 +17,6 @@ from mail.testing.contracts import drain
 
 KEY = TaskKey("user:ann@here", "task")
 NOW = 1_000_000.0
-
-
-@pytest.fixture(params=sqs_engines())
-def sqs(request: pytest.FixtureRequest) -> SQSQueueAdapter:
-    return SQSQueueAdapter(request.param)
-
-
-@pytest.fixture
-def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
-    """The parameters of every SendMessageBatch."""
-    seen: list[dict[str, Any]] = []
-
-    def note(params: dict[str, Any], **_: Any) -> None:
-        seen.append(dict(params))
-
-    with hooked(sqs.client, "SendMessageBatch", provide_client_params=note):
-        yield seen
 
 
 def token(swarm: str, not_before: float = 0.0, cause: str = "1") -> WakeUp:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.engines import sqs_engines
 from support.sqs_adapter import SQSQueueAdapter, hooked
 
 from mail.adapters.aws.client import Aws
@@ -22,23 +21,6 @@ KEY = TaskKey("user:ann@bench", "task")
 LONGEST_KEY = TaskKey("\x01" * 1000, "\x01" * 1000)
 LONGEST_MAILBOX = "\x01" * 1000
 """Past what a table's keys hold (2,048 and 1,024 bytes), of what takes the most room in JSON."""
-
-
-@pytest.fixture(params=sqs_engines())
-def sqs(request: pytest.FixtureRequest) -> SQSQueueAdapter:
-    return SQSQueueAdapter(request.param)
-
-
-@pytest.fixture
-def requests(sqs: SQSQueueAdapter) -> Iterator[list[dict[str, Any]]]:
-    """The parameters of every SendMessageBatch."""
-    seen: list[dict[str, Any]] = []
-
-    def note(params: dict[str, Any], **_: Any) -> None:
-        seen.append(dict(params))
-
-    with hooked(sqs.client, "SendMessageBatch", provide_client_params=note):
-        yield seen
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from support.http_server import HTTPServer, eventually
+from support.timelines import ONE_AGENT
 
 from mail.client import BadAnswer, ConnectionLost, EventStream, MAILClient, NotJSON, ServerUnreachable
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import build_swarm, complete, request, respond, wait
 
-ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
 FRAME = "id: {id}\r\nevent: {event}\r\ndata: {{}}\r\n\r\n"
 
 

@@ -10,24 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support.server_process import ServerProcess, environment, eventually, run_mail
-
-TWO_AGENTS_AND_ONE_ACTION = [
-    "new_message",
-    "tool_call",
-    "tool_call",
-    "await_message",
-    "new_message",
-    "tool_call",
-    "action_call",
-    "action_complete",
-    "new_message",
-    "tool_call",
-    "new_message",
-    "tool_call",
-    "task_complete_call",
-    "new_message",
-    "task_complete",
-]
+from support.timelines import TWO_AGENTS_AND_AN_ACTION
 
 
 def has_text(file: Path) -> bool:
@@ -66,7 +49,7 @@ def test_streams_what_wire_says(tmp_path: Path) -> None:
         with client.stream("POST", "/message", json=request) as response:
             lines = list(response.iter_lines())
     kinds = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-    assert kinds == TWO_AGENTS_AND_ONE_ACTION
+    assert kinds == TWO_AGENTS_AND_AN_ACTION
     ids = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
     assert ids == list(range(1, len(kinds) + 1))
 

@@ -1,5 +1,6 @@
 """Where the tests of `POST /responses` play: a server in debug mode, and OpenAI's SDK pointed at it."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -7,7 +8,7 @@ from openai import AsyncOpenAI
 from support.http_server import HTTPServer
 
 from mail.core.task.swarm import SwarmCore
-from mail.testing.agents import Policy, build_swarm
+from mail.testing.agents import Call, Policy, View, build_swarm, complete
 
 
 class Bridge(HTTPServer):
@@ -29,6 +30,17 @@ class Bridge(HTTPServer):
     async def respond(self, **fields: Any) -> httpx.Response:
         """`POST /responses` with these fields, as they are."""
         return await self.client.post("/responses", json=fields)
+
+
+class Slow:
+    """An agent that answers once its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def __call__(self, view: View) -> list[Call]:
+        await self.gate.wait()
+        return [complete("at last")]
 
 
 def problem(response: httpx.Response, status: int = 400) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types.responses import Response
-from responses_stage import Bridge, problem
+from responses_stage import Bridge, Slow, problem
 from support.http_server import HTTPServer
 
 from mail.client import MAILClient
@@ -167,17 +167,6 @@ async def test_mails_own_settings() -> None:
 
 
 # --------------------------------------------------------------------------------------- waiting for it or not
-
-
-class Slow:
-    """An agent that answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-
-    async def __call__(self, view: View) -> list[Call]:
-        await self.gate.wait()
-        return [complete("at last")]
 
 
 async def test_in_the_background() -> None:

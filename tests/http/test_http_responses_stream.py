@@ -1,11 +1,10 @@
 """`POST /responses` as a stream, as the official SDK reads it."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from openai.types.responses import ResponseFunctionToolCall
-from responses_stage import Bridge
+from responses_stage import Bridge, Slow
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.swarm import AgentCore, History, ToolChoice
@@ -115,17 +114,6 @@ async def test_bytes_and_headers() -> None:
         assert response.headers["x-task-id"]
         assert response.content.isascii()
         assert response.text.startswith("event: response.created\r\ndata: {")
-
-
-class Slow:
-    """Answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-
-    async def __call__(self, view: View) -> list[Call]:
-        await self.gate.wait()
-        return [complete("at last")]
 
 
 async def test_a_silent_stream_is_kept_alive() -> None:

@@ -6,28 +6,10 @@ import json
 import httpx
 import pytest
 from support.http_server import HTTPServer, eventually
+from support.timelines import ONE_AGENT, TWO_AGENTS_AND_AN_ACTION
 
 from mail.core.task.swarm import SwarmCore
 from mail.testing.agents import build_agent, build_swarm, call, complete, request, respond, wait
-
-ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
-TWO_AGENTS_AND_AN_ACTION = [
-    "new_message",
-    "tool_call",
-    "tool_call",
-    "await_message",
-    "new_message",
-    "tool_call",
-    "action_call",
-    "action_complete",
-    "new_message",
-    "tool_call",
-    "new_message",
-    "tool_call",
-    "task_complete_call",
-    "new_message",
-    "task_complete",
-]
 
 
 def weather_swarm() -> SwarmCore:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
-from support.postgres import PostgresAdapter, waits
+from support.postgres import PostgresAdapter, lose_answer, waits
 
 from mail.adapters.local.workers import LocalWorkers
 from mail.adapters.postgres.ahead import FRESH_SECONDS
@@ -471,21 +471,3 @@ class TestFairness:
             await begins("g0", "g1", "b0", "c0", "g2", "d0")
             for gate in gates.values():
                 gate.set()
-
-
-def lose_answer(store: PostgresStore) -> None:
-    """Let the connection break right after the next piece of work is done, before anybody knows of it."""
-    run = store._sql.run
-    lost: list[Any] = []
-
-    async def run_and_lose(work: Any) -> Any:
-        async def work_and_lose(connection: Any, is_again: bool) -> Any:
-            result = await work(connection, is_again)
-            if not lost:
-                lost.append(result)
-                raise psycopg.OperationalError("the connection is lost")
-            return result
-
-        return await run(work_and_lose)
-
-    store._sql.run = run_and_lose  # type: ignore[method-assign]

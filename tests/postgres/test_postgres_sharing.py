@@ -7,13 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
-from support.postgres import PostgresAdapter, break_connections, execute, postgres_server, waits
+from support.postgres import PostgresAdapter, break_connections, execute, lose_answer, postgres_server, waits
 
 from mail.adapters.postgres.backend import PostgresDocuments
 from mail.adapters.postgres.notifier import POLL_SECONDS
 from mail.adapters.postgres.pool import Postgres
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.postgres.store import PostgresStore
 from mail.core.engine.documents import ServerDocuments
 from mail.core.task.change import Turn
 from mail.core.task.ports import Busy
@@ -244,21 +243,3 @@ class TestTrouble:
     async def test_text_that_postgresql_cannot_hold(self, adapter: PostgresAdapter) -> None:
         with pytest.raises(BadRequest):
             await adapter.records.peer("a\0b")
-
-
-def lose_answer(store: PostgresStore) -> None:
-    """Let the connection break right after the next piece of work is done, before anybody knows of it."""
-    run = store._sql.run
-    lost = []
-
-    async def run_and_lose(work: Any) -> Any:
-        async def work_and_lose(connection: Any, is_again: bool) -> Any:
-            result = await work(connection, is_again)
-            if not lost:
-                lost.append(result)
-                raise psycopg.OperationalError("the connection is lost")
-            return result
-
-        return await run(work_and_lose)
-
-    store._sql.run = run_and_lose  # type: ignore[method-assign]

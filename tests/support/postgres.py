@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -284,3 +285,21 @@ async def waits(url: str, count: int) -> None:
             if found.rowcount >= count:
                 return
             await asyncio.sleep(0.005)
+
+
+def lose_answer(store: PostgresStore) -> None:
+    """Let the connection break right after the next piece of work is done, before anybody knows of it."""
+    run = store._sql.run
+    lost: list[Any] = []
+
+    async def run_and_lose(work: Any) -> Any:
+        async def work_and_lose(connection: Any, is_again: bool) -> Any:
+            result = await work(connection, is_again)
+            if not lost:
+                lost.append(result)
+                raise psycopg.OperationalError("the connection is lost")
+            return result
+
+        return await run(work_and_lose)
+
+    store._sql.run = run_and_lose  # type: ignore[method-assign]

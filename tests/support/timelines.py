@@ -1,9 +1,28 @@
-"""Timelines of one task on two servers, made comparable: what differs in every run is taken out of them."""
+"""Timelines that tests expect, and those of one task on two servers, made comparable by removing what differs in every run."""
 
 import json
 import re
 from itertools import groupby
 from typing import Any
+
+ONE_AGENT = ["new_message", "tool_call", "task_complete_call", "new_message", "task_complete"]
+TWO_AGENTS_AND_AN_ACTION = [
+    "new_message",
+    "tool_call",
+    "tool_call",
+    "await_message",
+    "new_message",
+    "tool_call",
+    "action_call",
+    "action_complete",
+    "new_message",
+    "tool_call",
+    "new_message",
+    "tool_call",
+    "task_complete_call",
+    "new_message",
+    "task_complete",
+]
 
 Event = tuple[str, dict[str, Any]]
 """A kind, and the data."""

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.dead_letters import ended, letters, loaded
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
-from mail.core.decisions.dead_letters import DeadLetter
 from mail.core.decisions.quotas import Quotas
 from mail.core.decisions.submit import Submission
 from mail.core.engine.dead_letters import (
     REDRIVEN_PER_COMMIT,
     Sweep,
-    dead_letters_of,
     discard_dead_letters,
     list_dead_letters,
     redrive_dead_letters,
@@ -30,7 +29,7 @@ from mail.core.task.draft import Draft
 from mail.core.task.events import EventKind
 from mail.core.task.limits import DEAD_LETTERS, FAULTS_IN_A_ROW, Budget
 from mail.core.task.stored import write_task
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import DeadLetterNotFound, TaskNotFound
 from mail.testing.agents import View, build_swarm, complete, request, respond, wait
 from mail.testing.clock import FakeClock
@@ -61,23 +60,6 @@ class Failing:
 
 def answer(view: View) -> Any:
     return [complete(f"{view.mail.subject} {view.mail.body}")]
-
-
-async def loaded(rig: Rig, key: TaskKey) -> Task:
-    task = await rig.store.load(key)
-    assert task is not None
-    return task
-
-
-async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
-
-
-async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
-    """How a generation ends."""
-    response = await rig.store.wait_for_response(key, generation, seconds=20)
-    assert response is not None
-    return response.message.body
 
 
 class TestBurial:

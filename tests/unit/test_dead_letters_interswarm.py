@@ -4,20 +4,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.dead_letters import ended, letters, loaded
 from support.federation import Federation
 
 from mail.core.decisions import interswarm as outbound
-from mail.core.decisions.dead_letters import DeadLetter, read_dead_letters, redrive, with_messages
-from mail.core.engine.dead_letters import dead_letters_of, redrive_dead_letters
+from mail.core.decisions.dead_letters import read_dead_letters, redrive, with_messages
+from mail.core.engine.dead_letters import redrive_dead_letters
 from mail.core.protocol.address import Principal
 from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.tool_schemas import AgentToolCall
 from mail.core.task.events import EventKind
 from mail.core.task.swarm import SwarmCore
-from mail.core.task.task import Task, TaskKey, TaskStatus
+from mail.core.task.task import TaskKey, TaskStatus
 from mail.errors import PeerRefused, PeerUnavailable
 from mail.testing.agents import View, build_agent, build_swarm, call, complete, request, respond, wait
-from mail.testing.rig import Rig
 
 ADMIN = Principal(role="admin", id="root", swarm="a")
 
@@ -66,22 +66,6 @@ class Line:
     async def __call__(self, message: MAILInterswarmMessage) -> None:
         if self.error is not None:
             raise self.error
-
-
-async def loaded(rig: Rig, key: TaskKey) -> Task:
-    task = await rig.store.load(key)
-    assert task is not None
-    return task
-
-
-async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
-    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
-
-
-async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
-    response = await rig.store.wait_for_response(key, generation, seconds=20)
-    assert response is not None
-    return response.message.body
 
 
 async def test_mail_that_went_well_leaves_none() -> None:

@@ -1,0 +1,23 @@
+"""What tests of dead letters read from a rig."""
+
+from mail.core.decisions.dead_letters import DeadLetter
+from mail.core.engine.dead_letters import dead_letters_of
+from mail.core.task.task import Task, TaskKey
+from mail.testing.rig import Rig
+
+
+async def loaded(rig: Rig, key: TaskKey) -> Task:
+    task = await rig.store.load(key)
+    assert task is not None
+    return task
+
+
+async def letters(rig: Rig, key: TaskKey) -> list[DeadLetter]:
+    return [listed.dead_letter for listed in await dead_letters_of(rig.store, await loaded(rig, key))]
+
+
+async def ended(rig: Rig, key: TaskKey, generation: int) -> str:
+    """How a generation ends."""
+    response = await rig.store.wait_for_response(key, generation, seconds=20)
+    assert response is not None
+    return response.message.body
