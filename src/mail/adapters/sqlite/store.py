@@ -1,7 +1,8 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
-Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. Only while another
-process has locked the file, writes wait off the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently
+Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread writes only
+large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off the loop
+(`SQLiteDatabase.write`). As no other process writes tasks, recently
 used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases exist in memory
 only: they end with the process, so that a restart after a crash waits for nothing.
 """
@@ -58,7 +59,7 @@ EVICTED_AT_ONCE = 8
 """The number of tasks that are looked at to make room for a new one."""
 
 LARGE_COMMIT = 1024 * 1024
-"""The bytes of a commit that pauses first, and waits until the write-ahead log is not being moved."""
+"""The bytes of a commit that a thread writes, after it has waited until the write-ahead log is not being moved."""
 
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
