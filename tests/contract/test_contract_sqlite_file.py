@@ -2,9 +2,11 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,3 +305,135 @@ class TestBytesInMemory:
             moving.set_result(None)
             await large
             assert await store.load(TaskKey(ANN, "long")) is not None
+
+
+LARGE = Mail("beta", body="x" * 1_500_000)
+
+
+class Gate:
+    """Holds the writes of threads, before or after them, until the test opens it."""
+
+    def __init__(self) -> None:
+        self._reached, self._open = threading.Event(), threading.Event()
+
+    def around(self, write: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+        def held(*args: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                return write(*args)
+            row = write(*args) if after else None
+            self._reached.set()
+            assert self._open.wait(10)
+            return row if after else write(*args)
+
+        return held
+
+    async def reached(self) -> None:
+        assert await asyncio.to_thread(self._reached.wait, 10)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+class TestLargeCommits:
+    """A thread writes them, so that the event loop is free."""
+
+    async def test_others_read_meanwhile_and_write_afterwards(
+        self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write))
+        with SQLiteDatabase(path) as database:
+            store, documents = SQLiteStore(database), ServerDocuments(SQLiteDocuments(database))
+            begun = make.begin(KEY)
+            await store.commit(begun)
+            before = await everything(store, KEY)
+            change, late = make.change(begun.task, LARGE), make.change(begun.task, Mail("gamma"))
+            large = asyncio.create_task(store.commit(change))
+            await gate.reached()
+            others = [
+                asyncio.create_task(store.commit(late)),
+                asyncio.create_task(store.commit(make.begin(TaskKey(ANN, "other")))),
+                asyncio.create_task(documents.add_token(TOKEN)),
+            ]
+            assert await everything(store, KEY) == before
+            assert await documents.find_token(TOKEN.digest) is None
+            assert not any(task.done() for task in (large, *others))
+            gate.open()
+            await large
+            conflict, *rest = await asyncio.gather(*others, return_exceptions=True)
+            assert isinstance(conflict, VersionConflict)
+            assert (conflict.current, rest) == (change.task, [None, None])
+            assert await everything(store, KEY) == await everything(SQLiteStore(database), KEY)
+
+    @pytest.mark.parametrize("is_refused", [False, True], ids=["written", "refused"])
+    async def test_a_cancelled_one_is_whole_or_absent(
+        self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+    ) -> None:
+        """Its caller is cancelled when that is known, and so can't release the lease before."""
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            await store.commit(make.begin(KEY))
+            turn = await open_turn(store, KEY, "alpha", make)
+            if is_refused:
+                database.connection.execute(
+                    "CREATE TRIGGER full BEFORE INSERT ON commits BEGIN SELECT RAISE(ABORT, 'no room'); END"
+                )
+            monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write))
+            change = make.change(turn.task, LARGE, turn=turn)
+            large = asyncio.create_task(store.commit(change))
+            await gate.reached()
+            for _ in range(2):
+                large.cancel()
+                await asyncio.sleep(0)
+            expired = NOW + 1_000
+            assert await store.open_turn(KEY, "alpha", make.lease(), now=expired, history_after=0) == Leased()
+            assert not large.done()
+            gate.open()
+            await asyncio.wait([large])
+            assert large.cancelled()
+            assert await store.load(KEY) == (turn.task if is_refused else change.task)
+            assert await everything(store, KEY) == await everything(SQLiteStore(database), KEY)
+            assert bool(await store.read_leases(KEY, now=NOW)) == is_refused
+
+    async def test_a_new_task_that_is_read_before_its_commit_returns(
+        self, path: Path, make: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(SQLiteStore, "_write", gate.around(SQLiteStore._write, after=True))
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            change = make.begin(KEY, LARGE)
+            large = asyncio.create_task(store.commit(change))
+            await gate.reached()
+            turn = await open_turn(store, KEY, "beta", make)
+            gate.open()
+            await large
+            await store.commit(make.change(turn.task, turn=turn))
+            assert await everything(store, KEY) == await everything(SQLiteStore(database), KEY)
+
+    async def test_a_second_task_of_the_same_key_is_refused(self, path: Path, make: Maker) -> None:
+        with SQLiteDatabase(path) as database:
+            first = make.begin(KEY, LARGE)
+            await SQLiteStore(database).commit(first)
+            with pytest.raises(VersionConflict) as refusal:
+                await SQLiteStore(database).commit(make.begin(KEY, LARGE))
+            assert refusal.value.current == first.task
+
+    async def test_it_waits_for_somebody_elses_lock(
+        self, path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mail.adapters.sqlite.database, "LOCK_TIMEOUT", 0.1)
+        with SQLiteDatabase(path) as database:
+            store = SQLiteStore(database)
+            begun = make.begin(KEY)
+            await store.commit(begun)
+            change = make.change(begun.task, LARGE)
+            with locked(path):
+                with pytest.raises(StoreUnavailable, match="Another process has locked the database"):
+                    await store.commit(change)
+                assert await store.load(KEY) == begun.task
+            await store.commit(change)
+            assert await store.load(KEY) == change.task

@@ -1,5 +1,6 @@
 """Bugs to order: with any of them built in, the crash suite must fail. Else it proves nothing."""
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
@@ -32,11 +33,11 @@ def torn_commits() -> Iterator[None]:
     """The mail of a commit is written after the rest of it, by a statement of its own."""
     insert = SQLiteStore._insert_commit
 
-    def insert_in_two_steps(self: SQLiteStore, row: int, change: TaskChange) -> None:
-        insert(self, row, replace(change, deliveries=()))
+    def insert_in_two_steps(self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange) -> None:
+        insert(self, sql, row, replace(change, deliveries=()))
         whole = to_json([(entry.mailbox, entry.tier, entry.seq) for entry in change.deliveries])
         place = commit_id(row, change.task.seq)
-        self._sql.execute("UPDATE commits SET delivered = ? WHERE id = ?", (whole, place))
+        sql.execute("UPDATE commits SET delivered = ? WHERE id = ?", (whole, place))
 
     with patch.object(SQLiteStore, "_insert_commit", insert_in_two_steps):
         yield
@@ -74,16 +75,20 @@ def late_commits() -> Iterator[None]:
     write, insert = SQLiteStore._write, SQLiteStore._insert_commit
 
     def write_the_one_before(
-        self: SQLiteStore, change: TaskChange, cached: CachedTask | None, columns: IndexColumns
-    ) -> int:
-        if self._sql.in_transaction:
-            self._sql.execute("COMMIT")
-        return write(self, change, cached, columns)
+        self: SQLiteStore,
+        sql: sqlite3.Connection,
+        change: TaskChange,
+        cached: CachedTask | None,
+        columns: IndexColumns,
+    ) -> int | None:
+        if sql.in_transaction:
+            sql.execute("COMMIT")
+        return write(self, sql, change, cached, columns)
 
-    def insert_for_later(self: SQLiteStore, row: int, change: TaskChange) -> None:
-        if not self._sql.in_transaction:
-            self._sql.execute("BEGIN")
-        insert(self, row, change)
+    def insert_for_later(self: SQLiteStore, sql: sqlite3.Connection, row: int, change: TaskChange) -> None:
+        if not sql.in_transaction:
+            sql.execute("BEGIN")
+        insert(self, sql, row, change)
 
     with (
         patch.object(SQLiteStore, "_write", write_the_one_before),

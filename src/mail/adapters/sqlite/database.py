@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -156,8 +157,11 @@ class SQLiteDatabase:
 
     def __init__(self, path: str | Path, *, own: bool = True, synchronous: Synchronous = "normal") -> None:
         self.path = str(path)
+        self._synchronous = synchronous
         self._claim: sqlite3.Connection | None = None
         self._queue = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: ThreadPoolExecutor | None = None
         if self.path != IN_MEMORY:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             Path(self.path).touch(mode=0o600)
@@ -165,12 +169,7 @@ class SQLiteDatabase:
                 self._claim = _claim(self.path)
         try:
             # one thread uses it at a time, but not always the one that opened it
-            self.connection = sqlite3.connect(
-                self.path, isolation_level=None, timeout=OPEN_SECONDS, check_same_thread=False
-            )
-            self.connection.execute("PRAGMA journal_mode = WAL")
-            self.connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
-            self.connection.execute(f"PRAGMA synchronous = {synchronous}")
+            self.connection = self._connect(OPEN_SECONDS)
             self._migrate()
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         except sqlite3.DatabaseError as error:
@@ -179,6 +178,19 @@ class SQLiteDatabase:
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, lock_timeout: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, timeout=lock_timeout, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LONGEST_LOG}")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _migrate(self) -> None:
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
@@ -212,21 +224,58 @@ class SQLiteDatabase:
             try:
                 return attempt()
             except FileLocked:
-                # nobody waits, and a program may have used the last lock in another event loop
-                self._queue = asyncio.Lock()
+                pass
+
+        async def attempt_again() -> T:
+            return attempt()
+
+        return await self.write_in_turn(attempt_again, lock_timeout=lock_timeout)
+
+    async def write_in_turn[T](
+        self, attempt: Callable[[], Awaitable[T]], *, lock_timeout: float | None = None
+    ) -> T:
+        """Await what writes, after the writes that wait already and before all others.
+
+        While another process has locked the file, it is repeated. Raises FileLocked as `write` does.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # a lock belongs to one event loop
+            self._loop, self._queue = loop, asyncio.Lock()
         seconds = LOCK_TIMEOUT if lock_timeout is None else lock_timeout
         try:
-            async with asyncio.timeout(seconds), self._queue:
+            async with asyncio.timeout(seconds) as limit, self._queue:
                 while True:
+                    end = limit.when()
+                    limit.reschedule(None)  # it limits the wait, not the write
                     with suppress(FileLocked):
-                        return attempt()
+                        return await attempt()
+                    limit.reschedule(end)
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             logger.error("another process has locked %s for %g seconds", self.path, seconds)
             raise FileLocked from None
 
+    def in_thread[T](self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Begin to call a function in a thread, with a connection of its own to the file.
+
+        Meanwhile the other connection reads what was committed before. Only what `write_in_turn` awaits may write so. The
+        result is StoreUnavailable, and nothing is written, for an error of SQLite.
+        """
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "mail-sqlite")
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._connected, work)
+
+    def _connected[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with closing(self._connect(BUSY_MILLISECONDS / 1000)) as connection:
+                return work(connection)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
     def close(self) -> None:
         """Close the connection and end the claim."""
+        if self._thread is not None:
+            self._thread.shutdown()
         for connection in (getattr(self, "connection", None), self._claim):
             if connection is not None:
                 connection.close()

@@ -1,11 +1,13 @@
 """The embedded store: tasks in one SQLite file, owned by one process.
 
-Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. Only while another
-process has locked the file, writes wait off the loop (`SQLiteDatabase.write`). As no other process writes tasks, recently
+Calls run on the event loop: a commit takes some tens of microseconds, less than handing it to a thread. A thread writes only
+large commits (`SQLiteDatabase.in_thread`), and while another process has locked the file, writes wait off the loop
+(`SQLiteDatabase.write`). As no other process writes tasks, recently
 used tasks are cached with their mail, as far as it is short; every write goes through to the file. Leases exist in memory
 only: they end with the process, so that a restart after a crash waits for nothing.
 """
 
+import asyncio
 import sqlite3
 from bisect import bisect_right
 from collections import OrderedDict
@@ -36,7 +38,7 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import IN_MEMORY, TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
@@ -57,7 +59,7 @@ EVICTED_AT_ONCE = 8
 """The number of tasks that are looked at to make room for a new one."""
 
 LARGE_COMMIT = 1024 * 1024
-"""The bytes of a commit that pauses first, and waits until the write-ahead log is not being moved."""
+"""The bytes of a commit that a thread writes, after it has waited until the write-ahead log is not being moved."""
 
 CACHED_BYTES = 32 * 1024 * 1024
 """The size of all their texts in memory (`mail.core.task.size`)."""
@@ -162,11 +164,46 @@ class SQLiteStore:
     async def commit(self, change: TaskChange) -> None:
         lock_timeout = None if change.turn is None else TURN_LOCK_TIMEOUT
         known = self._cache.get(change.key)
-        if change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT:
+        is_large = change.task.stored_bytes - (0 if known is None else known.task.stored_bytes) > LARGE_COMMIT
+        if is_large and self._database.path != IN_MEMORY:
             await self._log.settle()
-        await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
+            await self._database.write_in_turn(
+                partial(self._commit_in_thread, change), lock_timeout=lock_timeout
+            )
+        else:
+            await self._database.write(partial(self._commit, change), lock_timeout=lock_timeout)
 
     def _commit(self, change: TaskChange) -> None:
+        cached, columns = self._target(change), index_columns(change.task)
+        try:
+            row = self._write(self._sql, change, cached, columns)
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._apply(change, cached, columns, row)
+
+    async def _commit_in_thread(self, change: TaskChange) -> None:
+        """Commit a change in a thread. A caller that is cancelled meanwhile is cancelled after it."""
+        cached, columns = self._target(change), index_columns(change.task)
+        writing = self._database.in_thread(lambda sql: self._write(sql, change, cached, columns))
+        if cached is not None:
+            cached.committing = change
+        cancelled: asyncio.CancelledError | None = None
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cached is not None:
+            cached.committing = None
+        try:
+            self._apply(change, cached, columns, writing.result())
+        finally:
+            if cancelled is not None:
+                raise cancelled
+
+    def _target(self, change: TaskChange) -> CachedTask | None:
+        """Return the task that a change is for; None for a new one. Raises LeaseLost and VersionConflict."""
         if change.turn is not None:
             cached: CachedTask | None = self._leased_task(change.turn)
         elif change.expected_version == 0:
@@ -175,19 +212,23 @@ class SQLiteStore:
             cached = self._find(change.key)
         if (cached.task.version if cached else 0) != change.expected_version:
             raise VersionConflict(cached and cached.task)
-        columns = index_columns(change.task)
-        try:
-            row = self._write(change, cached, columns)
-        except BaseException as error:
-            self._roll_back(error)
-            raise
+        return cached
+
+    def _apply(
+        self, change: TaskChange, cached: CachedTask | None, columns: IndexColumns, row: int | None
+    ) -> None:
+        """Apply a change that was written to the task in memory. Raises VersionConflict if the table refused the task."""
+        if row is None:
+            known = self._find(change.key)
+            raise VersionConflict(known and known.task)
         stored_before = 0 if cached is None else cached.task.stored_bytes
         self._log.add(change.task.stored_bytes - stored_before + STATE_BYTES)
-        if cached is None:
+        if cached is None and change.key not in self._cache:
             cached = self._remember(CachedTask(row, change.task))
-        before = cached.size
-        cached.apply(change, columns)
-        self._make_room(cached.size - before)
+        if cached is not None:  # else it was read from the file since a thread has written it
+            before = cached.size
+            cached.apply(change, columns)
+            self._make_room(cached.size - before)
         self._changes.notify(change.key)
         if change.response is not None:
             self._endings.notify(change.key)
@@ -402,7 +443,7 @@ class SQLiteStore:
         self._cache[cached.task.key] = cached
         excess = min(len(self._cache) - CACHED_TASKS, EVICTED_AT_ONCE)
         for key in list(islice(self._cache, max(0, excess))):
-            if self._cache[key].leases:
+            if self._cache[key].leases or self._cache[key].committing:
                 self._cache.move_to_end(key)  # thousands may be leased, and are not to be looked at each time
             else:
                 self._cached_bytes -= self._cache.pop(key).size
@@ -426,9 +467,11 @@ class SQLiteStore:
         return cached
 
     def _leased_task(self, turn: Claim) -> CachedTask:
-        cached = self._get(turn.task.key)
+        key = turn.task.key
+        cached = self._cache.get(key) or self._get(key)
         if not cached.has_lease(turn):
             raise LeaseLost
+        self._cache.move_to_end(key)
         return cached
 
     def _set_expiry(self, turn: Claim, expires: float) -> bool:
@@ -446,39 +489,44 @@ class SQLiteStore:
         )
         return [entry for (entries,) in rows for entry in decode_history(entries)]
 
-    def _write(self, change: TaskChange, cached: CachedTask | None, columns: IndexColumns) -> int:
-        """Write a change; return the row of its task. The usual turn is a single statement, which is atomic."""
+    def _write(
+        self, sql: sqlite3.Connection, change: TaskChange, cached: CachedTask | None, columns: IndexColumns
+    ) -> int | None:
+        """Write a change; return the row of its task, or None if there is a task of this key already.
+
+        The usual turn is a single statement, which is atomic.
+        """
         finished = None if cached is None else cached.finished_checkpoint(change)
         if cached is not None and finished is None and columns == cached.columns:
-            self._insert_commit(cached.row, change)
+            self._insert_commit(sql, cached.row, change)
             return cached.row
-        self._sql.execute("BEGIN IMMEDIATE")
+        sql.execute("BEGIN IMMEDIATE")
         if cached is None:
-            inserted = self._sql.execute(
+            inserted = sql.execute(
                 "INSERT INTO tasks (instance, task_id, status, deadline, delivering, dead)"
                 " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*change.key, *columns),
             )
             if not inserted.rowcount:
-                known = self._find(change.key)
-                raise VersionConflict(known and known.task)
+                sql.execute("ROLLBACK")
+                return None
             row = inserted.lastrowid
             assert row is not None
         else:
             row = cached.row
-            self._sql.execute(
+            sql.execute(
                 "UPDATE tasks SET status = ?, deadline = ?, delivering = ?, dead = ? WHERE id = ?",
                 (*columns, row),
             )
         if finished is not None:
-            self._sql.execute(
+            sql.execute(
                 "DELETE FROM checkpoints WHERE task = ? AND mailbox = ? AND seq = ?", (row, *finished)
             )
-        self._insert_commit(row, change)
-        self._sql.execute("COMMIT")
+        self._insert_commit(sql, row, change)
+        sql.execute("COMMIT")
         return row
 
-    def _insert_commit(self, row: int, change: TaskChange) -> None:
+    def _insert_commit(self, sql: sqlite3.Connection, row: int, change: TaskChange) -> None:
         consumed, response = change.consumed, change.response
         consumed_seqs: int | str | None = consumed.seq if consumed else None
         if consumed and change.also_read:
@@ -487,7 +535,7 @@ class SQLiteStore:
         *early, (seq, new, events) = rows_of(change)
         for early_seq, record, batch in early:
             assert record is not None
-            self._sql.execute(
+            sql.execute(
                 "INSERT INTO commits (id, agent, n, state, events, history) VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     commit_id(row, early_seq),
@@ -498,7 +546,7 @@ class SQLiteStore:
                     record.encoded,
                 ),
             )
-        self._sql.execute(
+        sql.execute(
             "INSERT INTO commits (id, agent, n, ended, delivered, read_mailbox, read_seq, state, events, history,"
             " response) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (

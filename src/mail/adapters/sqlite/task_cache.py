@@ -36,6 +36,7 @@ class CachedTask:
         answer: the last generation that has ended while the task was cached, and its finishing message, if it is kept.
         checkpoints: the mailbox and seq of each message with an unfinished turn, and its checkpoint, if it is kept.
         size: the size of the texts that are kept.
+        committing: the change that a thread is writing to the file.
     """
 
     def __init__(self, row: int, task: Task) -> None:
@@ -46,13 +47,14 @@ class CachedTask:
         self.leases: dict[str, Lease] = {}
         self.checkpoints: dict[tuple[str, int], Checkpoint | None] = {}
         self.size = 0
+        self.committing: TaskChange | None = None
         self._mail: defaultdict[str, list[Position]] = defaultdict(list)
         self._entries: dict[Position, InboxEntry] = {}
 
     def is_leased(self, mailbox: str, now: float) -> bool:
-        """Return whether the mailbox has a lease that has not expired."""
+        """Return whether the mailbox has a lease that has not expired, or whose turn is being committed."""
         lease = self.leases.get(mailbox)
-        return lease is not None and lease.expires > now
+        return lease is not None and (lease.expires > now or self._is_committing(mailbox))
 
     def has_lease(self, turn: Claim) -> bool:
         """Return whether the mailbox of a turn is still leased to it, or was last."""
@@ -120,6 +122,10 @@ class CachedTask:
         self.checkpoints = dict.fromkeys(self.checkpoints)
         self._entries = {}
         self.size = 0
+
+    def _is_committing(self, mailbox: str) -> bool:
+        change = self.committing
+        return change is not None and change.turn is not None and change.turn.mailbox == mailbox
 
     def _put(self, entry: InboxEntry) -> None:
         position = (entry.tier, entry.seq, entry.mailbox)
