@@ -1,4 +1,4 @@
-"""The setting `database`: a path, a URL, or `none`."""
+"""The setting `database`: a path, a URL, `auto` or `none`."""
 
 from urllib.parse import unquote
 
@@ -6,6 +6,11 @@ from mail.core.protocol.suggest import hide_credentials
 
 IN_MEMORY = ":memory:"
 """SQLite's own name for a database that ends with the process."""
+
+AUTO = "auto"
+"""`mail.db`, or `mail-<swarm>.db` where another swarm runs on that (`mail.adapters.sqlite.default_file`)."""
+
+USUAL_FILE = "mail.db"
 
 SQLITE = "sqlite:///"
 
@@ -19,7 +24,7 @@ SCHEMES = {
 
 
 def read_database(setting: str) -> str:
-    """Return the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
+    """Return the path of an SQLite file, `auto`, `:memory:` for `none`, or the URL of another database.
 
     Raises ValueError for an unknown engine. The message never repeats a URL: it may contain a password.
     """

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.sqlite.database import IN_MEMORY, TABLES, SQLiteDatabase
+from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.documents import SQLiteDocuments
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
@@ -13,12 +14,17 @@ from mail.errors import ConfigurationError
 
 
 class SQLite(Database):
-    """An SQLite file; `:memory:` for none."""
+    """An SQLite file; `:memory:` for none, `auto` for the default one."""
 
     mailbox_options = ("exchange",)
 
     def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
-        database = self._open(own=True)
+        if self.place == AUTO:
+            database = open_default_file(swarm, synchronous=self.synchronous)
+        else:
+            database = self._open(own=True)
+        if database.path != IN_MEMORY:
+            record_swarm(database, swarm)
 
         async def close() -> None:
             database.close()
@@ -29,6 +35,7 @@ class SQLite(Database):
             queue=local,
             close=close,
             abandon=database.close,
+            place=database.path,
         )
 
     async def create_tables(self) -> tuple[str, ...]:
@@ -49,6 +56,7 @@ class SQLite(Database):
 
     def _open(self, *, own: bool) -> SQLiteDatabase:
         try:
-            return SQLiteDatabase(self.place, own=own, synchronous=self.synchronous)
+            place = find_default_file() if self.place == AUTO else self.place
+            return SQLiteDatabase(place, own=own, synchronous=self.synchronous)
         except OSError as error:
             raise ConfigurationError(f"{self.place} can't be used as a database: {error}") from error
