@@ -5,11 +5,12 @@ A swarm that has a file of its own finds it again, whatever else runs in the fol
 
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from mail.adapters.sqlite.database import FileClaimed, SQLiteDatabase, Synchronous
-from mail.errors import ConfigurationError
+from mail.errors import ConfigurationError, StoreUnavailable
 
 AUTO = "auto"
 """The setting that leaves the choice of the file to this module."""
@@ -47,7 +48,9 @@ def find_default_file(swarm: str | None = None) -> str:
 
 def record_swarm(database: SQLiteDatabase, swarm: str) -> None:
     """Write the name of the swarm that runs on a file into it."""
-    if _swarm_in(database.connection) != swarm:
+    if _swarm_in(database.connection) == swarm:
+        return
+    with suppress(StoreUnavailable):  # a file that is locked for a moment is no reason not to start
         database.execute("INSERT OR REPLACE INTO settings (name, value) VALUES ('swarm', ?)", (swarm,))
 
 
