@@ -390,7 +390,7 @@ class TestLargeCommits:
                 large.cancel()
                 await asyncio.sleep(0)
             expired = NOW + 1_000
-            assert await store.open_turn(KEY, "alpha", make.lease(), now=expired, history_after=0) == Leased()
+            assert await store.open_turn(KEY, "alpha", make.lease(), now=expired, history_after=0) == Busy()
             assert not large.done()
             gate.open()
             await asyncio.wait([large])

@@ -58,13 +58,17 @@ class ServerProcess:
     """A `mail server` in `folder`, on a free port unless `flags` name one. `start` returns once it is ready.
 
     Attributes:
+        log: what the names of the files of its output begin with, for several servers in one folder.
         tokens: the tokens that it has printed, by role; `token` is kept over restarts.
     """
 
     command: tuple[str, ...] = (*MAIL, "server")
 
-    def __init__(self, folder: Path, *flags: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *flags: str, env: Mapping[str, str] | None = None, log: str = ""
+    ) -> None:
         self.folder = folder
+        self.log = log
         self.flags = flags if "--port" in flags else (*flags, "--port", "0")
         self.env = env
         self.tokens: dict[str, str] = {}
@@ -84,18 +88,18 @@ class ServerProcess:
     @property
     def output(self) -> str:
         """What this run has printed on stdout."""
-        return (self.folder / "stdout.txt").read_text(encoding="utf-8")
+        return (self.folder / f"{self.log}stdout.txt").read_text(encoding="utf-8")
 
     @property
     def errors(self) -> str:
         """What this run has printed on stderr."""
-        return (self.folder / "stderr.txt").read_text(encoding="utf-8")
+        return (self.folder / f"{self.log}stderr.txt").read_text(encoding="utf-8")
 
     def start(self) -> None:
         """Start it, again after it was stopped or killed."""
         with (
-            (self.folder / "stdout.txt").open("wb") as stdout,
-            (self.folder / "stderr.txt").open("wb") as stderr,
+            (self.folder / f"{self.log}stdout.txt").open("wb") as stdout,
+            (self.folder / f"{self.log}stderr.txt").open("wb") as stderr,
         ):
             self.process = forkserver.start(
                 [*self.command, *self.flags],

@@ -74,7 +74,7 @@ class TestDefaults:
                     "stall_seconds": 120.0,
                 },
                 "telemetry": {"metrics": "off", "traces": False, "log_format": "text"},
-                "storage": {"database": "mail.db", "synchronous": "normal"},
+                "storage": {"database": "auto", "synchronous": "normal"},
                 "webhooks": {"allow_private_addresses": False, "retry_seconds": list(RETRY_SECONDS)},
                 "interswarm": {
                     "base_url": "",

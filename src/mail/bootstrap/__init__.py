@@ -26,6 +26,7 @@ from mail.bootstrap.system import (
 )
 from mail.bootstrap.telemetry import telemetry_of_function, telemetry_of_server
 from mail.config import ServerConfig, StorageConfig, TelemetryConfig
+from mail.config.database import AUTO
 from mail.config.models import AS_GIVEN
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import SYSTEM_CLOCK, Clock
@@ -78,6 +79,8 @@ def local(
     auth_endpoints = read_auth_endpoints(environ)
     peers.check(config)
     backend = open_backend(config.storage, swarm.name, clock)
+    if config.storage.database == AUTO:
+        config = config.with_overrides(database=backend.place)
     documents, secrets = ServerDocuments(backend.documents), peers.read_secrets(environ)
     router = peers.make_router(
         swarm,

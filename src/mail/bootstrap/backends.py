@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.config import StorageConfig
-from mail.config.database import SCHEMES, SQLITE
+from mail.config.database import AUTO, SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
 from mail.core.task.exchange import MailboxStore
@@ -52,6 +52,18 @@ def open_backend(
     local = LocalQueue()
     backend = database.open(swarm, clock, local)
     return replace(backend, depths=local.depths) if backend.queue is local else backend
+
+
+def find_database(storage: StorageConfig, swarm: str | None) -> StorageConfig:
+    """Return the storage with the file that a server of the swarm has chosen, if the choice is left to it.
+
+    None means the only server of the current folder. Raises ConfigurationError if there are several.
+    """
+    if storage.database != AUTO:
+        return storage
+    from mail.adapters.sqlite.default_file import find_default_file
+
+    return StorageConfig(database=find_default_file(swarm), synchronous=storage.synchronous)
 
 
 async def create_tables(storage: StorageConfig) -> tuple[str, ...]:

@@ -48,8 +48,18 @@ Database = Annotated[
 ]
 
 
-def load_storage(config: Path | None, database: str | None) -> "StorageConfig":
+SwarmOfDatabase = Annotated[
+    str | None,
+    typer.Option(
+        "--swarm-name",
+        help="The swarm, where several servers run in this folder and no database is configured.",
+    ),
+]
+
+
+def load_storage(config: Path | None, database: str | None, swarm: str | None) -> "StorageConfig":
     """Return the configured storage, or the one on the command line. Raises ConfigurationError."""
+    from mail.bootstrap.backends import find_database
     from mail.config import load_config
 
-    return load_config(config).server.with_overrides(database=database).storage
+    return find_database(load_config(config).server.with_overrides(database=database).storage, swarm)

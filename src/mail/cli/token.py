@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mail.cli.options import AsJson, ConfigPath, Database, load_storage
+from mail.cli.options import AsJson, ConfigPath, Database, SwarmOfDatabase, load_storage
 from mail.cli.output import Output
 from mail.errors import BadRequest, ConfigurationError, MAILError
 
@@ -45,6 +45,7 @@ def create(
     caller_id: Annotated[str, typer.Option("--id", help="The bearer's id; without ':' and '@'.")],
     config: ConfigPath = None,
     database: Database = None,
+    swarm_name: SwarmOfDatabase = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a token and print it. It can't be shown again. Running servers accept it immediately."""
@@ -54,15 +55,20 @@ def create(
         caller = Caller(role.value, caller_id)
     except BadRequest as error:
         raise typer.BadParameter(error.detail, param_hint="--id") from None
-    text = _run(_issue(_storage(config, database), caller))
+    text = _run(_issue(_storage(config, database, swarm_name), caller))
     output = Output(sys.stdout, as_json)
     output.result({"token": text, "role": role, "id": caller_id}, lambda: output.write(text))
 
 
 @app.command("list")
-def list_tokens(config: ConfigPath = None, database: Database = None, as_json: AsJson = False) -> None:
+def list_tokens(
+    config: ConfigPath = None,
+    database: Database = None,
+    swarm_name: SwarmOfDatabase = None,
+    as_json: AsJson = False,
+) -> None:
     """List tokens: number, role, id, time of creation. The tokens themselves can't be shown again."""
-    tokens = [_describe(token) for token in _run(_list(_storage(config, database)))]
+    tokens = [_describe(token) for token in _run(_list(_storage(config, database, swarm_name)))]
     output = Output(sys.stdout, as_json)
     headings = ("number", "role", "id", "created")
     output.result(tokens, lambda: output.table(headings, (tuple(each.values()) for each in tokens)))
@@ -75,9 +81,10 @@ def revoke(
     ],
     config: ConfigPath = None,
     database: Database = None,
+    swarm_name: SwarmOfDatabase = None,
 ) -> None:
     """Revoke a token. Running servers refuse it within a minute."""
-    _run(_revoke(_storage(config, database), number))
+    _run(_revoke(_storage(config, database, swarm_name), number))
 
 
 def _run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
@@ -86,11 +93,11 @@ def _run[T](coroutine: "Coroutine[Any, Any, T]") -> T:
     return asyncio.run(coroutine)
 
 
-def _storage(config: "Path | None", database: str | None) -> "StorageConfig":
+def _storage(config: "Path | None", database: str | None, swarm: str | None) -> "StorageConfig":
     """Return the storage of the tokens. Raises ConfigurationError if it is in memory."""
     from mail.core.task.documents import IN_MEMORY
 
-    storage = load_storage(config, database)
+    storage = load_storage(config, database, swarm)
     if storage.database == IN_MEMORY:
         raise ConfigurationError("the configured database is in memory; name a file with --database")
     return storage

@@ -1,9 +1,14 @@
-"""The setting `database`: a path, a URL, or `none`."""
+"""The setting `database`: a path, a URL, `auto` or `none`."""
 
 from urllib.parse import unquote
 
 from mail.core.protocol.error_text import hide_credentials
 from mail.core.task.documents import IN_MEMORY
+
+AUTO = "auto"
+"""`mail.db`, or `mail-<swarm>.db` where another swarm runs on that (`mail.adapters.sqlite.default_file`)."""
+
+USUAL_FILE = "mail.db"
 
 SQLITE = "sqlite:///"
 
@@ -17,7 +22,7 @@ SCHEMES = {
 
 
 def read_database(setting: str) -> str:
-    """Return the path of an SQLite file, `:memory:` for `none`, or the URL of another database.
+    """Return the path of an SQLite file, `auto`, `:memory:` for `none`, or the URL of another database.
 
     Raises ValueError for an unknown engine. The message never repeats a URL: it may contain a password.
     """

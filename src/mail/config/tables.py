@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mail.config.database import engine_of, hide_password, read_database
+from mail.config.database import AUTO, engine_of, hide_password, read_database
 from mail.core.task.webhooks import RETRY_SECONDS
 
 
@@ -116,12 +116,12 @@ class StorageConfig(Table):
     """`[server.storage]`: the database of tasks.
 
     Attributes:
-        database: the path of an SQLite file, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Set
-            as a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
+        database: the path of an SQLite file, `auto`, `:memory:`, or the URL of a PostgreSQL database or a DynamoDB table. Set
+            as `auto`, a path, `sqlite:///path`, `none`, `postgresql://user:password@host/database` or `dynamodb://table`.
         synchronous: for SQLite; `normal` survives a crash of the process, `full` also a power loss.
     """
 
-    database: Annotated[str, AfterValidator(read_database)] = "mail.db"
+    database: Annotated[str, AfterValidator(read_database)] = AUTO
     synchronous: Literal["normal", "full"] = "normal"
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, get_args
 
 from fastapi import FastAPI, Request
@@ -10,8 +11,8 @@ from mail import bootstrap
 from mail.auth.keys import Caller
 from mail.auth.tokens import issue_token
 from mail.config import ServerConfig, load_config
-from mail.core.engine.documents import ServerDocuments
-from mail.core.task.documents import CallerRole
+from mail.config.database import USUAL_FILE
+from mail.core.task.documents import IN_MEMORY, CallerRole
 from mail.http.app import create_app as create_http_app
 from mail.http.large_answers import LargeAnswers
 from mail.http.rates import rates_of
@@ -40,7 +41,7 @@ def build_app(system: "LocalSystem") -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with system:
             if system.issues_tokens and not await system.documents.has_tokens():
-                print(await _issue_first_tokens(system.documents), flush=True)  # noqa: T201
+                print(await _issue_first_tokens(system), flush=True)  # noqa: T201
             yield
 
     config = system.config
@@ -86,15 +87,19 @@ def make_service(
     )
 
 
-async def _issue_first_tokens(documents: ServerDocuments) -> str:
+async def _issue_first_tokens(system: "LocalSystem") -> str:
     """Create a token per role, and return the text that shows them to the operator."""
-    tokens = {role: await issue_token(documents, Caller(role, role)) for role in get_args(CallerRole)}
+    database = system.config.storage.database
+    option = (
+        "" if database in (USUAL_FILE, IN_MEMORY) else f"--database {quote(system.config.storage.shown)} "
+    )
+    tokens = {role: await issue_token(system.documents, Caller(role, role)) for role in get_args(CallerRole)}
     lines = [
         "There were no API tokens yet. These are the first ones; they are shown only this once:",
         "",
         *(f"  {role:<6} {token}" for role, token in tokens.items()),
         "",
-        "Send one as 'Authorization: Bearer <token>'. More: mail token create --role user --id alice",
+        f"Send one as 'Authorization: Bearer <token>'. More: mail token create {option}--role user --id alice",
         "The agent token is for other swarms: any swarm that is registered here may call with it.",
         "",
     ]

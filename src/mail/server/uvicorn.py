@@ -22,9 +22,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail import bootstrap
-from mail.bootstrap.backends import open_documents
+from mail.bootstrap.backends import open_backend, open_documents
 from mail.bootstrap.system import LocalSystem
 from mail.config import CONFIG_PATH_VARIABLE, ConnectionsConfig, ServerConfig, load_config
+from mail.config.database import AUTO, USUAL_FILE
+from mail.core.protocol.clock import SYSTEM_CLOCK
 from mail.core.task.documents import IN_MEMORY
 from mail.core.task.swarm import SwarmCore
 from mail.errors import ConfigurationError, MAILError
@@ -239,7 +241,7 @@ async def _serve(
             url = os.environ["BASE_URL"] = base_url(host, listener)
             system.listens(host, url)
             ready = f"Swarm {config.swarm.name} listens on {url} (process {os.getpid()}, Ctrl+C stops it)"
-            ready += _advice(config, host)
+            ready += _database_note(config) + _advice(config, host)
             if host != config.host:
                 ready += (
                     f"\nThis first run listens on this machine only, not on {config.host}; --host decides"
@@ -261,6 +263,13 @@ async def _serve(
         await system.stop()
 
 
+def _database_note(config: ServerConfig) -> str:
+    """Return which file the server has, if it isn't the usual one."""
+    storage = config.storage
+    usual = storage.database in (USUAL_FILE, IN_MEMORY) or storage.engine != "sqlite"
+    return "" if usual else f"\nIts database is {storage.database}"
+
+
 def _advice(config: ServerConfig, host: str) -> str:
     """Return what the operator of a server that is open to the network should know about swarms near it."""
     if config.interswarm.allow_private_addresses != "auto" or bootstrap.may_call_private(config, host):
@@ -277,13 +286,18 @@ def _serve_reloading(config: ServerConfig, flags: Mapping[str, Any]) -> None:
 
     _collect_garbage()
     bootstrap.read_swarm(config)  # report a mistake now, not from each process
+    if config.storage.database == AUTO:  # each of the processes must have the same
+        backend = open_backend(config.storage, config.swarm.name, SYSTEM_CLOCK)
+        backend.abandon()
+        flags = {**flags, "database": backend.place}
+        config = config.with_overrides(database=backend.place)
     host = config.host if "host" in flags or not asyncio.run(_is_first_run(config)) else LOOPBACK
     with listen(host, config.port) as listener:
         os.environ[FLAGS_VARIABLE] = json.dumps({**flags, "host": host})
         os.environ["BASE_URL"] = base_url(host, listener)
         _say(
             f"Swarm {config.swarm.name} listens on {os.environ['BASE_URL']} and restarts at each change"
-            f"{_advice(config, host)}"
+            f"{_database_note(config)}{_advice(config, host)}"
         )
         uvicorn_config = uvicorn.Config(
             RELOADED_APP,

@@ -69,6 +69,7 @@ class Backend[Q: TurnQueue]:
         start: begins background work, before workers start.
         close: ends that work and closes the database.
         abandon: closes the database without waiting; only for one that a program may embed.
+        place: the file, for a database whose setting leaves the choice of it to the adapter.
     """
 
     store: Store
@@ -78,6 +79,7 @@ class Backend[Q: TurnQueue]:
     start: Callable[[Recover], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing
     abandon: Callable[[], None] = lambda: None
+    place: str = ""
 
 
 class Database(ABC):

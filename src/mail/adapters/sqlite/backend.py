@@ -7,6 +7,7 @@ from typing import Any
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.adapters.shared.documents import SQLDocuments
 from mail.adapters.sqlite.database import TABLES, SQLiteDatabase
+from mail.adapters.sqlite.default_file import AUTO, find_default_file, open_default_file, record_swarm
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.protocol.clock import Clock
 from mail.core.task.documents import IN_MEMORY
@@ -29,12 +30,17 @@ class SQLiteDocuments(SQLDocuments):
 
 
 class SQLite(Database):
-    """An SQLite file; `:memory:` for none."""
+    """An SQLite file; `:memory:` for none, `auto` for the default one."""
 
     mailbox_options = ("exchange",)
 
     def open(self, swarm: str, clock: Clock, local: WorkQueue) -> Backend[WorkQueue]:
-        database = self._open(own=True)
+        if self.place == AUTO:
+            database = open_default_file(swarm, synchronous=self.synchronous)
+        else:
+            database = self._open(own=True)
+        if database.path != IN_MEMORY:
+            record_swarm(database, swarm)
 
         async def close() -> None:
             database.close()
@@ -45,6 +51,7 @@ class SQLite(Database):
             queue=local,
             close=close,
             abandon=database.close,
+            place=database.path,
         )
 
     async def create_tables(self) -> tuple[str, ...]:
@@ -65,6 +72,7 @@ class SQLite(Database):
 
     def _open(self, *, own: bool) -> SQLiteDatabase:
         try:
-            return SQLiteDatabase(self.place, own=own, synchronous=self.synchronous)
+            place = find_default_file() if self.place == AUTO else self.place
+            return SQLiteDatabase(place, own=own, synchronous=self.synchronous)
         except OSError as error:
             raise ConfigurationError(f"{self.place} can't be used as a database: {error}") from error

@@ -144,6 +144,10 @@ Synchronous = Literal["normal", "full"]
 """`normal` survives a crash of the process at any time; `full` also survives a power loss, at a price."""
 
 
+class FileClaimed(ConfigurationError):
+    """A server in another process runs on the file."""
+
+
 class FileLocked(StoreUnavailable):
     """Another process has locked the database for writing; try again later."""
 
@@ -306,7 +310,7 @@ def _claim(path: str) -> sqlite3.Connection:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-            raise ConfigurationError(
+            raise FileClaimed(
                 f"another server runs on {path}; stop it, or give this one a database of its own, such as "
                 f"{Path(path).stem}-2.db (--database)"
             ) from error

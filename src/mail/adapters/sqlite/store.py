@@ -38,11 +38,12 @@ from mail.adapters.shared.snapshots import (
     take_snapshot,
 )
 from mail.adapters.shared.waiters import Waiters
-from mail.adapters.sqlite.database import IN_MEMORY, TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
+from mail.adapters.sqlite.database import TURN_LOCK_TIMEOUT, SQLiteDatabase, commit_id, unavailable
 from mail.adapters.sqlite.task_cache import CachedTask, IndexColumns, Position, index_columns
 from mail.adapters.sqlite.write_ahead_log import WriteAheadLog
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
