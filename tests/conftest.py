@@ -54,13 +54,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.stash[_SELECTED]
     if tier is not None:
-        left = [item for item in items if not tiers.is_in(tier, item)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if tiers.is_in(tier, item)]
+        is_in = {item: tiers.is_in(tier, item) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not is_in[item]])
+        items[:] = filter(is_in.__getitem__, items)
+
+
+def pytest_collection() -> None:
+    """Collect no garbage meanwhile: what is imported and collected stays."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Keep what thousands of collected tests consist of out of every later garbage collection."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import test_documented_samples as documented
-from anthropic import AsyncAnthropic
-from anthropic.types import ThinkingBlock
 from openai.types.responses import ResponseReasoningItem, ResponseReasoningSummaryTextDeltaEvent
 from openai.types.responses.response_reasoning_item import Summary
 from support.llm_stub import LLMStub, Request, Tokens, call, redacted, reply, search, text, thinking
@@ -344,6 +342,8 @@ class TestAnthropic:
 
     async def ask(self, stub: LLMStub) -> Any:
         """Sample 6."""
+        from anthropic import AsyncAnthropic
+
         async with AsyncAnthropic(base_url=stub.url, api_key="sk", max_retries=0) as client:
             namespace = {"client": client, "tools": [TRADEOFFS, WEB_SEARCH], "messages": PUZZLE}
             await run(sample(FINDINGS, "python", 6), namespace)
@@ -387,6 +387,8 @@ class TestAnthropic:
             text("Weighing it."),
             call("analyze_tradeoffs"),
         )
+        from anthropic.types import ThinkingBlock
+
         shape = eval(sample(FINDINGS, "python", 7), {})
         ThinkingBlock.model_validate(shape)
         assert shape.keys() == answer.content[0].to_dict().keys()

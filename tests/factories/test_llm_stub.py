@@ -1,13 +1,11 @@
 """The stub says what the providers say: their own SDKs' types are the judge, and what they'd refuse it refuses."""
 
 import json
+from pkgutil import resolve_name
 from typing import Any
 
 import httpx
 import pytest
-from anthropic.types import Message, RawMessageStreamEvent
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from support.llm_stub import (
     LLMStub,
@@ -38,11 +36,22 @@ CHAT = {"model": "gpt-5-mini", "messages": [{"role": "user", "content": "hi"}]}
 RESPONSES = {"model": "gpt-5-mini", "input": "hi", "include": ["reasoning.encrypted_content"]}
 MESSAGES = {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
 
-WIRES: list[tuple[str, dict[str, Any], Any, Any]] = [
-    ("/v1/chat/completions", CHAT, ChatCompletion, ChatCompletionChunk),
-    ("/v1/responses", RESPONSES, Response, ResponseStreamEvent),
-    ("/v1/messages", MESSAGES, Message, RawMessageStreamEvent),
+WIRES = [
+    (
+        "/v1/chat/completions",
+        CHAT,
+        "openai.types.chat.ChatCompletion",
+        "openai.types.chat.ChatCompletionChunk",
+    ),
+    (
+        "/v1/responses",
+        RESPONSES,
+        "openai.types.responses.Response",
+        "openai.types.responses.ResponseStreamEvent",
+    ),
+    ("/v1/messages", MESSAGES, "anthropic.types.Message", "anthropic.types.RawMessageStreamEvent"),
 ]
+"""Paths, requests, and the names of the SDKs' types of whole replies and of events, which take long to import."""
 
 HEADERS = {"anthropic-version": "2023-06-01", "x-api-key": "key"}
 
@@ -61,11 +70,11 @@ def frames(response: httpx.Response) -> list[tuple[str | None, str]]:
 
 @pytest.mark.parametrize(("path", "body", "whole", "_event"), WIRES)
 def test_whole_replies_are_of_the_documented_shape(
-    stub: LLMStub, path: str, body: dict[str, Any], whole: Any, _event: Any
+    stub: LLMStub, path: str, body: dict[str, Any], whole: str, _event: str
 ) -> None:
     stub.script(EVERYTHING)
     document = post(stub, path, body).json()
-    TypeAdapter(whole).validate_python(document, strict=True)
+    TypeAdapter(resolve_name(whole)).validate_python(document, strict=True)
 
 
 @pytest.mark.parametrize(("path", "body", "_whole", "event"), WIRES)
@@ -73,10 +82,10 @@ def test_whole_replies_are_of_the_documented_shape(
     "said", [EVERYTHING, EVERYTHING.but(is_truncated=True)], ids=["complete", "truncated"]
 )
 def test_every_event_of_a_stream_is_of_the_documented_shape(
-    stub: LLMStub, path: str, body: dict[str, Any], _whole: Any, event: Any, said: Reply
+    stub: LLMStub, path: str, body: dict[str, Any], _whole: str, event: str, said: Reply
 ) -> None:
     stub.script(said)
-    adapter: TypeAdapter[Any] = TypeAdapter(event)
+    adapter: TypeAdapter[Any] = TypeAdapter(resolve_name(event))
     for name, data in frames(post(stub, path, {**body, "stream": True})):
         if data == "[DONE]" or name == "ping":  # documented, but the SDKs skip them
             continue

@@ -110,12 +110,11 @@ def is_in(tier: Tier, item: pytest.Item) -> bool:
 
 def tier_of(item: pytest.Item) -> Tier:
     """Return the lowest tier that runs a test."""
-    found = TIER_OF[max((known for known in TIER_OF if item.nodeid.startswith(known)), key=len)]
-    if item.nodeid.startswith("tests/handlers/") and _has_parameter(item, ("source",)):
+    nodeid = item.nodeid
+    found = TIER_OF[max(filter(nodeid.startswith, TIER_OF), key=len)]
+    if nodeid.startswith("tests/handlers/") and _has_parameter(item, ("source",)):
         return "soak"
-    runs_on_moto = (
-        item.nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in item.nodeid
-    )
+    runs_on_moto = nodeid.startswith(("tests/aws/", "tests/contract/")) and NOT_ON_MOTO not in nodeid
     if runs_on_moto and _has_parameter(item, SECOND_ENGINES):
         return "soak"
     return "full" if found == "fast" and _has_parameter(item, SERVERS_AND_FILES) else found

@@ -29,7 +29,9 @@ def read_template(path: Path) -> Document:
     except ImportError:
         raise ConfigurationError("to read template.yaml, install PyYAML: pip install pyyaml") from None
 
-    class Loader(yaml.SafeLoader):
+    safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is six times faster
+
+    class Loader(safe_loader):  # type: ignore[misc, valid-type]
         """A loader with the tags of CloudFormation; a new class, as tags are registered per class."""
 
     def expand(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Document:
