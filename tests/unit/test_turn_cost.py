@@ -10,14 +10,14 @@ import pytest
 
 from mail.adapters.local.queue import LocalQueue
 from mail.adapters.local.workers import LocalWorkers
-from mail.adapters.shared.codec import decode_events, encode_events
+from mail.adapters.shared.codec import decode_events
 from mail.adapters.sqlite.database import SQLiteDatabase
 from mail.adapters.sqlite.store import SQLiteStore
 from mail.core.decisions.submit import Submission
 from mail.core.engine.runtime import Runtime
 from mail.core.protocol.address import Principal
 from mail.core.protocol.clock import SYSTEM_CLOCK
-from mail.core.task.events import Event, EventKind
+from mail.core.task.events import Event, EventKind, encode_events
 from mail.core.task.swarm import AgentCore, AgentOutput, History, SwarmCore, ToolChoice
 from mail.core.task.task import TaskKey
 from mail.errors import VersionConflict

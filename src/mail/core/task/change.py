@@ -36,18 +36,23 @@ class InboxEntry:
         return build_mail_xml(self.message)
 
 
-@value(slots=False)
+@value
 class HistoryRecord:
-    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1."""
+    """Entries that one commit appends to an agent's history: the agent's `n`-th such portion, counted from 1.
+
+    Attributes:
+        encoded: the entries as JSON, as stores keep them.
+
+    Raises ValueError for entries that are not JSON.
+    """
 
     agent: str
     n: int
     entries: History
+    encoded: bytes = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """Its entries as JSON, as stores keep them. Raises ValueError for entries that are not JSON."""
-        return to_json(self.entries)
+    def __post_init__(self) -> None:
+        self.encoded = to_json(self.entries)  # type: ignore[misc]  # while it is made
 
 
 @value
@@ -111,6 +116,7 @@ class TaskChange:
         deliveries: the messages that enter mailboxes.
         histories: additions to the history of the turn's agent; a new task may have one for each agent, and at least
             as many events.
+        encoded_events: the events as stores keep them.
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
@@ -122,6 +128,7 @@ class TaskChange:
     deliveries: tuple[InboxEntry, ...] = ()
     histories: tuple[HistoryRecord, ...] = ()
     events: tuple[Event, ...] = ()
+    encoded_events: bytes = b"[]"
     response: MAILMessage | None = None
     ended: int | None = None
 

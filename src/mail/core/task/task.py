@@ -294,7 +294,7 @@ class Task:
             if among is not None and mailbox not in among:
                 continue
             tier = self.head_tier(mailbox)
-            if tier is not None and (goes_out(mailbox) or not agents_rest):
+            if tier is not None and (not agents_rest or goes_out(mailbox)):
                 yield mailbox, tier
 
     def rests_until(self, mailbox: str) -> float:
