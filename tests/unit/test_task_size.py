@@ -42,7 +42,12 @@ async def all_bytes(store: Store, key: TaskKey) -> int:
     assert answer is not None
     histories = [await store.read_history(key, agent) for agent in task.histories]
     events = [len(encode_events([event])) - len(",") for event in await store.read_events(key)]
-    return sum(events) + task.version * len("]") + sum(len(to_json(history)) for history in histories) + message_size(answer)
+    return (
+        sum(events)
+        + task.version * len("]")
+        + sum(len(to_json(history)) for history in histories)
+        + message_size(answer)
+    )
 
 
 def test_the_size_of_a_value_is_that_of_its_texts_and_little_more() -> None:

@@ -25,6 +25,9 @@ from mail.testing.agents import complete, output, request, respond, wait
 from mail.testing.changes import Maker
 
 ANN = Principal(role="user", id="ann", swarm="cost")
+WAL_FRAME_HEADER = 24
+"""Bytes before each page in the write-ahead log."""
+
 RESPOND, COMPLETE, WAIT = output([respond("chief")]), output([complete("done")]), output([wait()])
 
 
@@ -106,6 +109,20 @@ async def test_a_new_task_takes_no_look_for_an_old_one(tmp_path: Path) -> None:
         database.connection.set_trace_callback(lambda sql: statements.update([sql.split()[0]]))
         await runtime.submit(ANN, Submission(body="hello"))
         assert statements == {"BEGIN": 1, "INSERT": 2, "COMMIT": 1}
+
+
+async def test_a_task_without_a_deadline_writes_few_pages(tmp_path: Path) -> None:
+    """Each index that a task is in costs a page when the task begins, and most cost another when it ends."""
+    path = tmp_path / "mail.db"
+    with SQLiteDatabase(path) as database:
+        store, queue = SQLiteStore(database), LocalQueue()
+        runtime = Runtime(swarm_of(1), store, queue, SYSTEM_CLOCK)
+        await runtime.submit(ANN, Submission(body="hello"))
+        (page_size,) = database.connection.execute("PRAGMA page_size").fetchone()
+        before = path.with_name("mail.db-wal").stat().st_size
+        await runtime.submit(ANN, Submission(body="hello"))
+        written = path.with_name("mail.db-wal").stat().st_size - before
+        assert written <= 5 * (page_size + WAL_FRAME_HEADER)
 
 
 async def test_a_second_task_of_the_same_key_is_refused_with_the_first(tmp_path: Path) -> None:

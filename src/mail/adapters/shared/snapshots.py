@@ -29,7 +29,10 @@ def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]
         return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]
     *early, last = change.histories
     assert len(change.events) > len(early)
-    rows = [(event.seq, record, encode_events([event])) for event, record in zip(change.events, early, strict=False)]
+    rows = [
+        (event.seq, record, encode_events([event]))
+        for event, record in zip(change.events, early, strict=False)
+    ]
     return [*rows, (change.task.seq, last, encode_events(change.events[len(early) :]))]
 
 
