@@ -1,7 +1,7 @@
 """The base class of turns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from mail.core.engine.commit import Committer
 from mail.core.engine.telemetry import DeliveryEnd, TurnReport
@@ -43,6 +43,6 @@ class LeasedTurn(ABC):
         """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, delivery=self._end)
 
-    async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+    def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
-        return await self._committer.commit(decide, self.turn.task)
+        return self._committer.commit(decide, self.turn.task)
