@@ -43,7 +43,6 @@ from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Idle, Leased, TaskPage, WakeUp, wake_ups
-from mail.core.task.size import message_size
 from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -213,7 +212,7 @@ class SQLiteStore:
         if after is not None:
             positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
         mail = (self._entry(cached, position) for position in positions)
-        return list(upto_bytes(mail, lambda entry: message_size(entry.message), max_bytes))
+        return list(upto_bytes(mail, lambda entry: entry.size, max_bytes))
 
     async def read_events(
         self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None

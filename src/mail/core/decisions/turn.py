@@ -293,8 +293,8 @@ class Settlement:
         self.tools.acts = any(output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
-            if call.turns != said:  # calls of one completion share it; their results follow it
-                said = call.turns
+            if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
+                said = turns
                 history += said
             self._emit_call(call)
             if self._waits_for_the_user(call, receipt) and not self.tools.is_finished:

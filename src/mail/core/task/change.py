@@ -18,17 +18,20 @@ from mail.core.task.turn_state import Checkpoint, Resumption
 
 @value(slots=False)
 class InboxEntry:
-    """One message in one mailbox, ordered by (tier, seq)."""
+    """One message in one mailbox, ordered by (tier, seq).
+
+    Attributes:
+        size: the size of the message (`mail.core.task.size`).
+    """
 
     mailbox: str
     tier: Tier
     seq: int
     message: MAILMessage
+    size: int = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def size(self) -> int:
-        """The size of the message (`mail.core.task.size`)."""
-        return message_size(self.message)
+    def __post_init__(self) -> None:
+        self.size = message_size(self.message)  # type: ignore[misc]  # while it is made
 
     @cached_property
     def prompt(self) -> dict[str, str]:
