@@ -80,7 +80,11 @@ class TestInTheBucket:
         ]
         pending: dict[str, tuple[int, ...]] = {entry.mailbox: (0, 0, 0, 1, 0) for entry in copies}
         task = replace(change.task, pending=pending)
-        await store.commit(type(change)(task, 1, deliveries=tuple(copies), events=change.events))
+        await store.commit(
+            type(change)(
+                task, 1, deliveries=tuple(copies), events=change.events, encoded_events=change.encoded_events
+            )
+        )
         assert len(bucket.names()) == 1
         for name in ("alpha", "beta", "gamma"):
             turn = await open_turn(store, KEY, name, make)

@@ -20,6 +20,7 @@ from mail.core.engine.watch import Watch
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import InboxEntry, TaskChange
 from mail.core.task.draft import Draft
+from mail.core.task.events import encode_events
 from mail.core.task.ports import WakeUp
 from mail.core.task.task import Task, TaskKey, TaskStatus
 
@@ -77,7 +78,8 @@ def without_history(change: TaskChange) -> TaskChange:
 
 
 def without_an_event(change: TaskChange) -> TaskChange:
-    return replace(change, events=change.events[1:]) if len(change.events) > 2 else change
+    left = change.events[1:]
+    return replace(change, events=left, encoded_events=encode_events(left)) if len(left) > 1 else change
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from mail.core.decisions.quotas import Quotas
 from mail.core.engine.pacing import Pacer
-from mail.core.task.events import EventKind
+from mail.core.task.events import EventKind, encode_events
 from mail.core.task.ports import Store
 from mail.core.task.size import json_size, message_size
 from mail.core.task.stored import read_task, write_task
@@ -41,8 +41,13 @@ async def all_bytes(store: Store, key: TaskKey) -> int:
     assert task is not None
     assert answer is not None
     histories = [await store.read_history(key, agent) for agent in task.histories]
-    events = [len(event.encoded) for event in await store.read_events(key)]
-    return sum(events) + sum(len(to_json(history)) for history in histories) + message_size(answer)
+    events = [len(encode_events([event])) - len(",") for event in await store.read_events(key)]
+    return (
+        sum(events)
+        + task.version * len("]")
+        + sum(len(to_json(history)) for history in histories)
+        + message_size(answer)
+    )
 
 
 def test_the_size_of_a_value_is_that_of_its_texts_and_little_more() -> None:

@@ -21,7 +21,7 @@ from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
 from mail.core.task.ports import Store
-from mail.core.task.size import event_size, message_size
+from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import OpenUserQuestion, PausedCall
 from mail.core.task.usage import NO_USAGE, Usage
@@ -343,7 +343,7 @@ async def _mail_pieces(pacer: Pacer, mail: AsyncIterable[InboxEntry]) -> AsyncGe
     """Yield the items of a JSON array of messages."""
     separator = b""
     async for entry in mail:
-        await pacer.pause(message_size(entry.message))
+        await pacer.pause(entry.size)
         yield separator + to_json(_queued_message(entry))
         separator = b","
 

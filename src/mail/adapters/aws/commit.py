@@ -34,10 +34,10 @@ from mail.adapters.aws.items import (
     string,
 )
 from mail.adapters.aws.table import key_of
-from mail.adapters.shared.codec import encode_events
 from mail.adapters.shared.snapshots import encode_delivered, encode_read
 from mail.core.protocol.message import MAILMessage
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange
+from mail.core.task.events import encode_events
 from mail.errors import PayloadTooLarge
 
 INLINE_BYTES = 190_000
@@ -226,11 +226,13 @@ class CommitPlan:
         self._moved = {
             event.seq: blobs[id(event.message)] for event in self._change.events if id(event.message) in blobs
         }
+        if not self._moved:
+            return Text(self._change.encoded_events.decode())
         events = (
             event._replace(message=None) if event.seq in self._moved else event
             for event in self._change.events
         )
-        return Text(encode_events(tuple(events)).decode())
+        return Text(encode_events(events).decode())
 
     # ------------------------------------------------------------------------------------------- actions
 

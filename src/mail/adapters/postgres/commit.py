@@ -12,7 +12,6 @@ from typing import Any, LiteralString
 from mail.adapters.postgres.ahead import Opening
 from mail.adapters.postgres.pool import Row
 from mail.adapters.postgres.schema import task_number
-from mail.adapters.shared.codec import encode_events
 from mail.adapters.shared.snapshots import encode_delivered, encode_read, rows_of
 from mail.core.task.change import TaskChange
 from mail.core.task.stored import read_task, write_task
@@ -142,13 +141,13 @@ def commit_values(
         "ended": change.ended,
         "delivered": encode_delivered(change),
         "consumed": encode_read(change),
-        "events": encode_events(events).decode(),
+        "events": events.decode(),
         "history": new and new.encoded.decode(),
         "response": response and response.model_dump_json(),
         "row_seqs": [seq for seq, _, _ in inherited],
         "row_agents": [history.agent for _, history, _ in inherited],
         "row_ns": [history.n for _, history, _ in inherited],
-        "row_events": [encode_events(batch).decode() for _, _, batch in inherited],
+        "row_events": [batch.decode() for _, _, batch in inherited],
         "row_histories": [history.encoded.decode() for _, history, _ in inherited],
     }
 

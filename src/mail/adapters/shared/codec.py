@@ -16,13 +16,8 @@ LAST_NUMBER = 2**63 - 1
 _EVENTS = TypeAdapter(tuple[Event, ...])
 
 
-def encode_events(events: tuple[Event, ...]) -> bytes:
-    """Encode the events of one commit."""
-    return b"[%b]" % b",".join([event.encoded for event in events])
-
-
 def decode_events(text: bytes | str) -> tuple[Event, ...]:
-    """Decode what `encode_events` has encoded."""
+    """Decode what `mail.core.task.events.encode_events` has encoded."""
     return _EVENTS.validate_json(text)
 
 

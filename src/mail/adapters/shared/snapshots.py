@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.protocol.message import Tier
 from mail.core.task.change import HistoryRecord, InboxEntry, Snapshot, TaskChange
-from mail.core.task.events import Event
+from mail.core.task.events import Event, encode_events
 from mail.core.task.task import Task
 from mail.errors import BadRequest, SnapshotExpired
 
@@ -19,18 +19,21 @@ Waiting = dict[tuple[str, int], Tier]
 """The tiers of waiting mail, by mailbox and seq."""
 
 
-def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, tuple[Event, ...]]]:
-    """Split a commit into rows with at most one agent's history each: seq, history and events.
+def rows_of(change: TaskChange) -> list[tuple[int, HistoryRecord | None, bytes]]:
+    """Split a commit into rows with at most one agent's history each: seq, history and encoded events.
 
     A commit is one row, except for a fork: a new task with the histories of several agents has a row for each, and all
     but the last row have one of the first events.
     """
     if len(change.histories) < 2:
-        return [(change.task.seq, change.histories[0] if change.histories else None, change.events)]
+        return [(change.task.seq, change.histories[0] if change.histories else None, change.encoded_events)]
     *early, last = change.histories
     assert len(change.events) > len(early)
-    rows = [(event.seq, record, (event,)) for event, record in zip(change.events, early, strict=False)]
-    return [*rows, (change.task.seq, last, change.events[len(early) :])]
+    rows = [
+        (event.seq, record, encode_events([event]))
+        for event, record in zip(change.events, early, strict=False)
+    ]
+    return [*rows, (change.task.seq, last, encode_events(change.events[len(early) :]))]
 
 
 def encode_delivered(change: TaskChange) -> str | None:

@@ -15,19 +15,24 @@ class Waiters:
     def notify(self, key: TaskKey) -> None:
         """Wake everything that waits for this task."""
         for waiter in self._waiting.pop(key, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+            _end(waiter)
 
     async def wait(self, key: TaskKey, seconds: float) -> None:
         """Wait for the next `notify`, for so many seconds at most."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
         self._waiting[key].add(waiter)
+        timer = loop.call_later(seconds, _end, waiter)
         try:
-            await asyncio.wait_for(waiter, seconds)
-        except TimeoutError:
-            pass
+            await waiter
         finally:
+            timer.cancel()
             if key in self._waiting:
                 self._waiting[key].discard(waiter)
                 if not self._waiting[key]:
                     del self._waiting[key]
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

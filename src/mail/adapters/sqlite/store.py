@@ -24,7 +24,6 @@ from mail.adapters.shared.codec import (
     LAST_NUMBER,
     decode_events,
     decode_history,
-    encode_events,
     make_page,
     read_cursor,
     upto_bytes,
@@ -47,7 +46,6 @@ from mail.core.task.documents import IN_MEMORY
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.ports import Busy, Idle, TaskPage, WakeUp, wake_ups
-from mail.core.task.size import message_size
 from mail.core.task.stored import encode_task, read_checkpoint, read_task, write_checkpoint
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
@@ -256,7 +254,7 @@ class SQLiteStore:
         if after is not None:
             positions = positions[bisect_right(positions, (after.tier, after.seq, after.mailbox)) :]
         mail = (self._entry(cached, position) for position in positions)
-        return list(upto_bytes(mail, lambda entry: message_size(entry.message), max_bytes))
+        return list(upto_bytes(mail, lambda entry: entry.size, max_bytes))
 
     async def read_events(
         self, key: TaskKey, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
@@ -543,7 +541,7 @@ class SQLiteStore:
                     record.agent,
                     record.n,
                     state,
-                    encode_events(batch),
+                    batch,
                     record.encoded,
                 ),
             )
@@ -559,7 +557,7 @@ class SQLiteStore:
                 consumed and consumed.mailbox,
                 consumed_seqs,
                 state,
-                encode_events(events),
+                events,
                 new and new.encoded,
                 response and response.model_dump_json(),
             ),

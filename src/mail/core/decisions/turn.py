@@ -11,6 +11,7 @@ Rules first (SPEC, section 5):
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 
 from mail.core.decisions.breakpoints import pause
 from mail.core.decisions.cancel import discard, is_discarded
@@ -235,6 +236,9 @@ def is_step(message: MAILMessage, swarm: SwarmCore) -> bool:
     return (sender.address_type, sender.address) != ("system", swarm.name)
 
 
+NO_EXTRA: Mapping[str, object] = MappingProxyType({})
+
+
 class Settlement:
     """The settlement of one turn; `mail.core.decisions.manual` has another for manual steps."""
 
@@ -290,8 +294,8 @@ class Settlement:
         self.tools.acts = any(output.receipts)
         breakpoints: list[AgentToolCall] = []
         for call, receipt in zip(output.calls, output.receipts, strict=True):
-            if call.turns != said:  # calls of one completion share it; their results follow it
-                said = call.turns
+            if (turns := call.turns) != said:  # calls of one completion share it; their results follow it
+                said = turns
                 history += said
             self._emit_call(call)
             if self._waits_for_the_user(call, receipt) and not self.tools.is_finished:
@@ -399,14 +403,15 @@ class Settlement:
             extra["reasoning_ref"] = self._last_reasoning
         if call.preamble:
             extra["preamble"] = call.preamble
-        self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", **extra)
+        self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", extra)
 
-    def _emit(self, kind: EventKind, text: str, **extra: object) -> None:
+    def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
         """Add an event about this agent; the first one includes the turn's usage."""
+        about = {"agent": self.name, **extra}
         if self._unannounced is not None:
-            extra["usage"] = asdict(self._unannounced)
+            about["usage"] = asdict(self._unannounced)
             self._unannounced = None
-        self.draft.emit(kind, text, agent=self.name, **extra)
+        self.draft.append_event(kind, text, about)
 
     def _report_action(self, call: AgentToolCall, receipt: Receipt) -> str:
         self._emit(

@@ -1,7 +1,7 @@
 """The base class of turns, and the report of what became of one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from enum import StrEnum
 
@@ -84,6 +84,6 @@ class LeasedTurn(ABC):
         """Return the turn's measurements."""
         return TurnReport(outcome, self._committer.conflicts, outbound=self._end)
 
-    async def commit(self, decide: Callable[[Task], TaskChange | None]) -> TaskChange | None:
+    def commit(self, decide: Callable[[Task], TaskChange | None]) -> Coroutine[None, None, TaskChange | None]:
         """Commit what `decide` makes of the turn's task; None if it decides to change nothing."""
-        return await self._committer.commit(decide, self.turn.task)
+        return self._committer.commit(decide, self.turn.task)

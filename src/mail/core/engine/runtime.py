@@ -463,31 +463,24 @@ class Runtime:
         self, key: TaskKey, mailbox: str, lease_seconds: float, attempt: int = 1
     ) -> LeasedTurn | TurnReport.Outcome:
         """Lease a mailbox, if the engine decides when its agent takes a turn."""
-        engine = (self.swarm, self.store, self.clock)
         is_outbound = goes_out(mailbox)
         if is_outbound and hook_of(mailbox) is not None:
-            now = self._now()
-            CURRENT_TASK.set(key.task_id)
-            if self._is_late(key, mailbox):
-                return TurnReport.Outcome.BUSY
-            claim = await self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
-            if not isinstance(claim, WebhookClaim):
-                return await self._not_leased(mailbox, claim)
-            self._note_replaced(claim)
-            return WebhookTurn(claim, *engine, self.webhooks)
+            return await self._claim(key, mailbox, lease_seconds, attempt)
         opened = await self.lease(key, mailbox, lease_seconds, attempt)
         if isinstance(opened, TurnReport.Outcome):
             return opened
         turn, known = opened
         if is_outbound:
-            return PeerTurn(turn, *engine, self.peers, self.tracer)
+            return PeerTurn(turn, self.swarm, self.store, self.clock, self.peers, self.tracer)
         if turn.task.manual:
             await self.store.release(turn)
             return TurnReport.Outcome.IDLE
         return AgentTurn(
             turn,
             known,
-            *engine,
+            self.swarm,
+            self.store,
+            self.clock,
             self.histories,
             AUTOMATIC,
             self._builtins,
@@ -495,6 +488,20 @@ class Runtime:
             self.quotas.task_bytes,
             self.pacer,
         )
+
+    async def _claim(
+        self, key: TaskKey, mailbox: str, seconds: float, attempt: int
+    ) -> WebhookTurn | TurnReport.Outcome:
+        """Lease the mailbox of a webhook."""
+        now = self._now()
+        CURRENT_TASK.set(key.task_id)
+        if self._is_late(key, mailbox):
+            return TurnReport.Outcome.BUSY
+        claim = await self.store.claim(key, mailbox, self._lease(now + seconds, attempt), now=now)
+        if not isinstance(claim, WebhookClaim):
+            return await self._not_leased(mailbox, claim)
+        self._note_replaced(claim)
+        return WebhookTurn(claim, self.swarm, self.store, self.clock, self.webhooks)
 
     async def lease(
         self, key: TaskKey, mailbox: str, seconds: float, attempt: int = 1

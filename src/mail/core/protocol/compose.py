@@ -67,11 +67,11 @@ def compose_message(
                 )
             case _:
                 raise BadRequest(f"unknown message type {kind!r}")
-        return MAILMessage(
-            id=clock.new_id(), timestamp=clock.now().isoformat(), msg_type=kind, message=payload
-        )
     except ValidationError as error:
         raise BadRequest(explain(error)) from error
+    return MAILMessage.trusted(
+        message_id=clock.new_id(), timestamp=clock.now().isoformat(), msg_type=kind, message=payload
+    )
 
 
 def read_message(message: MAILMessage | Mapping[str, Any]) -> MAILMessage:

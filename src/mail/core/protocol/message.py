@@ -10,6 +10,7 @@ from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
+    SerializeAsAny,
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
@@ -257,7 +258,7 @@ class MAILMessage(Value):
     id: Uuid
     timestamp: Timestamp
     msg_type: MessageType
-    message: ShapedPayload
+    message: SerializeAsAny[ShapedPayload]
 
     @classmethod
     def trusted(cls, *, message_id: str, timestamp: str, msg_type: MessageType, message: MAILPayload) -> Self:

@@ -26,17 +26,21 @@ class ShownText:
 
     def _unquote_value(self, value: Any) -> Any:
         """Return a value of JSON with its texts unquoted; the value itself if that changes nothing."""
-        match value:
-            case str():
-                return self.unquote(value)
-            case dict():
-                changed = {key: self._unquote_value(each) for key, each in value.items()}
-                return value if all(map(is_, changed.values(), value.values())) else changed
-            case list():
-                items = [self._unquote_value(each) for each in value]
-                return value if all(map(is_, items, value)) else items
-            case _:
-                return value
+        if isinstance(value, str):
+            return self.unquote(value)
+        if isinstance(value, dict):
+            changed = {}
+            for key, each in value.items():
+                if isinstance(each, str) and "&" not in each:
+                    continue
+                written = self._unquote_value(each)
+                if written is not each:
+                    changed[key] = written
+            return {**value, **changed} if changed else value
+        if isinstance(value, list):
+            items = [self._unquote_value(each) for each in value]
+            return value if all(map(is_, items, value)) else items
+        return value
 
     @property
     def _turns(self) -> list[str]:

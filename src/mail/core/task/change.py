@@ -18,17 +18,20 @@ from mail.core.task.turn_state import Checkpoint, Resumption
 
 @value(slots=False)
 class InboxEntry:
-    """One message in one mailbox, ordered by (tier, seq)."""
+    """One message in one mailbox, ordered by (tier, seq).
+
+    Attributes:
+        size: the size of the message (`mail.core.task.size`).
+    """
 
     mailbox: str
     tier: Tier
     seq: int
     message: MAILMessage
+    size: int = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def size(self) -> int:
-        """The size of the message (`mail.core.task.size`)."""
-        return message_size(self.message)
+    def __post_init__(self) -> None:
+        self.size = message_size(self.message)  # type: ignore[misc]  # while it is made
 
     @cached_property
     def prompt(self) -> dict[str, str]:
@@ -111,6 +114,7 @@ class TaskChange:
         deliveries: the messages that enter mailboxes.
         histories: additions to the history of the turn's agent; a new task may have one for each agent, and at least
             as many events.
+        encoded_events: the events as stores keep them.
         response: the finishing message, if this commit ends the generation with the number `ended`.
     """
 
@@ -122,6 +126,7 @@ class TaskChange:
     deliveries: tuple[InboxEntry, ...] = ()
     histories: tuple[HistoryRecord, ...] = ()
     events: tuple[Event, ...] = ()
+    encoded_events: bytes = b"[]"
     response: MAILMessage | None = None
     ended: int | None = None
 

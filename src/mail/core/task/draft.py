@@ -28,7 +28,7 @@ from mail.core.protocol.message import (
     tier_of,
 )
 from mail.core.task.change import HistoryRecord, InboxEntry, TaskChange, Turn
-from mail.core.task.events import UNREAD_FROM, Event, EventKind
+from mail.core.task.events import UNREAD_FROM, Event, EventKind, encode_events
 from mail.core.task.interswarm import Answer, OpenRequest, Peer, UnreadQuestion
 from mail.core.task.leases import Claim
 from mail.core.task.limits import BROADCAST_SECONDS, DEAD_LETTERS, OPEN_REQUESTS
@@ -116,9 +116,11 @@ class Draft:
         self._turn = turn
         if consume:
             self._consumed, self._also_read = turn.entry, turn.also_read
-            for entry in (turn.entry, *turn.also_read):
+            entries = (turn.entry, *turn.also_read)
+            for entry in entries:
                 self._count(entry, -1)
-            self._mark_read({(entry.mailbox, entry.seq) for entry in (turn.entry, *turn.also_read)})
+            if self.resumptions or self.unread_questions:
+                self._mark_read({(entry.mailbox, entry.seq) for entry in entries})
 
     def end_claim(self, claim: Claim) -> None:
         """End a claim that consumes no message with this commit."""
@@ -135,8 +137,7 @@ class Draft:
         self.unread_questions = (*self.unread_questions, UnreadQuestion(mailbox=mailbox, seq=seq))
 
     def _mark_read(self, read: set[tuple[str, int]]) -> None:
-        if self.resumptions:
-            self.resumptions = tuple(each for each in self.resumptions if (each.agent, each.seq) not in read)
+        self.resumptions = tuple(each for each in self.resumptions if (each.agent, each.seq) not in read)
         left = tuple(each for each in self.unread_questions if (each.mailbox, each.seq) not in read)
         if len(left) < len(self.unread_questions):
             self.unread_questions = left
@@ -144,7 +145,14 @@ class Draft:
 
     def emit(self, kind: EventKind, text: str, *, agent: str = "", **extra: Any) -> None:
         """Add an event; `agent` is the agent of this swarm that it concerns, if any."""
-        self._append_event(kind, text, {"agent": agent, **extra} if agent else extra, None)
+        self.append_event(kind, text, {"agent": agent, **extra} if agent else extra)
+
+    def append_event(
+        self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None = None
+    ) -> None:
+        """Add an event with these fields."""
+        self._seq += 1
+        self._events.append(Event(self._seq, kind, self.timestamp, text, extra, message))
 
     def send(self, message: MAILMessage, mailboxes: Sequence[str], **extra: Any) -> None:
         """Put a message into mailboxes; one event announces it, with `extra`."""
@@ -199,7 +207,7 @@ class Draft:
                 "subject": payload.subject,
             }
         what = "events" if message is None else f"{message.message.subject!r} of {message.sender.address}"
-        self._append_event(
+        self.append_event(
             EventKind.DEAD_LETTER,
             f"dead letter: {what} for {mailbox} could not be processed: {reason}",
             {
@@ -417,15 +425,19 @@ class Draft:
         if self._ending is not None:
             response, kind = self._ending
             if self.status is TaskStatus.COMPLETED:
-                self._append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
+                self.append_event(EventKind.NEW_MESSAGE, SENDING, {}, response)
             may_continue = self.status in (TaskStatus.COMPLETED, TaskStatus.FAILED)
             unread = self._unread() if may_continue else ()
             extra = {UNREAD_FROM: unread[0].seq} if unread else {}
-            self._append_event(kind, response.message.body, extra, None)
+            self.append_event(kind, response.message.body, extra)
             if unread:
                 self._answer_unread()
         version = 0 if self._is_new else self.before.version
         before = self.before
+        events = encode_events(self._events)
+        added = len(events) + sum([len(record.encoded) for record in self._records])
+        if response is not None:
+            added += message_size(response)
         task = Task(
             instance=before.instance,
             task_id=before.task_id,
@@ -456,9 +468,9 @@ class Draft:
             cancellation=self.cancellation,
             submitted=before.submitted,
             traceparent=before.traceparent,
-            webhooks=add_events(self.webhooks, self._events),
+            webhooks=add_events(self.webhooks, self._events) if self.webhooks else self.webhooks,
             dead_letters=self.dead_letters,
-            stored_bytes=before.stored_bytes + self._added_bytes(response),
+            stored_bytes=before.stored_bytes + added,
         )
         return TaskChange(
             task=task,
@@ -469,18 +481,10 @@ class Draft:
             deliveries=tuple(self._deliveries),
             histories=tuple(self._records),
             events=tuple(self._events),
+            encoded_events=events,
             response=response,
             ended=None if response is None else self.before.generation.number,
         )
-
-    def _added_bytes(self, response: MAILMessage | None) -> int:
-        """Return the size of what this commit stores."""
-        added = 0 if response is None else message_size(response)
-        for event in self._events:
-            added += len(event.encoded)
-        for record in self._records:
-            added += len(record.encoded)
-        return added
 
     def _unread(self) -> tuple[UnreadQuestion, ...]:
         """Return the questions that need another generation; none if this one was begun for them and read none."""
@@ -494,7 +498,7 @@ class Draft:
             self.limits = self.before.limits.without_time()
 
     def _deliver(self, message: MAILMessage, mailboxes: Iterable[str], extra: dict[str, Any]) -> None:
-        self._append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
+        self.append_event(EventKind.NEW_MESSAGE, SENDING, extra, message)
         tier = tier_of(message)
         for mailbox in mailboxes:
             # mail to another swarm arrives in the order in which it was sent, and is sorted there
@@ -504,18 +508,12 @@ class Draft:
             self._count(entry, +1)
 
     def _count(self, entry: InboxEntry, change: int) -> None:
-        before, index = self._pending.get(entry.mailbox, NO_MAIL), entry.tier - 1
-        counts = (*before[:index], before[index] + change, *before[index + 1 :])
-        if counts == NO_MAIL:
-            self._pending.pop(entry.mailbox, None)
+        counts = [*self._pending.get(entry.mailbox, NO_MAIL)]
+        counts[entry.tier - 1] += change
+        if any(counts):
+            self._pending[entry.mailbox] = tuple(counts)
         else:
-            self._pending[entry.mailbox] = counts
-
-    def _append_event(
-        self, kind: EventKind, text: str, extra: dict[str, Any], message: MAILMessage | None
-    ) -> None:
-        self._seq += 1
-        self._events.append(Event(self._seq, kind, self.timestamp, text, extra, message))
+            self._pending.pop(entry.mailbox, None)
 
     def _broadcast(
         self, kind: MessageType, sender: MAILAddress, recipient: str, subject: Subject, body: str

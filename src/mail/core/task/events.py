@@ -1,7 +1,7 @@
 """The events of a task: its timeline, as shown by SSE and by `GET /task`."""
 
+from collections.abc import Iterable
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -77,11 +77,6 @@ class Event(_EventFields):
         message: the message that the event announces, if any; its XML is rendered on demand.
     """
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """The event as stores keep it: a JSON list of its fields. Raises ValueError for an `extra` that is not JSON."""
-        return to_json((self.seq, str(self.kind), *self[2:]), inf_nan_mode="null")
-
     @property
     def is_terminal(self) -> bool:
         """Whether a generation of the task ends here."""
@@ -123,3 +118,8 @@ class Event(_EventFields):
             "task_id": task_id,
             "extra_data": extra,
         }
+
+
+def encode_events(events: Iterable[Event]) -> bytes:
+    """Return events as stores keep them: a JSON list for each. Raises ValueError for an `extra` that is not JSON."""
+    return to_json([(seq, str(kind), *rest) for seq, kind, *rest in events], inf_nan_mode="null")

@@ -294,7 +294,7 @@ class Task:
             if among is not None and mailbox not in among:
                 continue
             tier = self.head_tier(mailbox)
-            if tier is not None and (goes_out(mailbox) or agents_run):
+            if tier is not None and (agents_run or goes_out(mailbox)):
                 yield mailbox, tier
 
     def not_before(self, mailbox: str) -> float:

@@ -367,7 +367,11 @@ class TestOrder:
         task = replace(
             change.task, pending={**change.task.pending, "beta": (0, 0, 0, 1, 0), "gamma": (0, 0, 0, 1, 0)}
         )
-        await store.commit(type(change)(task, 1, deliveries=copies, events=change.events))
+        await store.commit(
+            type(change)(
+                task, 1, deliveries=copies, events=change.events, encoded_events=change.encoded_events
+            )
+        )
         turn = await open_turn(store, KEY, "beta", make)
         assert turn.entry == copies[1]
         await store.commit(make.change(turn.task, turn=turn))
