@@ -31,6 +31,7 @@ TIER_OF: dict[str, Tier] = {
     "tests/bench/test_bench_peers.py::test_the_program_of_mail": "full",
     "tests/bench/test_bench_smoke.py": "soak",
     "tests/chaos": "soak",
+    "tests/chaos/test_chaos_rounds.py::test_a_round_on_sqlite_is_the_same_each_time": "full",
     "tests/chaos/test_chaos_rounds.py::test_on_sqlite": "full",
     "tests/cli": "full",
     "tests/cli/test_cli_connecting.py": "fast",
