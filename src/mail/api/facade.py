@@ -26,6 +26,8 @@ from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
+from mail.factories.base import check_model_options
+from mail.factories.options import needs_chat
 from mail.swarms_json.entries import Factory
 
 if TYPE_CHECKING:
@@ -33,6 +35,20 @@ if TYPE_CHECKING:
 
 ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 """MAIL tools of no use to an agent that can write to nobody."""
+
+
+MODEL_PARAMETERS = (
+    "max_tokens",
+    "reasoning_effort",
+    "thinking_budget",
+    "memory",
+    "default_tool_choice",
+    "use_proxy",
+    "user_token",
+    "stream_tokens",
+    "print_llm_streams",
+)
+"""Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
 
 
 class Agent:
@@ -47,7 +63,7 @@ class Agent:
         function: an agent function, in place of a model: async, from a history and a tool choice to text and calls.
         factory: builds such a function from the wiring and `options`; or its import string.
         can_complete_tasks: whether it may complete tasks; by default only the lead of the swarm.
-        tool_format: the API of the model: `responses` (the default) or `completions`.
+        tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
         exclude_tools: MAIL tools that it may not call.
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
         sequential: whether its actions run one after the other.
@@ -67,7 +83,7 @@ class Agent:
         function: AgentFunction | None = None,
         factory: Factory | None = None,
         can_complete_tasks: bool | None = None,
-        tool_format: ToolFormat = "responses",
+        tool_format: ToolFormat | None = None,
         exclude_tools: Sequence[str] = (),
         comm_targets: Sequence[str] = (),
         enable_interswarm: bool = False,
@@ -82,7 +98,9 @@ class Agent:
         self.function = function
         self.factory = factory
         self.can_complete_tasks = can_complete_tasks
-        self.tool_format: ToolFormat = tool_format
+        self.tool_format: ToolFormat = tool_format or (
+            "completions" if model is not None and needs_chat(options) else "responses"
+        )
         self.exclude_tools = list(exclude_tools)
         self.comm_targets = list(comm_targets)
         self.enable_interswarm = enable_interswarm
@@ -93,7 +111,13 @@ class Agent:
             raise ConfigurationError(
                 f"agent {name!r}: give it one of model (such as 'openai/gpt-5-mini'), function and factory"
             )
-        self._factory(leads=False)
+        if model is not None:
+            own = {name: value for name, value in options.items() if name not in MODEL_PARAMETERS}
+            check_model_options(f"agent {name!r}", model, self.tool_format, own)
+        elif function is not None and options:
+            raise ConfigurationError(
+                f"agent {name!r}: a function takes no options, but got: {', '.join(options)}"
+            )
 
     def template(
         self,
@@ -129,10 +153,6 @@ class Agent:
             system = {"system": self.system} if self.system else {}
             return self.factory, {**system, **self.options}
         function = self.function
-        if self.options:
-            raise ConfigurationError(
-                f"agent {self.name!r}: options are for a model or a factory: {', '.join(self.options)}"
-            )
         return lambda **_wiring: function, {}
 
     def __repr__(self) -> str:
