@@ -8,6 +8,7 @@ They only fill in the templates of `mail.api.agents` and `mail.api.swarms`, and 
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
@@ -27,6 +28,7 @@ from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.factories.base import check_model_options
+from mail.factories.models import close_clients
 from mail.factories.options import needs_chat
 from mail.swarms_json.entries import Factory
 
@@ -49,6 +51,10 @@ MODEL_PARAMETERS = (
     "print_llm_streams",
 )
 """Parameters of an agent's model that litellm doesn't have, or that are not the same for all models."""
+
+
+STOP_SECONDS = 5.0
+"""Seconds that a swarm's thread may take to end."""
 
 
 class Agent:
@@ -371,11 +377,18 @@ class Swarm:
 
 
 class _Home:
-    """The event loop, in a thread of its own, on which a swarm works for callers without one."""
+    """The event loop, in a thread of its own, on which a swarm works for callers without one.
+
+    It ends with `stop`, with the last reference to it, or with the process.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="mail-swarm", daemon=True).start()
+        thread = threading.Thread(
+            target=_run_until_stopped, args=(self._loop,), name="mail-swarm", daemon=True
+        )
+        self.stop = weakref.finalize(self, _stop, self._loop, thread)
+        thread.start()
 
     def run[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result."""
@@ -385,9 +398,30 @@ class _Home:
         finally:
             future.cancel()
 
-    def stop(self) -> None:
-        """End the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(_end_tasks())
+        loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs on the loop, such as litellm's own tasks, and close connections to models."""
+    await close_clients()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(STOP_SECONDS)
 
 
 def members(lead: Agent) -> dict[str, list[str]]:

@@ -143,18 +143,16 @@ def known_names() -> Mapping[str, frozenset[str]]:
 
 def check_options(
     where: str,
-    options: Iterable[str],
+    options: Mapping[str, Any],
     *,
-    claude: bool,
+    llm: str,
     tool_format: ToolFormat,
     parameters: Iterable[str] = (),
 ) -> None:
-    """Check the names of an agent's options.
+    """Check an agent's options.
 
     Args:
         where: the agent, for messages.
-        claude: whether its model is one of Claude's, which are always called by Chat Completions.
-        tool_format: the API of other models.
         parameters: names that the agent takes besides options, for hints.
 
     Raises ConfigurationError for an unknown name, one that is set here, and one of the other API.
@@ -239,7 +237,7 @@ def common_options(extra: Mapping[str, Any], llm: str, tool_format: ToolFormat) 
 
 def choose_connection(options: Iterable[str]) -> list[str]:
     """Return the options that say where calls go, with which credentials, and how."""
-    return sorted(known_names()["connection"].intersection(options))
+    return sorted({"base_url", *known_names()["connection"]}.intersection(options))
 
 
 # ------------------------------------------------------------------------------------------------ applying
