@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from mail import ActionContext, Agent, Answer, MAILSwarmTemplate, Swarm, action
 from mail.core.task.events import EventKind
 from mail.errors import AgentUnavailable, BadRequest, ConfigurationError, MAILError, TaskFailed
-from mail.testing.agents import Policy, View, call, complete, request, respond, scripted, wait
+from mail.testing.agents import Policy, View, call, complete, output, request, respond, scripted, wait
 
 
 @dataclass
@@ -207,24 +206,40 @@ class TestErrors:
         assert (raised.value.task_id, raised.value.status) == ("t1", "failed")
         swarm.close()
 
-    async def test_a_timeout(self) -> None:
-        async def slow(_history: Any, _choice: Any) -> Any:
-            await asyncio.Event().wait()
+    def test_a_timeout_leaves_the_task_alone(self) -> None:
+        release = asyncio.Event()
+
+        async def slow(history: Any, _choice: Any) -> Any:
+            await release.wait()
+            return None, output([complete("late")], tool_format="responses", prefix=f"call{len(history)}")
 
         swarm = Swarm(Agent("lead", function=slow))
-        for ask in (swarm.aask, _drain(swarm)):
+        with pytest.raises(TimeoutError):
+            swarm.ask("Hi", task_id="t1", timeout=0.01)
+        assert swarm._home is not None
+        swarm._home._loop.call_soon_threadsafe(release.set)
+        assert str(swarm.ask("Well?", task_id="t1")) == "late"
+        swarm.close()
+
+    async def test_a_stream_that_takes_too_long(self) -> None:
+        release = asyncio.Event()
+
+        async def slow(_history: Any, _choice: Any) -> Any:
+            await release.wait()
+            return None, output([complete("late")], tool_format="responses", prefix="call")
+
+        async with Swarm(Agent("lead", function=slow)) as swarm:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ask("Hi", timeout=0.01), 30)
+                async for _ in swarm.stream("Hi", timeout=0.01):
+                    pass
+            release.set()
+
+    async def test_questions_at_the_same_time(self) -> None:
+        swarm = Swarm(agent("lead", ask_team, team=[agent("clerk", clerk)]))
+        answers = await asyncio.gather(*(swarm.aask(each) for each in "abcd"))
+        assert [str(each) for each in answers] == [f"about {each}" for each in "abcd"]
         await swarm.aclose()
 
     def test_options_of_a_function(self) -> None:
         with pytest.raises(ConfigurationError, match="a function takes no options, but got: temperature"):
             Agent("a", function=scripted(echo), temperature=0)
-
-
-def _drain(swarm: Swarm) -> Callable[..., Any]:
-    async def drain(text: str, timeout: float) -> None:
-        async for _ in swarm.stream(text, timeout=timeout):
-            pass
-
-    return drain

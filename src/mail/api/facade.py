@@ -175,7 +175,7 @@ class Swarm:
         user_id, user_role: whose tasks these are.
 
     The other arguments are those of `MAILSwarmTemplate`. Used as an async context manager, the swarm works until the
-    end of the block; otherwise it works while somebody waits for an answer.
+    end of the block; with `ask` it works until `close`, and with `aask` alone while somebody waits for an answer.
 
     Raises ConfigurationError for invalid settings.
     """
@@ -228,6 +228,7 @@ class Swarm:
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -254,7 +255,7 @@ class Swarm:
 
         Args:
             task_id: the id of a task to continue, or of a new one; by default a new task is created.
-            timeout: seconds to wait.
+            timeout: seconds to wait; the task continues afterwards.
 
         If the task pauses at a breakpoint tool, the answer has its calls in `pending`; continue with `reply`.
 
@@ -371,8 +372,10 @@ class Swarm:
         else:
             work.close()
             raise MAILError(f"{name} would block the running event loop; use: await swarm.a{name}(...)")
-        if self._home is None:
-            self._home = _Home()
+        with self._lock:
+            if self._home is None:
+                self._home = _Home()
+                self._home.run(self.running.runtime.start())
         return self._home.run(work)
 
 
