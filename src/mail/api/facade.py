@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mail.api.actions import MAILAction
@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 ALONE = ("send_request", "send_response", "send_interrupt", "send_broadcast")
 """MAIL tools of no use to an agent that can write to nobody."""
 
+
+HOW_TO_ANSWER = """\
+You work by calling tools; text outside of tool calls reaches nobody. Messages come to you as XML. When the user's \
+request is done, call task_complete: its finish_message is the only thing that the user sees, so it must be complete."""
+
+HOW_TO_RESPOND = """\
+You work by calling tools; text outside of tool calls reaches nobody. Messages come to you as XML. Answer each request \
+with send_response to its sender: it must be complete, as the sender sees nothing else of your work."""
+
+HOW_TO_ASK = """\
+To ask an agent, call send_request; ask all that you need at once, then call await_message. The agents you may write to:"""
 
 MODEL_PARAMETERS = (
     "max_tokens",
@@ -72,6 +83,7 @@ class Agent:
         tool_format: the API of the model: `responses`, or `completions`, the default if an option needs it.
         exclude_tools: MAIL tools that it may not call.
         comm_targets: further agents that it may write to; `agent@swarm` for those of other swarms.
+        description: what it does, for the agents that may write to it.
         sequential: whether its actions run one after the other.
         options: options of the model call, such as `temperature` (docs/factories.md); with `factory`, its parameters.
 
@@ -93,6 +105,7 @@ class Agent:
         exclude_tools: Sequence[str] = (),
         comm_targets: Sequence[str] = (),
         enable_interswarm: bool = False,
+        description: str = "",
         sequential: bool = False,
         **options: Any,
     ) -> None:
@@ -110,6 +123,7 @@ class Agent:
         self.exclude_tools = list(exclude_tools)
         self.comm_targets = list(comm_targets)
         self.enable_interswarm = enable_interswarm
+        self.description = description
         self.sequential = sequential
         self.options = options
         given = [what for what in (model, function, factory) if what is not None]
@@ -127,14 +141,18 @@ class Agent:
 
     def template(
         self,
-        targets: Sequence[str] = (),
+        team: Mapping[str, str] = MappingProxyType({}),
         *,
         leads: bool = False,
         actions: Sequence[MAILAction] | None = None,
     ) -> MAILAgentTemplate:
-        """Return the template of the agent, which may write to `targets` and has its own or these `actions`."""
-        factory, params = self._factory(leads=leads)
-        targets = list(dict.fromkeys([*targets, *self.comm_targets]))
+        """Return the template of the agent, which may write to a team and has its own or these `actions`.
+
+        `team` has what the other agents do, by name.
+        """
+        completes = leads if self.can_complete_tasks is None else self.can_complete_tasks
+        factory, params = self._factory(team, leads=leads, completes=completes)
+        targets = list(dict.fromkeys([*team, *self.comm_targets]))
         alone = () if targets or self.enable_interswarm else ALONE
         return MAILAgentTemplate(
             name=self.name,
@@ -144,20 +162,34 @@ class Agent:
             agent_params=params,
             enable_entrypoint=leads,
             enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=leads if self.can_complete_tasks is None else self.can_complete_tasks,
+            can_complete_tasks=completes,
             tool_format=self.tool_format,
             exclude_tools=[*self.exclude_tools, *alone],
             sequential=self.sequential,
         )
 
-    def _factory(self, *, leads: bool) -> tuple[Factory, dict[str, Any]]:
+    def instructions(self, team: Mapping[str, str], *, completes: bool) -> str:
+        """Return the system prompt of the agent's model: its own, and how to work with these other agents.
+
+        `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
+        """
+        parts = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
+        if team:
+            lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
+            parts.append("\n".join([HOW_TO_ASK, *lines]))
+        return "\n\n".join(part for part in parts if part)
+
+    def _factory(
+        self, team: Mapping[str, str], *, leads: bool, completes: bool
+    ) -> tuple[Factory, dict[str, Any]]:
         """Return the factory of the agent's function, and its parameters."""
         if self.model is not None:
             kind = LiteLLMSupervisorFunction if leads else LiteLLMActionAgentFunction
-            return kind, {"llm": self.model, "system": self.system, **self.options}
+            system = self.instructions(team, completes=completes)
+            return kind, {"llm": self.model, "system": system, **self.options}
         if self.factory is not None:
-            system = {"system": self.system} if self.system else {}
-            return self.factory, {**system, **self.options}
+            own = {"system": self.system} if self.system else {}
+            return self.factory, {**own, **self.options}
         function = self.function
         return lambda **_wiring: function, {}
 
@@ -204,14 +236,14 @@ class Swarm:
         self._user_id = user_id
         self._user_role: UserRole = user_role
         agents = _reachable(lead)
-        targets = members(lead)
+        teams = wire(lead)
         shared = {id(action): action.with_deps(deps) for agent in agents for action in agent.actions}
         self.template = MAILSwarmTemplate(
             name=name or lead.name,
             version=version,
             agents=[
                 agent.template(
-                    targets[agent.name],
+                    teams[agent.name],
                     leads=agent is lead,
                     actions=[shared[id(action)] for action in agent.actions],
                 )
@@ -427,23 +459,23 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         thread.join(STOP_SECONDS)
 
 
-def members(lead: Agent) -> dict[str, list[str]]:
+def wire(lead: Agent) -> dict[str, dict[str, str]]:
     """Return whom each agent of a swarm may write to within it: its team, and those whose team it is in.
 
-    Raises ConfigurationError if two of them have the same name.
+    They are given with what they do. Raises ConfigurationError if two agents have the same name.
     """
+    teams: dict[str, dict[str, str]] = {}
     agents = _reachable(lead)
-    targets: dict[str, dict[str, None]] = {}
     for agent in agents:
-        if agent.name in targets:
+        if agent.name in teams:
             raise ConfigurationError(f"swarm {lead.name!r}: two agents are called {agent.name!r}")
-        targets[agent.name] = {}
+        teams[agent.name] = {}
     for agent in agents:
         for member in agent.team:
             if member is not agent:
-                targets[agent.name][member.name] = None
-                targets[member.name][agent.name] = None
-    return {name: list(others) for name, others in targets.items()}
+                teams[agent.name][member.name] = member.description
+                teams[member.name][agent.name] = agent.description
+    return teams
 
 
 def _reachable(lead: Agent) -> list[Agent]:

@@ -8,9 +8,11 @@ import inspect
 import json
 import os
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
 from functools import lru_cache
+from importlib import import_module
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -96,24 +98,24 @@ def read_names(litellm: Any) -> dict[str, list[str]]:
 
     `connection` has those that choose the destination, the credentials and the rest of how a call is made.
     """
-    from litellm.constants import DEFAULT_CHAT_COMPLETION_PARAM_VALUES
-    from litellm.types.llms.openai import ResponsesAPIOptionalRequestParams
-    from litellm.types.router import GenericLiteLLMParams
-    from litellm.types.utils import LlmProviders, all_litellm_params
-    from litellm.utils import ProviderConfigManager
-
-    chat = set(DEFAULT_CHAT_COMPLETION_PARAM_VALUES)
-    responses = set(ResponsesAPIOptionalRequestParams.__annotations__)
+    constants, params = import_module("litellm.constants"), import_module("litellm.types.utils")
+    api, router = import_module("litellm.types.llms.openai"), import_module("litellm.types.router")
+    managers = import_module("litellm.utils").ProviderConfigManager
+    chat = set(constants.DEFAULT_CHAT_COMPLETION_PARAM_VALUES)
+    responses = set(api.ResponsesAPIOptionalRequestParams.__annotations__)
     calls = (litellm.acompletion, litellm.aresponses)
     arguments = {name for call in calls for name in inspect.signature(call).parameters if name != "kwargs"}
-    general = {*all_litellm_params, *GenericLiteLLMParams.model_fields, *_CONNECTION} - responses
+    known = {*params.all_litellm_params, *router.GenericLiteLLMParams.model_fields}
+    general = {*known, *_CONNECTION} - responses
     chat -= general
     connection = general | (arguments - chat - responses)
     provider: set[str] = set()
-    for each in LlmProviders:
+    for each in params.LlmProviders:
         config: Any = None
         try:
-            config = ProviderConfigManager.get_provider_chat_config(model="", provider=each)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # pydantic's, of litellm's types
+                config = managers.get_provider_chat_config(model="", provider=each)
         except (ValueError, TypeError, AttributeError, LookupError, ImportError):
             continue
         for kind in type(config).__mro__:
