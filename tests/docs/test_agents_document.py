@@ -1,0 +1,80 @@
+"""docs/agents.md: its pieces run, against a stub of the providers, and it names what agents and swarms have."""
+
+import ast
+import asyncio
+import dataclasses
+import inspect
+import re
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+import pytest
+from document_samples import DOCS, blocks
+from support.llm_stub import LLMStub, Tokens, call, reply
+
+from mail import ActionContext, Answer, Swarm
+from mail.factories.models import close_clients
+
+DOCUMENT = DOCS / "agents.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+MAIL = "Agents that send each other mail."
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMStub]:
+    with LLMStub() as stub:
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
+        yield stub
+        asyncio.run(close_clients())
+
+
+def done(text: str) -> Any:
+    return reply(call("task_complete", finish_message=text), tokens=Tokens(input=100, output=10))
+
+
+def test_every_piece(stub: LLMStub, capsys: pytest.CaptureFixture[str]) -> None:
+    stub.script(*[done(MAIL)] * 3, to="You answer in one sentence.")
+    stub.script(
+        reply(call("send_request", target="searcher", subject="Find", body="MAIL")),
+        *[done(MAIL), done("Mail for agents.")],
+        to="You lead a research team.",
+    )
+    stub.script(
+        reply(call("web_search", query="MAIL")),
+        reply(call("send_response", target="lead", subject="Found", body="3 pages")),
+        to="You search.",
+    )
+    stub.script(reply(call("look_up_price", drink="tea")), done("A tea is 2.50."), to="You sell drinks.")
+    space: dict[str, Any] = {"__name__": "document"}
+    printed = ""
+    for language, text in blocks(DOCUMENT, "python", "output"):
+        if language == "output":
+            assert printed == text
+            continue
+        compiled = compile(text, DOCUMENT.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = eval(compiled, space)
+        if inspect.isawaitable(result):
+            asyncio.run(_finish(result))
+        printed = capsys.readouterr().out
+    assert stub.is_done
+    assert stub.complaints == []
+    assert "2.5" in str(stub.requests[-2].body["input"])
+    for value in list(space.values()):
+        if isinstance(value, Swarm):
+            value.close()
+
+
+async def _finish(work: Awaitable[None]) -> None:
+    await work
+
+
+def test_what_an_answer_and_a_context_have() -> None:
+    for kind in (Answer, ActionContext):
+        for field in dataclasses.fields(kind):
+            assert f"`{field.name}`" in TEXT
+
+
+def test_methods_are_those_there_are() -> None:
+    for name in re.findall(r"`swarm\.(\w+)", TEXT):
+        assert hasattr(Swarm, name) or name in ("template", "running")
