@@ -41,7 +41,7 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
-from mail.core.task.activity import TurnActivity
+from mail.core.task.activity import TurnActivity, Working, describe
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
@@ -458,6 +458,18 @@ class Runtime:
         events = self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
         return self._watch.with_live(key, events, deltas=deltas) if live else events
 
+    async def working(self, task: Task) -> list[Working]:
+        """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
+        if not task.is_running:
+            return []
+        leases = await self.store.read_leases(task.key, now=self._now())
+        here = {activity.agent: activity for activity in self.activities(task.key)}
+        return [
+            describe(mailbox, lease, here.get(mailbox))
+            for mailbox, lease in sorted(leases.items())
+            if not goes_out(mailbox)
+        ]
+
     def activities(self, key: TaskKey) -> list[TurnActivity]:
         """Return what the turns of a task do that run in this process."""
         running = self._running_turns.get(key, ())
@@ -518,7 +530,7 @@ class Runtime:
             CURRENT_TASK.set(key.task_id)
             if self._is_late(key, mailbox):
                 return TurnReport.Outcome.LEASED
-            claim = await self.store.claim(key, mailbox, self._lease(now + lease_seconds, attempt), now=now)
+            claim = await self.store.claim(key, mailbox, self._lease(now, lease_seconds, attempt), now=now)
             if not isinstance(claim, WebhookClaim):
                 return await self._not_leased(mailbox, claim)
             self._note_replaced(claim)
@@ -551,7 +563,7 @@ class Runtime:
         """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
         now = self._now()
-        lease = self._lease(now + seconds, attempt)
+        lease = self._lease(now, seconds, attempt)
         CURRENT_TASK.set(key.task_id)
         if self._is_late(key, mailbox):
             return TurnReport.Outcome.LEASED
@@ -563,10 +575,10 @@ class Runtime:
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that begins now in this process, to be renewed after `lease_seconds`."""
-        return self._lease(self._now() + self.lease_seconds, 1)
+        return self._lease(self._now(), self.lease_seconds, 1)
 
-    def _lease(self, expires: float, attempt: int) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
+    def _lease(self, now: float, seconds: float, attempt: int) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt)
 
     async def _not_leased(self, mailbox: str, opened: Leased | Idle) -> TurnReport.Outcome:
         """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""

@@ -7,12 +7,14 @@ only if somebody watches its task, publishes live events about them.
 from collections.abc import Callable, Container, Iterator
 from contextvars import ContextVar
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.values import value
+from mail.core.task.leases import Lease
 from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import CallTiming, Receipt, TurnTiming
@@ -349,6 +351,42 @@ class ActionRun(Span):
 def model_call(model: str) -> ModelCall:
     """Return a context manager for a call of a model, in the turn that is running, if any."""
     return ModelCall(TURN_ACTIVITY.get(), model)
+
+
+@value
+class Work:
+    """A model call or an action that runs: its kind, its name, and since when, in ISO 8601."""
+
+    kind: Literal["model_call", "action"]
+    name: str
+    since: str
+
+
+@value
+class Working:
+    """An agent that takes a turn.
+
+    Attributes:
+        since: when the turn, or its latest attempt, began, in ISO 8601; None if that is not known.
+        on: its model calls and actions that run; empty if that is not known.
+    """
+
+    agent: str
+    since: str | None
+    on: tuple[Work, ...]
+
+
+def describe(agent: str, lease: Lease, activity: TurnActivity | None) -> Working:
+    """Return what is known of a turn: from its lease, and its activity if it runs in this process."""
+    if activity is not None:
+        on = tuple(
+            Work("model_call" if isinstance(span, ModelCall) else "action", span.name, span.since())
+            for span in activity.running
+        )
+        return Working(agent, activity.since(), on)
+    began = lease.since
+    since = None if began is None else datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
+    return Working(agent, since, ())
 
 
 Activities = Callable[[TaskKey], "list[TurnActivity]"]

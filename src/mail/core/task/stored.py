@@ -113,7 +113,15 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         replies=replies,
         timing=checkpoint.timing,
     )
-    return _CHECKPOINT.dump_json(stored).decode()
+    return _CHECKPOINT.dump_json(stored, exclude=_untimed(checkpoint)).decode()
+
+
+def _untimed(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the fields of timings that a checkpoint doesn't have."""
+    absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
+    if all(receipt is None or receipt.after is None for receipt in checkpoint.receipts):
+        absent["receipts"] = {"__all__": {"after", "seconds"}}
+    return absent
 
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
