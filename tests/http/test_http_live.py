@@ -74,21 +74,27 @@ async def test_an_action_is_seen_to_begin_and_to_end(stage: Stage, server: HTTPS
         action = await until(frames, "action_started")  # it waits, so the turn has no commit
         assert action.data["extra_data"]["tool_name"] == "web_search"
         stage.action.set()
-        took = (await until(frames, "action_ended")).data["extra_data"]
-        assert took["tool_call_id"] == action.data["extra_data"]["tool_call_id"]
-        assert (await until(frames, "turn_ended")).data["extra_data"]["outcome"] == "committed"
-        stored = await until(frames, "tool_call")
-        assert stored.id == "2"
-        timing = stored.data["extra_data"]["timing"]
-        assert timing.keys() == {"began", "seconds", "model_calls"}
-        assert timing["model_calls"] == [
-            {"model": "house/model", "after": 0.0, "seconds": ended["seconds"], "attempts": 2}
-        ]
-        assert timing["seconds"] >= ended["seconds"] + took["seconds"]
-        assert (await until(frames, "action_call")).data["extra_data"]["after"] >= ended["seconds"]
-        result = await until(frames, "action_complete")
-        assert result.data["extra_data"] == {"agent": "supervisor", "seconds": took["seconds"]}
-        assert (await until(frames, "task_complete")).data["response"] == "done"
+        rest = {frame.event: frame.data async for frame in _first_of_each(frames)}
+    took = rest["action_ended"]["extra_data"]
+    assert took["tool_call_id"] == action.data["extra_data"]["tool_call_id"]
+    assert rest["turn_ended"]["extra_data"]["outcome"] == "committed"
+    timing = rest["tool_call"]["extra_data"]["timing"]
+    assert timing.keys() == {"began", "seconds", "model_calls"}
+    assert timing["model_calls"] == [
+        {"model": "house/model", "after": 0.0, "seconds": ended["seconds"], "attempts": 2}
+    ]
+    assert timing["seconds"] >= ended["seconds"]
+    assert rest["action_call"]["extra_data"]["after"] >= ended["seconds"]
+    assert rest["action_complete"]["extra_data"] == {"agent": "supervisor", "seconds": took["seconds"]}
+    assert rest["task_complete"]["response"] == "done"
+
+
+async def _first_of_each(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
+    seen: set[str] = set()
+    async for frame in frames:
+        if frame.event not in seen:
+            seen.add(frame.event)
+            yield frame
 
 
 async def test_who_joins_sees_what_runs(stage: Stage, server: HTTPServer) -> None:
