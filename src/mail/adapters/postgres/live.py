@@ -7,7 +7,6 @@ send its events, and none are sent while nobody watches. A server that has just 
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 from uuid import uuid4
 
@@ -15,7 +14,8 @@ from pydantic_core import from_json, to_json
 
 from mail.adapters.postgres.notifier import PAYLOAD_BYTES, Notifier
 from mail.adapters.postgres.pool import Connection, Postgres
-from mail.core.task.live import LiveEvent, LiveKind
+from mail.adapters.shared.live import join_deltas
+from mail.core.task.live import LiveEvent
 from mail.core.task.ports import LiveReceiver
 from mail.core.task.task import TaskKey
 from mail.errors import StoreUnavailable
@@ -26,9 +26,6 @@ SEND = "SELECT pg_notify(%s, %s)"
 
 PAUSE_SECONDS = 0.05
 """Seconds between two notifications; each has all events that came meanwhile and fit."""
-
-DELTA_CHARACTERS = 1_000
-"""The longest piece of text in one event; in JSON, a character may take six bytes."""
 
 MANY_EVENTS = 1_000
 """Events that may wait to be sent; further ones are dropped."""
@@ -99,7 +96,7 @@ class PostgresLive:
         head = self._payload(EVENTS, *key)[:-1]
         limit = PAYLOAD_BYTES - len(head.encode())
         size, portion = 0, list[bytes]()
-        for event in _joined(events):
+        for event in join_deltas(events):
             encoded = event.encoded
             if len(encoded) > limit:
                 continue
@@ -158,30 +155,3 @@ class PostgresLive:
                 await self._postgres.fetch(SEND, (CHANNEL, payload))
         except StoreUnavailable:
             logger.warning("other servers could not be asked for live events")
-
-
-def _joined(events: list[LiveEvent]) -> Iterator[LiveEvent]:
-    """Yield the events, with the pieces of one text joined, and cut into pieces that can be sent."""
-    last: LiveEvent | None = None
-    for event in events:
-        if last is not None and last.kind is event.kind is LiveKind.TEXT_DELTA and _same_text(last, event):
-            last = replace(event, extra={**event.extra, "delta": last.extra["delta"] + event.extra["delta"]})
-            continue
-        if last is not None:
-            yield from _cut(last)
-        last = event
-    if last is not None:
-        yield from _cut(last)
-
-
-def _same_text(one: LiveEvent, other: LiveEvent) -> bool:
-    return one.turn == other.turn and {**one.extra, "delta": ""} == {**other.extra, "delta": ""}
-
-
-def _cut(event: LiveEvent) -> Iterator[LiveEvent]:
-    if event.kind is not LiveKind.TEXT_DELTA:
-        yield event
-        return
-    text = event.extra["delta"]
-    for begin in range(0, len(text), DELTA_CHARACTERS):
-        yield replace(event, extra={**event.extra, "delta": text[begin : begin + DELTA_CHARACTERS]})

@@ -27,7 +27,8 @@ class LiveSubscription:
     def __init__(self, *, deltas: bool) -> None:
         self.deltas = deltas
         self._events: deque[LiveEvent] = deque(maxlen=MANY_EVENTS)
-        self._seen: dict[str, set[int]] = {}
+        self._seen: dict[str, set[int] | None] = {}
+        """The numbers of the events that have come, by turn; None for a turn that has ended."""
         self._ready = asyncio.Event()
 
     def put(self, event: LiveEvent) -> None:
@@ -37,11 +38,13 @@ class LiveSubscription:
                 return
         else:
             seen = self._seen.setdefault(event.turn, set())
-            if event.n in seen:
+            if seen is None or event.n in seen:
                 return
             if event.kind is LiveKind.TURN_ENDED:
-                seen.clear()
-            seen.add(event.n)
+                self._seen[event.turn] = None
+                self._forget()
+            else:
+                seen.add(event.n)
         self._events.append(event)
         self._ready.set()
 
@@ -55,6 +58,16 @@ class LiveSubscription:
     async def wait(self) -> None:
         """Wait until there is an event."""
         await self._ready.wait()
+
+    def _forget(self) -> None:
+        """Forget the oldest of many turns that have ended."""
+        ended = [turn for turn, seen in self._seen.items() if seen is None]
+        for turn in ended[:-MANY_TURNS]:
+            del self._seen[turn]
+
+
+MANY_TURNS = 100
+"""Ended turns of which late events are known and dropped."""
 
 
 @dataclass(slots=True)

@@ -214,7 +214,11 @@ class Runtime:
             )
             return change if idempotency is None else self._remembering(change, idempotency, submitted)
 
-        await self.adopt(task, decide)
+        async def announce(change: TaskChange) -> None:
+            """Announce the watch before the first turn begins."""
+            await self.live.announce(change.key, deltas=submission.deltas)
+
+        await self.adopt(task, decide, before_wake_ups=announce if submission.live else None)
         return submitted
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
@@ -356,7 +360,12 @@ class Runtime:
         return Forked(change.task, snapshot.task.seq)
 
     async def adopt[T: Task | None, C: TaskChange | None](
-        self, task: T, decide: Callable[[T | Task], C], *, reload: Callable[[], Awaitable[T]] | None = None
+        self,
+        task: T,
+        decide: Callable[[T | Task], C],
+        *,
+        reload: Callable[[], Awaitable[T]] | None = None,
+        before_wake_ups: Callable[[TaskChange], Awaitable[None]] | None = None,
     ) -> C:
         """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
 
@@ -370,6 +379,8 @@ class Runtime:
         )
         if change is not None:
             self._observe(change)
+            if before_wake_ups is not None:
+                await before_wake_ups(change)
             await self._wake(wake_ups(change.task))
         return change
 

@@ -107,6 +107,8 @@ class PostMessage(Given):
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
+            live=bool(self.stream and (self.live or self.deltas)),
+            deltas=bool(self.deltas),
         )
 
 
