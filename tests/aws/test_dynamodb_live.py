@@ -155,3 +155,25 @@ async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
         await running
         assert again[LiveKind.TURN_STARTED].extra["attempt"] == 2
         assert again[LiveKind.TURN_STARTED].turn != first[LiveKind.TURN_STARTED].turn
+
+
+async def test_a_quick_turn_is_seen_although_it_ends_between_two_looks(
+    functions: tuple[Runtime, Runtime], gate: Gate
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True)
+    gate.opened.set()
+    await turn.run_turn(KEY, "supervisor")
+    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+        found = await until(batches, LiveKind.MODEL_CALL_ENDED, LiveKind.ACTION_ENDED, LiveKind.TURN_ENDED)
+    assert len({event.turn for event in found.values()}) == 1
+
+
+async def test_a_text_is_written_within_a_few_kilobytes(
+    functions: tuple[Runtime, Runtime], gate: Gate, calls: Calls
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True, deltas=True)
+    gate.opened.set()
+    await turn.run_turn(KEY, "supervisor")
+    assert calls.sent["BatchWriteItem"] / calls.count["BatchWriteItem"] < 8_000

@@ -7,7 +7,7 @@ state of the task, for which it polls anyway. That turns begin and end it sees f
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -72,13 +72,22 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Followed:
-    """A task that is watched here, and the turns and texts that were seen in it."""
+    """A task that is watched here, and what was seen in it.
 
+    Attributes:
+        began: since when it is watched, in ISO 8601.
+        turns: the running turns, by agent.
+        texts: by turn, the number of its last piece of text.
+        over: turns that were seen to end.
+    """
+
+    began: str
     until: float
     deltas_until: float
     announced: float
     turns: dict[str, str] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
 
 
 class DynamoDBLive:
@@ -106,7 +115,7 @@ class DynamoDBLive:
             if now - known.announced < seconds / 2 and (not deltas or known.deltas_until > now + seconds / 2):
                 return
         else:
-            known = self._followed[key] = _Followed(now + seconds, 0.0, now)
+            known = self._followed[key] = _Followed(self._iso(now), now + seconds, 0.0, now)
         known.announced = now
         update, values = "SET #watched = :until", {":until": number(now + seconds)}
         if deltas:
@@ -135,28 +144,40 @@ class DynamoDBLive:
             if lease.expires > now and not goes_out(agent)
         }
         events: list[LiveEvent] = []
-        for agent, token in list(known.turns.items()):
-            if agent not in leases or leases[agent].token != token:
-                is_ended = agent not in decode_leases(task)
-                events.append(_ended(agent, token, self._iso(now), "ended" if is_ended else "taken_over"))
-                del known.turns[agent]
-                known.texts.pop(token, None)
+        before, known.turns = known.turns, {agent: lease.token for agent, lease in leases.items()}
         for agent, lease in leases.items():
-            if agent not in known.turns:
-                known.turns[agent] = lease.token
+            if before.get(agent) != lease.token:
                 events.append(_started(agent, lease, self._iso(now if lease.since is None else lease.since)))
-        running = set(known.turns.values())
+        running = {*before.values(), *known.turns.values()}
         for item in items:
             with suppress(ValueError):  # a newer version may have other events
-                for event in LiveEvent.decode_all(item["events"]["S"]):
-                    if event.turn not in running:
-                        continue
-                    if event.kind is LiveKind.TEXT_DELTA:
-                        if event.n <= known.texts.get(event.turn, 0):
-                            continue
-                        known.texts[event.turn] = event.n
-                    events.append(event)
+                events += self._new_events(known, LiveEvent.decode_all(item["events"]["S"]), running)
+        there = decode_leases(task)
+        for agent, token in before.items():
+            if known.turns.get(agent) != token:
+                outcome = "taken_over" if agent in there else "ended"
+                events.append(_ended(agent, token, self._iso(now), outcome))
+                known.over.add(token)
         receiver.deliver(key, events)
+
+    def _new_events(
+        self, known: _Followed, stored: Sequence[LiveEvent], running: Container[str]
+    ) -> Iterator[LiveEvent]:
+        """Yield the events of a turn's item; of a turn whose lease nobody has seen, if it was watched, and with an end."""
+        last = stored[-1]
+        is_over = last.turn not in running
+        if is_over and (last.turn in known.over or last.timestamp < known.began):
+            return
+        for event in stored:
+            if event.kind is LiveKind.TEXT_DELTA:
+                if event.n <= known.texts.get(event.turn, 0):
+                    continue
+                known.texts[event.turn] = event.n
+            yield event
+        if is_over:
+            known.over.add(last.turn)
+            known.texts.pop(last.turn, None)
+            yield _ended(last.extra["agent"], last.turn, last.timestamp, "ended")
 
     # -------------------------------------------------------------------------------------------------- the turn
 
