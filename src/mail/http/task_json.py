@@ -157,7 +157,8 @@ class TaskSummary(Answered):
         description="How many messages each agent has not read, by its name. The message of a running turn counts until the turn is stored."
     )
     working: list[WorkingAgent] | None = Field(
-        default=None, description="Which agents take a turn now; only in `GET /task`, and not with `at`."
+        default=None,
+        description="Which agents take a turn now; neither in a list of summaries nor with `at`.",
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -233,20 +234,19 @@ def _event_entry(event: Event, task_id: str) -> dict[str, Any]:
     }
 
 
-async def task_pieces(
-    service: Service, task: Task, more: Mapping[str, Any] = MappingProxyType({})
-) -> AsyncGenerator[bytes]:
-    """Yield a task as `TaskRecord`, with `more` fields, in pieces of JSON."""
+async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
+    """Yield a task as `TaskRecord`, in pieces of JSON."""
     store = service.runtime.store
     pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
     events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
     mail = _read_mail(store, task)
+    more = {"working": await service.runtime.working(task)}
     async for piece in _record_pieces(service, task, events, mail, more):
         yield piece
 
 
 async def event_page(
-    service: Service, task: Task, after: int, limit: int | None, more: Mapping[str, Any]
+    service: Service, task: Task, after: int, limit: int | None
 ) -> tuple[AsyncGenerator[bytes], int | None]:
     """Read a page of a task's events, and the first of its waiting messages.
 
@@ -256,6 +256,7 @@ async def event_page(
     events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
+    more = {"working": await service.runtime.working(task)}
     pieces = _record_pieces(service, task, _each(events), _each(mail), more)
     return pieces, last if events and last < task.seq else None
 

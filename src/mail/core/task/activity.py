@@ -20,7 +20,7 @@ from mail.core.task.task import TaskKey
 from mail.core.task.turn_state import CallTiming, Receipt, TurnTiming
 from mail.core.task.usage import Usage, report_usage
 
-NOTABLE_SECONDS = 0.1
+NOTABLE_SECONDS = 1.0
 """A turn without model calls and actions that is quicker than this leaves no timing in the record."""
 
 MANY_CALLS = 100

@@ -203,18 +203,18 @@ async def get_task(
         raise BadRequest("at returns the whole task as it was: leave out fields, after and limit")
     task = await load_task(service, caller, wanted)
     headers = {"ETag": etag(task.generation.number)} if at is None else {}
-    more = {} if at is not None else {"working": await service.runtime.working(task)}
     if fields is not None:
-        return JSON({**task_summary(task), **more}, headers=headers)
+        working = await service.runtime.working(task)
+        return JSON({**task_summary(task), "working": working}, headers=headers)
     if at is not None:
         pieces = snapshot_pieces(service, await service.runtime.store.read_snapshot(task.key, at))
     elif is_page:
-        pieces, last = await event_page(service, task, after or 0, limit, more)
+        pieces, last = await event_page(service, task, after or 0, limit)
         query = {"task_id": wanted} | ({"limit": str(limit)} if limit else {})
         following = None if last is None else str(last)
         headers |= page_headers(request, "/task", query, following, parameter="after")
     else:
-        pieces = task_pieces(service, task, more)
+        pieces = task_pieces(service, task)
     return await answer(service.large_answers, caller, pieces, headers, advice=ASK_FOR_LESS)
 
 
