@@ -87,3 +87,13 @@ def test_a_message_is_answered_where_nothing_is_streamed(stage: Stage, url: str)
 
 def test_the_adapter_sees_that_it_is_ready(url: str) -> None:
     assert httpx.get(f"{url}/", timeout=TIMEOUT).status_code == 200
+
+
+def test_live_events_of_the_turn_function_are_streamed(stage: Stage, url: str) -> None:
+    request = passed_on(stage.event("stream"), url, task_id="live", live=True)
+    with httpx.stream(**request) as response:
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith("event: "))
+        stage.work_off()
+        rest = list(lines)
+    assert {"event: action_started", "event: action_ended", "event: task_complete"} <= set(rest)

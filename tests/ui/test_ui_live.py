@@ -102,6 +102,7 @@ def test_it_is_live(page: "Page", shown: Thread, shoot: Callable[[str], Path]) -
     expect(page.locator("#task-status")).to_have_text("running")
     expect(page.locator("#tasks .running")).to_be_visible()
     expect(page.locator(".node.remote title")).to_have_text("sage@far")
+    expect(page.locator("#working")).to_contain_text("worker, ")
     assert "dug" not in page.locator("#timeline").inner_text()
     shoot("live")
 
@@ -109,6 +110,7 @@ def test_it_is_live(page: "Page", shown: Thread, shoot: Callable[[str], Path]) -
     expect(page.locator("#task-status")).to_have_text("completed")
     expect(lines.last).to_contain_text("dug")
     expect(page.locator("#connection")).to_be_empty()
+    expect(page.locator("#working")).to_be_hidden()
     expect(page.locator("#tasks .running")).to_have_count(0)
 
 

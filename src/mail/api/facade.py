@@ -19,10 +19,11 @@ from mail.api.actions import MAILAction
 from mail.api.actions import action as make_action
 from mail.api.agents import MAILAgentTemplate
 from mail.api.answers import Answer, Piece, read_answer
-from mail.api.runtime import ANSWER_SECONDS, IN_MEMORY, UserRole
+from mail.api.runtime import ANSWER_SECONDS, UserRole
 from mail.api.swarms import DEFAULT_USER, UNVERSIONED, MAILSwarm, MAILSwarmTemplate
 from mail.core.engine.watch import Submitted
 from mail.core.protocol.calls import ToolFormat
+from mail.core.task.documents import IN_MEMORY
 from mail.core.task.ports import Store
 from mail.core.task.swarm import AgentFunction
 from mail.errors import ConfigurationError, MAILError
@@ -173,11 +174,11 @@ class Agent:
 
         `team` has what the agents do, by name; `completes` says whether the agent may complete tasks.
         """
-        parts = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
+        prompt = [self.system, HOW_TO_ANSWER if completes else HOW_TO_RESPOND]
         if team:
             lines = [f"- {name}: {task}" if task else f"- {name}" for name, task in team.items()]
-            parts.append("\n".join([HOW_TO_ASK, *lines]))
-        return "\n\n".join(part for part in parts if part)
+            prompt.append("\n".join([HOW_TO_ASK, *lines]))
+        return "\n\n".join(each for each in prompt if each)
 
     def _factory(
         self, team: Mapping[str, str], *, leads: bool, completes: bool

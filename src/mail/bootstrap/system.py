@@ -104,6 +104,7 @@ class System[Q: TurnQueue]:
             observers=(*observers, *self.telemetry.observers),
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
+            live_link=backend.live,
         )
         self._entry = entry
         self._backend = backend

@@ -59,11 +59,13 @@ async def _demo(message: str, database: str, output: Output) -> None:
         if not output.as_json:
             output.text(f"Swarm {system.swarm.name} ({', '.join(system.swarm.agents)}) listens on {url}")
             output.text(f"POST /message: {message}\n")
-        shown = await show_stream(client, await client.post_message_stream(message), output)
+        shown = await show_stream(
+            client, await client.post_message_stream(message, live=output.is_terminal), output
+        )
     if shown.answer is None:
         raise MAILError("the stream ended without an answer")
     if not output.as_json:
-        show_answer(shown.answer, output)
+        show_answer(shown, output)
         if shown.status is Status.PAUSED:
             output.text(_answer_steps(message))
         output.text(f"\n{NEXT_STEPS}".rstrip("\n"))

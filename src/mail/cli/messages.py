@@ -1,7 +1,7 @@
 """The commands of the prompt that send messages: to the swarm, to other swarms, and as OpenAI's Responses API."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.command import (
@@ -78,12 +78,13 @@ async def message(session: Session, given: Namespace) -> None:
 async def message_stream(session: Session, given: Namespace) -> None:
     """Send a message, and print events as they happen."""
     with session.sending(_options(given)) as options:
-        stream = await session.client.post_stream(given.body, options)
+        live = replace(options, live=session.output.is_terminal)
+        stream = await session.client.post_stream(given.body, live)
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
     if shown.answer is None:
         raise MAILError(f"the stream of task {stream.task_id} ended without an answer")
     session.set_status(stream.task_id, shown.status)
-    show_answer(shown.answer, session.output)
+    show_answer(shown, session.output)
     session.show_status(stream.task_id, shown.status)
 
 

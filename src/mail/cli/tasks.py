@@ -37,9 +37,11 @@ async def watch(session: Session, given: Namespace) -> None:
     """Print a task's events until it stops, then its answer and how to resume it if it is paused."""
     from mail.cli.views.tasks import read_task
 
-    stream = await session.client.watch_task(given.task_id, after=given.after)
+    stream = await session.client.watch_task(
+        given.task_id, after=given.after, live=session.output.is_terminal
+    )
     shown = await show_stream(session.client, stream, session.output, learn=session.learn)
-    show_answer(shown.answer, session.output)
+    show_answer(shown, session.output)
     view = read_task(await session.client.get_task(given.task_id))
     session.set_status(given.task_id, view.state)
     if view.state == Status.PAUSED and not view.pending_tool_calls and not session.output.as_json:
@@ -54,9 +56,11 @@ async def fork(session: Session, given: Namespace) -> None:
     session.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
     if given.message is not None:
-        stream = await session.client.post_message_stream(given.message, task_id=forked["task_id"])
+        stream = await session.client.post_message_stream(
+            given.message, task_id=forked["task_id"], live=session.output.is_terminal
+        )
         shown = await show_stream(session.client, stream, session.output, learn=session.learn)
-        show_answer(shown.answer, session.output)
+        show_answer(shown, session.output)
         session.set_status(stream.task_id, shown.status)
 
 

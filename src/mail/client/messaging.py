@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, Literal, cast
 from urllib.parse import unquote
 from uuid import uuid4
@@ -16,7 +17,7 @@ import httpx
 from mail.client.connection import Connection, is_stream, read_json
 from mail.client.errors import BadAnswer, ConnectionLost, MAILClientError, RequestTimedOut
 from mail.client.operations import OPERATIONS
-from mail.client.stream import CONNECTION_ERRORS, PING, TERMINAL, EventStream, attempts, is_transient
+from mail.client.stream import CONNECTION_ERRORS, LIVE, PING, TERMINAL, EventStream, attempts, is_transient
 
 JSONObject = dict[str, Any]
 MessageKind = Literal["request", "response", "broadcast", "interrupt"]
@@ -28,6 +29,8 @@ OUTSIDE = frozenset({"user", "admin"})
 CLOCK_TOLERANCE = timedelta(seconds=1)
 """How far the clocks of one server's machines may differ."""
 
+LIVE_OPTIONS = ("live", "deltas")
+
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 POSITION_HEADER = "X-Last-Event-ID"
@@ -36,7 +39,10 @@ POSITION_HEADER = "X-Last-Event-ID"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions:
-    """The options of a message; `MAILClient.post_message` describes them. `settings` are its `kwargs`."""
+    """The options of a message; `MAILClient.post_message` and `post_message_stream` describe them.
+
+    `settings` are its `kwargs`.
+    """
 
     entrypoint: str | None = None
     subject: str | None = None
@@ -46,6 +52,8 @@ class MessageOptions:
     idempotency_key: str | None = None
     generation: int | None = None
     webhook: str | Mapping[str, Any] | None = None
+    live: bool = False
+    deltas: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, operation: str, **fields: Any) -> "SentMessage":
@@ -96,6 +104,11 @@ class SentMessage:
     def task_id(self) -> str | None:
         """The task; None if only the server knows it."""
         return self.body.get("task_id")
+
+    @property
+    def live_options(self) -> Mapping[str, bool]:
+        """The live events that were asked for."""
+        return {name: True for name in LIVE_OPTIONS if self.body.get(name)}
 
     @property
     def is_repeatable(self) -> bool:
@@ -276,11 +289,14 @@ class Messaging(Connection):
         idempotency_key: str | None = None,
         generation: int | None = None,
         webhook: str | Mapping[str, Any] | None = None,
+        live: bool = False,
+        deltas: bool = False,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message and stream the task's events, up to `task_complete` or `task_error`.
 
-        The arguments are those of `post_message`. Raises MAILClientError, also while the stream is read.
+        The arguments are those of `post_message`, and those of `watch_task`. Raises MAILClientError, also while the
+        stream is read.
         """
         options = MessageOptions(
             entrypoint=entrypoint,
@@ -291,17 +307,26 @@ class Messaging(Connection):
             idempotency_key=idempotency_key,
             generation=generation,
             webhook=webhook,
+            live=live,
+            deltas=deltas,
             settings=kwargs,
         )
         return await self._post_stream(message if body is None else body, options)
 
-    async def watch_task(self, task_id: str, after: int | str | None = None) -> EventStream:
+    async def watch_task(
+        self, task_id: str, after: int | str | None = None, *, live: bool = False, deltas: bool = False
+    ) -> EventStream:
         """Stream the events of a task after the one with the id `after` (default: all), until the task has stopped.
+
+        Args:
+            live: whether to get live events, too: what agents do, when they do it.
+            deltas: whether to get live events and the text that models write, piece by piece.
 
         Raises BadAnswer for a task that isn't the caller's.
         """
-        stream = self._watch(task_id, after=None if after is None else str(after))
-        stream.attach(await self._reopen_task(task_id, stream.last_event_id))
+        wanted = _live_options(live=live, deltas=deltas)
+        stream = self._watch(task_id, after=None if after is None else str(after), wanted=wanted)
+        stream.attach(await self._reopen_task(task_id, stream.last_event_id, wanted))
         return stream
 
     async def _post(self, text: str, options: MessageOptions, *, show_events: bool) -> JSONObject:
@@ -313,7 +338,8 @@ class Messaging(Connection):
         return answer
 
     async def _post_stream(self, text: str, options: MessageOptions) -> EventStream:
-        sent = options.message("post_message", body=text, stream=True)
+        wanted = _live_options(live=options.live, deltas=options.deltas)
+        sent = options.message("post_message", body=text, stream=True, **wanted)
         try:
             response = await self._retried(sent, self._open)
         except ConnectionLost as error:
@@ -385,7 +411,7 @@ class Messaging(Connection):
         if task_id is None:
             raise ConnectionLost(f"{error.detail}; {sent.advice}") from error.__cause__
         if sent.is_new:
-            stream = self._watch(task_id, is_new=True)
+            stream = self._watch(task_id, is_new=True, wanted=sent.live_options)
             await stream.connect(error)
             return stream
         why: MAILClientError = error
@@ -403,7 +429,8 @@ class Messaging(Connection):
                 continue
             index = sent.find(task, sent.sent_by_clock_of(response.headers.get("date")))
             if index is not None:
-                return self._watch(task_id, after=task["events"][index - 1]["id"] if index else None)
+                after = task["events"][index - 1]["id"] if index else None
+                return self._watch(task_id, after=after, wanted=sent.live_options)
         raise ConnectionLost(
             f"{error.detail}; whether task {task_id!r} has received this message is unknown "
             f"({why}): {sent.advice}"
@@ -415,15 +442,23 @@ class Messaging(Connection):
         task_id = sent.task_id or unquote(headers.get("x-task-id", ""))
         after = headers.get(POSITION_HEADER)
         is_resumable = sent.is_new or after is not None
-        stream = self._watch(task_id, after=after, is_resumable=is_resumable, is_new=sent.is_new)
+        stream = self._watch(
+            task_id, after=after, is_resumable=is_resumable, is_new=sent.is_new, wanted=sent.live_options
+        )
         stream.attach(response)
         return stream
 
     def _watch(
-        self, task_id: str, *, after: str | None = None, is_resumable: bool = True, is_new: bool = False
+        self,
+        task_id: str,
+        *,
+        after: str | None = None,
+        is_resumable: bool = True,
+        is_new: bool = False,
+        wanted: Mapping[str, bool] = MappingProxyType({}),
     ) -> EventStream:
         async def reopen(last: str | None) -> httpx.Response | None:
-            return await self._reopen_task(task_id, last)
+            return await self._reopen_task(task_id, last, wanted)
 
         return EventStream(task_id, reopen, after=after, is_resumable=is_resumable, is_new=is_new)
 
@@ -440,14 +475,22 @@ class Messaging(Connection):
 
         return EventStream(answer["task_id"], reopen, is_new=is_new)
 
-    async def _reopen_task(self, task_id: str, last: str | None) -> httpx.Response | None:
+    async def _reopen_task(
+        self, task_id: str, last: str | None, wanted: Mapping[str, bool]
+    ) -> httpx.Response | None:
         request = OPERATIONS["watch_task"].request({"task_id": task_id})
-        return await self._reopen(request.path, request.query, last)
+        query = {**(request.query or {}), **dict.fromkeys(wanted, "true")}
+        return await self._reopen(request.path, query, last)
 
     async def _reopen(
         self, url: str, query: Mapping[str, str] | None, last: str | None
     ) -> httpx.Response | None:
         return await self._open("GET", url, query=query, headers={"Last-Event-ID": last} if last else None)
+
+
+def _live_options(*, live: bool, deltas: bool) -> dict[str, bool]:
+    """Return the options of a stream that ask for live events."""
+    return {name: True for name, given in zip(LIVE_OPTIONS, (live, deltas), strict=True) if given}
 
 
 async def follow(stream: EventStream) -> TaskOutcome:
@@ -457,7 +500,7 @@ async def follow(stream: EventStream) -> TaskOutcome:
     end = 0
     async with stream:
         async for event in stream:
-            if event.event == PING:
+            if event.event == PING or event.event in LIVE:
                 continue
             data = json.loads(event.data or "{}")
             events.append(

@@ -20,6 +20,20 @@ PING = "ping"
 TERMINAL = frozenset({"task_complete", "task_error"})
 """The kinds of event that contain an answer."""
 
+LIVE = frozenset(
+    {
+        "turn_started",
+        "turn_ended",
+        "model_call_started",
+        "model_call_retried",
+        "model_call_ended",
+        "action_started",
+        "action_ended",
+        "text_delta",
+    }
+)
+"""The kinds of live event (`mail.core.task.live.LiveKind`): they come on request, have no id, and may be lost."""
+
 DELAYS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0)
 """Seconds before each attempt to reconnect, minus a random share of up to a half; their sum outlasts a restart."""
 
@@ -53,6 +67,8 @@ Reopen = Callable[[str | None], Awaitable[httpx.Response | None]]
 
 class EventStream:
     """An async iterator over every event of a task, in order and without duplicates, and the pings between them.
+
+    With live events, if these were asked for; see `LIVE`.
 
     When a connection breaks, is silent for too long, or is closed before the task has stopped, the stream reconnects
     and continues after the last event. After as many failed attempts as there are `DELAYS` it raises ConnectionLost
@@ -178,7 +194,7 @@ class EventStream:
             self._accept(event)
 
     def _accept(self, event: "ServerSentEvent") -> None:
-        if event.event != PING:
+        if event.event != PING and event.event not in LIVE:
             if _precedes(event.id, self.last_event_id):
                 return
             self.last_event_id = event.id

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from mail.core.protocol.calls import TEXT_OUTPUT, AgentToolCall
+from mail.core.task.activity import DeltaKind, ModelCall, model_call
 from mail.core.task.context import TURN_DEADLINE
-from mail.core.task.usage import Usage, report_usage
+from mail.core.task.usage import Usage
 from mail.factories.chat import call_chat
 from mail.factories.failures import CallFailed, classify
 from mail.factories.items import MalformedReply, assemble
@@ -38,19 +40,29 @@ async def call_model(
     wire = call_responses if uses_responses(request) else call_chat
     until = _deadline()
     attempt = 1
-    while True:
-        try:
-            return await _attempt(litellm, wire, request, _left(until), on_piece)
-        except Exception as error:
-            failure = classify(litellm, error)
-            if failure is None:
-                raise
-            decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
-            _log(request, failure, error, attempt, decision)
-            if not isinstance(decision, Retry):
-                raise error_for(failure, request.llm, attempt) from error
-        await asyncio.sleep(decision.after)
-        attempt += 1
+    with model_call(request.llm) as call:
+        if call.wants_deltas:
+            request = replace(request, streams=True)
+
+        def pass_on(kind: DeltaKind, piece: str) -> None:
+            on_piece(kind, piece)
+            call.delta(kind, piece)
+
+        while True:
+            try:
+                return await _attempt(litellm, wire, request, _left(until), pass_on, call)
+            except Exception as error:
+                failure = classify(litellm, error)
+                if failure is None:
+                    raise
+                decision = policy.decide(failure, attempt, _left(until), random.random())  # noqa: S311
+                _log(request, failure, error, attempt, decision)
+                if not isinstance(decision, Retry):
+                    raise error_for(failure, request.llm, attempt) from error
+            status = f" (HTTP {failure.status})" if failure.status else ""
+            call.retry(f"{failure.cause}{status}", decision.after)
+            await asyncio.sleep(decision.after)
+            attempt += 1
 
 
 def uses_responses(request: ModelRequest) -> bool:
@@ -59,20 +71,20 @@ def uses_responses(request: ModelRequest) -> bool:
 
 
 async def _attempt(
-    litellm: Any, wire: Wire, request: ModelRequest, left: float | None, on_piece: OnPiece
+    litellm: Any, wire: Wire, request: ModelRequest, left: float | None, on_piece: OnPiece, call: ModelCall
 ) -> tuple[str | None, list[AgentToolCall]]:
     longest = request.timeout or ATTEMPT_SECONDS
     seconds = longest if left is None else min(longest, left)
     async with asyncio.timeout(seconds):
         reply = await wire(litellm, request, seconds, on_piece)
-    report_usage(read_usage(request.llm, reply.usage), request.llm)
+    call.report(read_usage(request.llm, reply.usage))
     try:
         text, calls = assemble(reply.entries, request.tool_format)
     except MalformedReply as error:
         if reply.finish == "length":
             raise CallFailed(Cause.TRUNCATED) from error
         raise
-    if reply.finish == "filter" and all(call.tool_name == TEXT_OUTPUT for call in calls):
+    if reply.finish == "filter" and all(each.tool_name == TEXT_OUTPUT for each in calls):
         raise CallFailed(Cause.FILTERED)
     return text, calls
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mail.core.task.events import Event, EventKind
+from mail.core.task.live import LiveEvent, LiveKind
 from mail.core.task.size import event_size
 from mail.core.task.task import TaskKey
 from mail.http.bodies import Answered, SchemaRef
@@ -30,8 +31,11 @@ SHUTDOWN_GRACE = 5.0
 class StreamEvent(Answered):
     """One Server-Sent Event. A stream ends with `task_complete` or `task_error`."""
 
-    event: EventKind | Literal["ping"]
-    id: str | None = Field(default=None, description="For `Last-Event-ID`; a ping has none.")
+    event: EventKind | LiveKind | Literal["ping"]
+    id: str | None = Field(
+        default=None,
+        description="For `Last-Event-ID`; pings and live events, which `live` asks for, have none.",
+    )
     data: str = Field(
         description="A JSON object. Ordinary events: `{timestamp, description, task_id, extra_data}`; a ping:"
         " `{timestamp, task_id}`; the last event: `{timestamp, task_id, response}`."
@@ -50,8 +54,12 @@ def stream_events(
     until_answer_to: int | None = None,
     headers: Mapping[str, str] | None = None,
     pings: bool = True,
+    live: bool = False,
+    deltas: bool = False,
 ) -> "EventSourceResponse":
     """Stream the events after `after`, up to the answer to message `until_answer_to` or else the end of the task.
+
+    With `live`, live events are among them, and with `deltas` the pieces of models' replies, too.
 
     Without `pings`, nothing is sent between events. A client that disconnects ends the stream, never the task. If the
     request's time runs out, the stream ends early, between two events: the client resumes with `Last-Event-ID`.
@@ -60,7 +68,9 @@ def stream_events(
 
     service = service_of(request)
     return EventSourceResponse(
-        _frames(service, key, after, until_answer_to, service.wait_limit(request), pings),
+        _frames(
+            service, key, after, until_answer_to, service.wait_limit(request), pings, live or deltas, deltas
+        ),
         headers={**HEADERS, **(headers or {})},
         ping=NEVER_PING,
         shutdown_grace_period=SHUTDOWN_GRACE,
@@ -74,8 +84,12 @@ async def _frames(
     until_answer_to: int | None,
     seconds: float | None,
     pings: bool,
+    live: bool,
+    deltas: bool,
 ) -> AsyncGenerator["ServerSentEvent"]:
-    watch = service.runtime.watch(key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat)
+    watch = service.runtime.watch(
+        key, after=after, answer_to=until_answer_to, heartbeat=service.heartbeat, live=live, deltas=deltas
+    )
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(watch):
         while True:
@@ -87,6 +101,9 @@ async def _frames(
             if events is None:
                 return
             for event in events:
+                if isinstance(event, LiveEvent):
+                    yield encode(event.kind.value, event.data(key.task_id))
+                    continue
                 await service.runtime.pacer.pause(event_size(event))
                 yield frame(event, key.task_id)
             if pings and not events:

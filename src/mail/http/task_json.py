@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import batched
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -20,6 +21,7 @@ from mail.core.task.change import InboxEntry, Snapshot
 from mail.core.task.context import CURRENT_TASK
 from mail.core.task.events import Event, EventKind
 from mail.core.task.interswarm import OpenRequest
+from mail.core.task.mailboxes import goes_out
 from mail.core.task.ports import Store
 from mail.core.task.size import event_size
 from mail.core.task.task import Task, TaskKey, TaskStatus
@@ -98,6 +100,24 @@ class WaitingFor(Answered):
     problem: str | None = Field(description="Why the last attempt failed; null if none has.")
 
 
+class WorkOf(Answered):
+    """A model call or an action that runs."""
+
+    kind: Literal["model_call", "action"]
+    name: str = Field(description="The name of the model or the action.")
+    since: str
+
+
+class WorkingAgent(Answered):
+    """An agent that takes a turn."""
+
+    agent: str
+    since: str | None = Field(description="When the turn began; null if that is not known.")
+    on: list[WorkOf] = Field(
+        description="What runs in the turn; empty if nothing does, or if the turn runs in another process."
+    )
+
+
 class TaskUsage(Answered):
     """Tokens and cost of a task's model calls, in all its generations."""
 
@@ -132,6 +152,13 @@ class TaskSummary(Answered):
     waiting_for: list[WaitingFor] = Field(
         description="The other swarms that the task waits for, and until when: answers, and deliveries that failed and "
         "are tried again."
+    )
+    queued: dict[str, int] = Field(
+        description="How many messages each agent has not read, by its name. The message of a running turn counts until the turn is stored."
+    )
+    working: list[WorkingAgent] | None = Field(
+        default=None,
+        description="Which agents take a turn now; neither in a list of summaries nor with `at`.",
     )
     cancellation: dict[str, Any] | None = Field(
         description="Time, caller and reason of the last cancellation; null if it was never cancelled."
@@ -213,7 +240,8 @@ async def task_pieces(service: Service, task: Task) -> AsyncGenerator[bytes]:
     pacer = service.runtime.pacer if task_weight(task) > SLICE_BYTES else None
     events = read_timeline(store, task.key, upto=task.seq, pacer=pacer)
     mail = _read_mail(store, task)
-    async for piece in _record_pieces(service, task, events, mail):
+    more = {"working": await service.runtime.working(task)}
+    async for piece in _record_pieces(service, task, events, mail, more):
         yield piece
 
 
@@ -228,7 +256,8 @@ async def event_page(
     events = await store.read_events(task.key, after=after, limit=limit, max_bytes=EVENT_PAGE_BYTES)
     mail = await store.read_inbox(task.key, max_bytes=EVENT_PAGE_BYTES)
     last = events[-1].seq if events else after
-    pieces = _record_pieces(service, task, _each(events), _each(mail))
+    more = {"working": await service.runtime.working(task)}
+    pieces = _record_pieces(service, task, _each(events), _each(mail), more)
     return pieces, last if events and last < task.seq else None
 
 
@@ -282,9 +311,13 @@ def _portions(tasks: Iterable[Task]) -> Iterator[list[Task]]:
 
 
 async def _record_pieces(
-    service: Service, task: Task, events: AsyncIterable[Event], mail: AsyncIterable[InboxEntry]
+    service: Service,
+    task: Task,
+    events: AsyncIterable[Event],
+    mail: AsyncIterable[InboxEntry],
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncGenerator[bytes]:
-    fields = task_summary(task)
+    fields = {**task_summary(task), **more}
     first = {name: fields.pop(name) for name in ("task_id", "task_owner", "task_contributors", "start_time")}
     yield to_json(first)[:-1] + b',"events":['
     async for piece in _event_pieces(service, task.task_id, events, as_text=True):
@@ -388,7 +421,8 @@ def task_summary(task: Task) -> dict[str, Any]:
         "pending_tool_calls": [_pending_call(call) for call in task.generation.breakpoint.calls]
         if task.generation.breakpoint
         else [],
-        "waiting_for": _waiting_for(task),
+        "waiting_for": waiting_for(task),
+        "queued": queued(task),
         "cancellation": task.cancellation,
         "budget": task.limits.budget.model_dump(exclude_none=True) or None,
         "dead_letters": task.dead_letters,
@@ -398,7 +432,16 @@ def task_summary(task: Task) -> dict[str, Any]:
     }
 
 
-def _waiting_for(task: Task) -> list[dict[str, Any]]:
+def queued(task: Task) -> dict[str, int]:
+    """Return how many messages each agent of a task has not read."""
+    return {
+        mailbox: count
+        for mailbox, tiers in task.pending.items()
+        if (count := sum(tiers)) and not goes_out(mailbox)
+    }
+
+
+def waiting_for(task: Task) -> list[dict[str, Any]]:
     """Return what a task waits for from other swarms as `WaitingFor`."""
     asked = [(request.recipient_swarm, request) for request in task.requests if request.recipient_swarm]
     swarms = {swarm for swarm, _ in asked}

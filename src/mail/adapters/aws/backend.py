@@ -101,8 +101,10 @@ def open_functions(
     if turn_queues:
         sqs.warm_up()
     blobs = Blobs(account.client("s3"), bucket) if bucket else None
+    store = DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock)
     return Backend(
-        store=DynamoDBStore(dynamodb, table, blobs=blobs, retention_days=retention_days, clock=clock),
+        store=store,
+        live=store.live,
         documents=DynamoDBDocuments(dynamodb, table),
         queue=SQSQueue(sqs, turn_queues, outbound_queue, sweep_queue),
     )

@@ -7,6 +7,7 @@ A task is a partition. `T` is its instance and id, `A` a mailbox or its agent:
     T  A#name#I#tier#seq#id  a message in its mailbox, and the checkpoint of the turn that reads it
     T  E#seq#version         the events of the commit that made this version, the task's state after it, and which mail
                              it delivered and consumed (see `snapshots`); `seq` is that of the last event
+    T  L#name                live events of an agent's turn, if the task is watched (see `live`)
     T  R#generation          a finishing message
 
 History sorts before the inbox, so that one query returns the newest history and the head. `id` is the end of the
@@ -34,6 +35,9 @@ Value = dict[str, Any]
 Item = dict[str, Value]
 
 META = "META"
+
+LIVE_START = "L#"
+"""The items with live events lie between this key and META."""
 
 MAX_PARTITION_KEY = 2048
 MAX_SORT_KEY = 1024
@@ -198,6 +202,11 @@ def events_after(seq: int) -> str:
 
 
 EVENTS_END = "E#~"
+
+
+def live_key(agent: str) -> str:
+    """Return the sort key of the live events of an agent's turn. They sort right before META."""
+    return f"L#{_of_agent(agent)[2:]}"
 
 
 def response_key(generation: int) -> str:

@@ -27,6 +27,7 @@ from mail.adapters.aws.items import (
     size_in_bytes,
     string,
 )
+from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import NextMail, TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable, key_of
 from mail.core.protocol.clock import Clock
@@ -64,11 +65,14 @@ logger = logging.getLogger(__name__)
 class Leases:
     """Leases mailboxes. All methods raise StoreUnavailable."""
 
-    def __init__(self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock) -> None:
+    def __init__(
+        self, table: DynamoDBTable, reader: TaskReader, blobs: Blobs | None, clock: Clock, live: DynamoDBLive
+    ) -> None:
         self._table = table
         self._reader = reader
         self._blobs = blobs
         self._clock = clock
+        self._live = live
         self._spilled: dict[str, str] = {}
         """The names of checkpoints in the bucket, by lease."""
 
@@ -141,7 +145,7 @@ class Leases:
         if ":now" in condition:
             values |= {":now": number(now), ":ended": number(0)}
         try:
-            await self._table.update(
+            item = await self._table.update(
                 (partition(turn.task.key), META),
                 "SET #leases.#mailbox.#expires = :expires",
                 condition,
@@ -150,6 +154,8 @@ class Leases:
             )
         except ConditionFailed:
             return False
+        if "watched" in item:
+            self._live.note(turn.task.key, item)
         return True
 
     async def fail(self, turn: Claim) -> None:
@@ -208,7 +214,7 @@ class Leases:
         if not goes_out(mailbox):
             condition += AND_RUNS
             values[":status"] = string(TaskStatus.RUNNING)
-        return await self._table.update(
+        item = await self._table.update(
             (partition(key), META),
             "SET #leases.#mailbox = :lease",
             condition,
@@ -216,6 +222,9 @@ class Leases:
             returning="ALL_OLD",
             mailbox=mailbox,
         )
+        if "watched" in item:
+            self._live.note(key, item)
+        return item
 
     async def _why_not(self, item: Item | None, mailbox: str, now: float) -> Busy | Idle:
         if item is None or self._reader.is_gone(item):

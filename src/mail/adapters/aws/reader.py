@@ -9,6 +9,7 @@ from itertools import batched, chain
 from mail.adapters.aws.blobs import Blobs
 from mail.adapters.aws.items import (
     EVENTS_END,
+    LIVE_START,
     META,
     Item,
     Value,
@@ -104,6 +105,13 @@ class TaskReader:
         if item is None or self.is_gone(item):
             raise _not_found(key)
         return int(item["seq"]["N"])
+
+    async def live(self, key: TaskKey) -> tuple[Item, list[Item]]:
+        """Return the item of a task, and those with live events of its turns. Raises TaskNotFound."""
+        items = await self._items(key, LIVE_START, META)
+        if not items or items[-1]["SK"]["S"] != META:
+            raise _not_found(key)
+        return items[-1], items[:-1]
 
     async def task(self, item: Item) -> Task:
         return decode_task(item, await self.text(item["state"]))

@@ -16,6 +16,7 @@ from mail.adapters.aws.commit import CommitPlan
 from mail.adapters.aws.index import TaskIndex
 from mail.adapters.aws.items import decode_leases, partition
 from mail.adapters.aws.leases import Leases
+from mail.adapters.aws.live import DynamoDBLive
 from mail.adapters.aws.reader import TaskReader
 from mail.adapters.aws.table import ConditionFailed, DynamoDBTable
 from mail.adapters.shared.waiters import Waiters
@@ -48,6 +49,9 @@ class DynamoDBStore:
     Args:
         blobs: stores texts that are too large for the table; without it, such changes raise PayloadTooLarge.
         retention_days: days after which items are deleted; those of a task, after its last commit.
+
+    Attributes:
+        live: carries live events through the table.
     """
 
     def __init__(
@@ -64,7 +68,8 @@ class DynamoDBStore:
         self._retention = None if retention_days is None else retention_days * SECONDS_PER_DAY
         self._clock = clock
         self._reader = TaskReader(self._table, blobs, clock)
-        self._turns = Leases(self._table, self._reader, blobs, clock)
+        self.live = DynamoDBLive(self._table, clock)
+        self._turns = Leases(self._table, self._reader, blobs, clock, self.live)
         self._index = TaskIndex(self._table, self._reader)
         self._changes = Waiters()
         self._endings = Waiters()
@@ -144,10 +149,10 @@ class DynamoDBStore:
         return response
 
     async def wait_for_change(self, key: TaskKey, *, after: int, seconds: float) -> int:
-        seq = await self._reader.seq(key)
+        seq = await self._seq(key)
         if seq <= after:
             async for _ in self._polls(self._changes, key, seconds):
-                seq = await self._reader.seq(key)
+                seq = await self._seq(key)
                 if seq > after:
                     break
         return max(after, seq)
@@ -178,6 +183,14 @@ class DynamoDBStore:
 
     async def count_active_instances(self) -> int:
         return await self._index.count_active_instances()
+
+    async def _seq(self, key: TaskKey) -> int:
+        """Return the task's seq; deliver the live events of a task that is watched here."""
+        if not self.live.follows(key):
+            return await self._reader.seq(key)
+        task, items = await self._reader.live(key)
+        self.live.take(key, task, items)
+        return int(task["seq"]["N"])
 
     def _plan(self, change: TaskChange) -> CommitPlan:
         now = self._reader.now()

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+from mail.adapters.postgres.live import PostgresLive
 from mail.adapters.postgres.liveness import Liveness, Takeover
 from mail.adapters.postgres.notifier import Notifier
 from mail.adapters.postgres.pool import Postgres
@@ -40,6 +41,7 @@ class PostgreSQL(Database):
             return clock.now().timestamp()
 
         store = PostgresStore(postgres, notifier, clock=now)
+        live = PostgresLive(postgres, notifier)
         takeover = Takeover(Liveness(postgres, notifier, store.turns))
         queue = PostgresQueue(postgres, notifier, swarm, store=store, clock=now)
 
@@ -50,11 +52,17 @@ class PostgreSQL(Database):
         async def close() -> None:
             await takeover.stop()
             await queue.close()
+            await live.close()
             await notifier.stop()
             await postgres.close()
 
         return Backend(
-            store=store, documents=PostgresDocuments(postgres), queue=queue, start=start, close=close
+            store=store,
+            documents=PostgresDocuments(postgres),
+            queue=queue,
+            live=live,
+            start=start,
+            close=close,
         )
 
     async def create_tables(self) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ class Notifier:
 
     Attributes:
         at_connect: run on the listening connection each time that it is made. It stays open while the process lives.
+        other_channels: by the name of a channel that `at_connect` listens on, what gets its payloads.
     """
 
     def __init__(self, postgres: Postgres) -> None:
@@ -88,6 +89,7 @@ class Notifier:
         self._urgent = asyncio.Event()
         self._next_notification = 0.0
         self.at_connect: list[AtConnect] = []
+        self.other_channels: dict[str, Callable[[str], None]] = {}
 
     async def start(self) -> None:
         """Listen. Retry until there is a connection, then return."""
@@ -185,6 +187,9 @@ class Notifier:
                     is_logged = False
                     self._wake([*self._waiting])  # notifications may have been missed
                     async for notification in connection.notifies():
+                        if (take := self.other_channels.get(notification.channel)) is not None:
+                            take(notification.payload)
+                            continue
                         sender, *topics = notification.payload.split(",")
                         if sender != self._name:
                             self._wake(topics)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Protocol
 from mail.core.protocol.clock import Clock
 from mail.core.task.exchange import MailboxStore
 from mail.core.task.leases import Lease
-from mail.core.task.ports import Documents, Store, TurnQueue, WakeUp
+from mail.core.task.ports import Documents, LiveLink, Store, TurnQueue, WakeUp
 from mail.core.task.task import TaskKey
 
 Recover = Callable[[float], Awaitable[object]]
@@ -65,6 +65,7 @@ class Backend[Q: TurnQueue]:
     """An open database.
 
     Attributes:
+        live: carries live events to other processes; None if only one process works on the database.
         depths: the lengths of the queues of this process, for metrics, by queue.
         start: begins background work, before workers start.
         close: ends that work and closes the database.
@@ -75,6 +76,7 @@ class Backend[Q: TurnQueue]:
     store: Store
     documents: Documents
     queue: Q
+    live: LiveLink | None = None
     depths: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     start: Callable[[Recover], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing

@@ -1,5 +1,6 @@
 """Views of a task's events: as a timeline, as a tree, or as they arrive in a stream."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 from mail.cli.output import Output, one_line
 from mail.cli.session import Status, status_after
+from mail.cli.views.live import Durations, StatusLine
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -260,10 +262,11 @@ def _styled(line: Line) -> "Text":
 
 
 class Shown(NamedTuple):
-    """The last answer in a stream, if there is one, and the task's status after it."""
+    """The last answer in a stream, if there is one, the task's status after it, and how long agents worked."""
 
     answer: str | None
     status: Status | None
+    durations: str
 
 
 async def show_stream(
@@ -274,24 +277,37 @@ async def show_stream(
     learn: Callable[[str, Mapping[str, Any]], None] = lambda kind, data: None,
 ) -> Shown:
     """Print events as they arrive, up to the end, and pass the kind and data of each to `learn`."""
-    from mail.client.stream import PING, TERMINAL
+    from mail.client.stream import LIVE, PING, TERMINAL
 
     show, stopwatch = printer(output.stream), None
     answer: str | None = None
     kinds: list[str] = []
-    async with stream:
-        async for event in stream:
-            if event.event == PING:
-                continue
-            kind, data = read_event(event)
-            learn(kind, data)
-            kinds.append(kind)
-            stopwatch = stopwatch or await stopwatch_for(client, stream.task_id, event.id, output)
-            line = read_line(kind, data, stopwatch.read(data))
-            output.result({"event": kind, "id": event.id, "data": data}, partial(show, line))
-            if kind in TERMINAL:
-                answer = str(data["response"])
-    return Shown(answer, status_after(kinds))
+    status, durations = StatusLine(output.stream), Durations()
+    spinner = asyncio.create_task(status.run()) if output.is_terminal else None
+    try:
+        async with stream:
+            async for event in stream:
+                if event.event == PING:
+                    continue
+                kind, data = read_event(event)
+                if kind in LIVE:
+                    if spinner is not None:
+                        status.read(kind, data)
+                    continue
+                learn(kind, data)
+                kinds.append(kind)
+                durations.read(data)
+                stopwatch = stopwatch or await stopwatch_for(client, stream.task_id, event.id, output)
+                line = read_line(kind, data, stopwatch.read(data))
+                with status.hidden():
+                    output.result({"event": kind, "id": event.id, "data": data}, partial(show, line))
+                if kind in TERMINAL:
+                    answer = str(data["response"])
+    finally:
+        if spinner is not None:
+            spinner.cancel()
+            await asyncio.gather(spinner, return_exceptions=True)
+    return Shown(answer, status_after(kinds), durations.line())
 
 
 async def stopwatch_for(
@@ -306,7 +322,10 @@ async def stopwatch_for(
     return stopwatch
 
 
-def show_answer(answer: str | None, output: Output) -> None:
-    """Print the whole answer below a timeline, which shows only its beginning."""
-    if answer is not None and not output.as_json:
-        output.text(f"\nAnswer: {answer}")
+def show_answer(shown: Shown, output: Output) -> None:
+    """Print the whole answer below a timeline, which shows only its beginning; on a terminal, how long agents worked."""
+    if shown.answer is None or output.as_json:
+        return
+    output.text(f"\nAnswer: {shown.answer}")
+    if shown.durations and output.is_terminal:
+        output.text(shown.durations, style="dim")

@@ -101,6 +101,7 @@ class Submission(Value):
         notes: data stored with that generation for the caller.
         manual: whether to switch the task to manual mode (`mail.core.decisions.manual`).
         webhook: a webhook to add to the task.
+        live: whether the caller will watch the task's live events; with `deltas`, the pieces of models' replies, too.
     """
 
     body: str = ""
@@ -125,6 +126,8 @@ class Submission(Value):
     notes: dict[str, Any] = Field(default_factory=dict)
     manual: bool = False
     webhook: Webhook | None = None
+    live: bool = False
+    deltas: bool = False
 
     def evolve(self, **changes: Unpack[SubmissionChanges]) -> "Submission":
         """Return the submission with these changes."""

@@ -29,7 +29,7 @@ from mail.core.task.events import OUT_OF_STEPS, Event, EventKind
 from mail.core.task.limits import FAULTS_IN_A_ROW
 from mail.core.task.swarm import AgentCore, FormContext, FormResult, History, SwarmCore, UserQuestion
 from mail.core.task.task import Task
-from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_MODELS, NO_USAGE, Usage
 from mail.errors import AgentFault, Subject, ToolCallFault, UnknownTool
 
@@ -42,12 +42,14 @@ class AgentFailure:
         reason: the reason to report.
         usage, models: what its models cost nevertheless, in total and by model.
         attempts: the number of attempts at the turn.
+        timing: as in `Checkpoint`.
     """
 
     reason: str
     usage: Usage = NO_USAGE
     models: Mapping[str, Usage] = NO_MODELS
     attempts: int = 1
+    timing: TurnTiming | None = None
 
 
 TurnOutput = Checkpoint | AgentFailure
@@ -71,6 +73,8 @@ def settle(
         return discard(task, swarm, turn, output.usage, output.models, clock, kept)
     settlement = Settlement(task, swarm, turn, clock, mail)
     settlement.charge(output.usage, output.models)
+    if output.timing is not None:
+        settlement.announce_timing(output.timing)
     match output:
         case AgentFailure(reason, attempts=attempts):
             settlement.agent_failed(reason, attempts)
@@ -259,7 +263,7 @@ class Settlement:
         self._questions: dict[str, UserQuestion] = {}
         self._faults = 0
         self._last_reasoning: str | None = None
-        self._unannounced: Usage | None = None
+        self._unannounced: dict[str, object] | None = None
 
     def charge(self, usage: Usage, models: Mapping[str, Usage]) -> None:
         """Charge the agent for its models in this turn; the turn's first event shows the cost."""
@@ -267,10 +271,14 @@ class Settlement:
             usage, models = self.task.unpaid(self.name, self.turn.entry.seq, usage, models)
         if usage:
             self.draft.charge(self.name, usage, models)
-            self._unannounced = usage
+            self._unannounced = {"usage": asdict(usage)}
         if self.name in self.task.prepaid:
             rest = {agent: paid for agent, paid in self.task.prepaid.items() if agent != self.name}
             self.draft.prepaid = rest
+
+    def announce_timing(self, timing: TurnTiming) -> None:
+        """Show the turn's timing in its first event."""
+        self._unannounced = {**(self._unannounced or {}), "timing": timing.as_json()}
 
     def agent_failed(self, reason: str, attempts: int) -> None:
         """Record that the agent function failed."""
@@ -406,10 +414,10 @@ class Settlement:
         self._emit(EventKind.TOOL_CALL, f"agent {self.name} called {call.tool_name}", extra)
 
     def _emit(self, kind: EventKind, text: str, extra: Mapping[str, object] = NO_EXTRA) -> None:
-        """Add an event about this agent; the first one includes the turn's usage."""
+        """Add an event about this agent; the first one includes the turn's usage and timing."""
         about = {"agent": self.name, **extra}
         if self._unannounced is not None:
-            about["usage"] = asdict(self._unannounced)
+            about |= self._unannounced
             self._unannounced = None
         self.draft.append_event(kind, text, about)
 
@@ -417,13 +425,17 @@ class Settlement:
         self._emit(
             EventKind.ACTION_CALL,
             f"agent {self.name} executing action tool: {call.tool_name} with args: {call.tool_args}",
+            NO_EXTRA if receipt.after is None else {"after": receipt.after},
         )
+        took = NO_EXTRA if receipt.seconds is None else {"seconds": receipt.seconds}
         if receipt.state is Receipt.State.DONE:
             self._emit(
-                EventKind.ACTION_COMPLETE, f"action complete (caller = {self.name}):\n{receipt.content}"
+                EventKind.ACTION_COMPLETE,
+                f"action complete (caller = {self.name}):\n{receipt.content}",
+                took,
             )
             return f"SUCCESS: {receipt.content}"
-        self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}")
+        self._emit(EventKind.ACTION_ERROR, f"action error (caller = {self.name}):\n{receipt.content}", took)
         return f"ERROR: {receipt.content}"
 
     def _wake_after_actions(self, output: Checkpoint) -> None:

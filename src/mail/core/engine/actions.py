@@ -8,6 +8,7 @@ from copy import deepcopy
 
 from mail.core.engine.telemetry import Tracer
 from mail.core.protocol.calls import AgentToolCall
+from mail.core.task.activity import ActionRun, TurnActivity
 from mail.core.task.context import CURRENT_CALL, CURRENT_CALLER
 from mail.core.task.swarm import ActionCore
 from mail.core.task.turn_state import Checkpoint, Receipt
@@ -41,6 +42,7 @@ class ActionRunner:
         caller: str,
         meter: UsageMeter,
         tracer: Tracer,
+        activity: TurnActivity,
     ) -> None:
         self._find = find
         self._keep = keep
@@ -48,6 +50,7 @@ class ActionRunner:
         self._caller = caller
         self._meter = meter
         self._tracer = tracer
+        self._activity = activity
 
     async def run(self, checkpoint: Checkpoint) -> Checkpoint:
         """Run the calls that are actions, at the same time; a receipt of each is stored before it and after it.
@@ -113,6 +116,13 @@ class ActionRunner:
         return checkpoint
 
     async def _run_action(self, action: ActionCore, call: AgentToolCall) -> Receipt:
+        with ActionRun(self._activity, call) as run:
+            receipt = await self._call(action, call)
+            if receipt.state is Receipt.State.FAILED:
+                run.fail(receipt.content.partition("\n")[0])
+        return self._activity.timed(receipt, run)
+
+    async def _call(self, action: ActionCore, call: AgentToolCall) -> Receipt:
         CURRENT_CALL.set(call.tool_call_id)
         CURRENT_CALLER.set(self._caller)
         try:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from mail.core.engine.commit import Committer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.values import value
+from mail.core.task.activity import TurnActivity
 from mail.core.task.change import TaskChange
 from mail.core.task.leases import Claim
 from mail.core.task.ports import Store
@@ -56,7 +57,13 @@ class TurnReport:
 
 
 class LeasedTurn(ABC):
-    """Base class of turns, which a worker has leased: an agent's, a peer's or a webhook's."""
+    """Base class of turns, which a worker has leased: an agent's, a peer's or a webhook's.
+
+    Attributes:
+        activity: what the turn of an agent does; None for the others.
+    """
+
+    activity: TurnActivity | None = None
 
     def __init__(self, turn: Claim, swarm: SwarmCore, store: Store, clock: Clock) -> None:
         self.turn = turn

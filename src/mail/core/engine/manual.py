@@ -76,6 +76,8 @@ class StepResult:
             turn = replace(turn, also_read=())
         settlement = StepSettlement(task, swarm, turn, clock, mail)
         settlement.charge(output.usage, output.models)
+        if output.timing is not None:
+            settlement.announce_timing(output.timing)
         match output:
             case AgentFailure(reason, attempts=attempts):
                 settlement.agent_failed(reason, attempts)
@@ -191,7 +193,7 @@ def _agent_turn(
         swarm = replace(swarm, agents={**swarm.agents, turn.mailbox: agent})
     policy = _step_policy(result, options.compress)
     engine = (swarm, runtime.store, runtime.clock, runtime.histories)
-    return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer)
+    return AgentTurn(turn, known, *engine, policy, tracer=runtime.tracer, live=runtime.live)
 
 
 async def _execute(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from math import inf
-from typing import Any
+from typing import Any, Literal, overload
 
 from mail.core.decisions.cancel import StillRunning, cancel, is_discarded, still_running
 from mail.core.decisions.fork import fork
@@ -28,6 +28,7 @@ from mail.core.engine.heartbeat import LEASE_SECONDS, SKEW, Heartbeat, OnRenewal
 from mail.core.engine.histories import HistoryCache
 from mail.core.engine.interswarm import PeerTurn
 from mail.core.engine.leased_turn import LeasedTurn, TurnReport
+from mail.core.engine.live import LiveHub
 from mail.core.engine.pacing import Pacer
 from mail.core.engine.quotas import QuotaGuard
 from mail.core.engine.telemetry import NO_TRACER, Observers, Tracer, is_remarkable
@@ -40,14 +41,16 @@ from mail.core.protocol.interswarm import MAILInterswarmMessage
 from mail.core.protocol.mail_tools import DiscoverSwarms
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.traceparent import same_trace, traceparent_in
+from mail.core.task.activity import TurnActivity, Working, describe
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.context import CURRENT_AGENT, CURRENT_MESSAGE, CURRENT_TASK
 from mail.core.task.events import Event
 from mail.core.task.idempotency import IdempotencyKey, Remembered, find, remember
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
 from mail.core.task.limits import NO_BUDGET, Budget
+from mail.core.task.live import LiveEvent
 from mail.core.task.mailboxes import goes_out, hook_mailbox, hook_of
-from mail.core.task.ports import Busy, Idle, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
+from mail.core.task.ports import Busy, Idle, LiveLink, Peers, Store, TurnQueue, WakeUp, Webhooks, wake_ups
 from mail.core.task.swarm import ActionCore, SwarmCore
 from mail.core.task.task import Task, TaskKey
 from mail.core.task.webhooks import Webhook
@@ -113,6 +116,7 @@ class Runtime:
         webhooks: deliver events; without them, no task has webhooks.
         histories: caches the histories of agents that took a turn here recently.
         pacer: spaces out the work on large messages.
+        live: passes live events to those who watch a task.
     """
 
     @property
@@ -140,6 +144,7 @@ class Runtime:
         observers: Observers = (),
         tracer: Tracer = NO_TRACER,
         webhooks: Webhooks | None = None,
+        live_link: LiveLink | None = None,
     ) -> None:
         self.swarm = swarm
         self.store = store
@@ -157,7 +162,8 @@ class Runtime:
         self._queue = queue
         self._committer = Committer(store)
         self._quota_guard = QuotaGuard(store)
-        self._watch = Watch(store, clock, self.pacer)
+        self.live = LiveHub(self.activities, live_link)
+        self._watch = Watch(store, clock, self.pacer, self.live)
         self._name = clock.new_id()
         self._leases = count()
         self._heartbeat = Heartbeat(store, clock, lease_seconds)
@@ -208,7 +214,11 @@ class Runtime:
             )
             return change if idempotency is None else self._remembering(change, idempotency, submitted)
 
-        await self.adopt(task, decide)
+        async def announce(change: TaskChange) -> None:
+            """Announce the watch before the first turn begins."""
+            await self.live.announce(change.key, deltas=submission.deltas)
+
+        await self.adopt(task, decide, before_wake_ups=announce if submission.live else None)
         return submitted
 
     async def _unknown_swarm(self, targets: Sequence[str]) -> str | None:
@@ -350,7 +360,12 @@ class Runtime:
         return Forked(change.task, snapshot.task.seq)
 
     async def adopt[T: Task | None, C: TaskChange | None](
-        self, task: T, decide: Callable[[T | Task], C], *, reload: Callable[[], Awaitable[T]] | None = None
+        self,
+        task: T,
+        decide: Callable[[T | Task], C],
+        *,
+        reload: Callable[[], Awaitable[T]] | None = None,
+        before_wake_ups: Callable[[TaskChange], Awaitable[None]] | None = None,
     ) -> C:
         """Commit a decision on a task from outside of its turns, and wake the mailboxes with mail.
 
@@ -364,6 +379,8 @@ class Runtime:
         )
         if change is not None:
             self._observe(change)
+            if before_wake_ups is not None:
+                await before_wake_ups(change)
             await self._wake(wake_ups(change.task))
         return change
 
@@ -405,15 +422,69 @@ class Runtime:
         """Return the finishing message that answers a submission; None after `seconds` without one."""
         return await self._watch.wait(submitted, seconds)
 
+    @overload
     def watch(
-        self, key: TaskKey, *, after: int = 0, answer_to: int | None = None, heartbeat: float = 15.0
-    ) -> AsyncGenerator[list[Event]]:
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: Literal[False] = False,
+        deltas: Literal[False] = False,
+    ) -> AsyncGenerator[list[Event]]: ...
+
+    @overload
+    def watch(
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: bool,
+        deltas: bool = False,
+    ) -> AsyncGenerator[list[Event] | list[LiveEvent]]: ...
+
+    def watch(
+        self,
+        key: TaskKey,
+        *,
+        after: int = 0,
+        answer_to: int | None = None,
+        heartbeat: float = 15.0,
+        live: bool = False,
+        deltas: bool = False,
+    ) -> AsyncGenerator[list[Event]] | AsyncGenerator[list[Event] | list[LiveEvent]]:
         """Yield the task's events past `after` in batches, and an empty batch after `heartbeat` quiet seconds.
 
         Ends with the event that answers the message with the seq `answer_to`; without one, after the last event of
         a stopped task. Raises TaskNotFound.
+
+        Args:
+            live: whether to yield live events, too, in batches of their own: what running turns do, at once. They may
+                be lost, and a turn that is killed leaves some without an end.
+            deltas: whether they include the pieces of models' replies; lets models stream their replies.
         """
-        return self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
+        events = self._watch.watch(key, after=after, answer_to=answer_to, heartbeat=heartbeat)
+        return self._watch.with_live(key, events, deltas=deltas) if live else events
+
+    async def working(self, task: Task) -> list[Working]:
+        """Return which agents take a turn in a task, since when, and on what, as far as this process knows."""
+        if not task.is_running:
+            return []
+        leases = await self.store.read_leases(task.key, now=self._now())
+        here = {activity.agent: activity for activity in self.activities(task.key)}
+        return [
+            describe(mailbox, lease, here.get(mailbox))
+            for mailbox, lease in sorted(leases.items())
+            if not goes_out(mailbox)
+        ]
+
+    def activities(self, key: TaskKey) -> list[TurnActivity]:
+        """Return what the turns of a task do that run in this process."""
+        running = self._running_turns.get(key, ())
+        return [leased.activity for leased in running if leased.activity is not None]
 
     async def run_turn(
         self,
@@ -487,6 +558,7 @@ class Runtime:
             self.tracer,
             self.quotas.task_bytes,
             self.pacer,
+            live=self.live,
         )
 
     async def _claim(
@@ -497,7 +569,7 @@ class Runtime:
         CURRENT_TASK.set(key.task_id)
         if self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
-        claim = await self.store.claim(key, mailbox, self._lease(now + seconds, attempt), now=now)
+        claim = await self.store.claim(key, mailbox, self._lease(now, seconds, attempt), now=now)
         if not isinstance(claim, WebhookClaim):
             return await self._not_leased(mailbox, claim)
         self._note_replaced(claim)
@@ -509,7 +581,7 @@ class Runtime:
         """Lease a mailbox for `seconds`, without a renewal; return its turn, and the number of cached history chunks."""
         known = self.histories.count(key, mailbox)
         now = self._now()
-        lease = self._lease(now + seconds, attempt)
+        lease = self._lease(now, seconds, attempt)
         CURRENT_TASK.set(key.task_id)
         if self._is_late(key, mailbox):
             return TurnReport.Outcome.BUSY
@@ -521,10 +593,10 @@ class Runtime:
 
     def new_lease(self) -> Lease:
         """Return a lease for a turn that begins now in this process, to be renewed after `lease_seconds`."""
-        return self._lease(self._now() + self.lease_seconds, 1)
+        return self._lease(self._now(), self.lease_seconds, 1)
 
-    def _lease(self, expires: float, attempt: int) -> Lease:
-        return Lease(f"{self._name}/{next(self._leases)}", expires, attempt)
+    def _lease(self, now: float, seconds: float, attempt: int) -> Lease:
+        return Lease(f"{self._name}/{next(self._leases)}/{now:.3f}", now + seconds, attempt)
 
     async def _not_leased(self, mailbox: str, opened: Busy | Idle) -> TurnReport.Outcome:
         """Return why there is no claim on a mailbox; wake the other mailboxes of an idle task."""
@@ -636,9 +708,16 @@ class Runtime:
         running = self._running_turns[key]
         running.add(leased)
         self._heartbeat.begin(leased, self.turn_seconds + LEASE_MARGIN, seconds, on_renewal)
+        if key in self.live.watched and leased.activity is not None:
+            if (replaced := getattr(turn, "replaced", None)) is not None:
+                leased.activity.replace(replaced.token)
+            leased.activity.start()
+        outcome = "failed"
         try:
             change = await work
+            outcome = "committed" if change is not None else "handed_back"
         except LeaseLost:
+            outcome = "lost"
             logger.warning(
                 "task %s: the lease of %s was lost; its turn is discarded", turn.task.task_id, turn.mailbox
             )
@@ -652,6 +731,9 @@ class Runtime:
             running.discard(leased)
             if not running:
                 del self._running_turns[key]
+            if key in self.live.watched and leased.activity is not None:
+                leased.activity.end(outcome)
+                await self.live.flush(key)
         if change is None:
             await self._release(turn)
             return leased.report(TurnReport.Outcome.HANDED_BACK)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -26,6 +26,7 @@ from mail.core.protocol.calls import is_tool_result
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.quotes import ShownText
+from mail.core.task.activity import NOTABLE_SECONDS, TURN_ACTIVITY, LivePublisher, TurnActivity
 from mail.core.task.change import TaskChange, Turn
 from mail.core.task.client_tools import TURN_TOOLS
 from mail.core.task.context import TURN_DEADLINE
@@ -101,6 +102,7 @@ class AgentTurn[T: Turn](LeasedTurn):
     """
 
     turn: T
+    activity: TurnActivity
 
     def __init__(
         self,
@@ -115,6 +117,8 @@ class AgentTurn[T: Turn](LeasedTurn):
         tracer: Tracer = NO_TRACER,
         max_bytes: int | None = None,
         pacer: Pacer | None = None,
+        *,
+        live: LivePublisher,
     ) -> None:
         super().__init__(turn, swarm, store, clock)
         self._agent = swarm.agent(turn.mailbox)
@@ -131,6 +135,17 @@ class AgentTurn[T: Turn](LeasedTurn):
         self._stopped_by: StoreError | None = None
         self._kept = earlier = turn.checkpoint
         self._meter = UsageMeter(earlier.usage, earlier.models) if earlier else UsageMeter()
+        lease, timing = turn.lease, earlier.timing if earlier else None
+        self.activity = TurnActivity(
+            turn.task.key,
+            turn.mailbox,
+            lease.token,
+            clock,
+            live,
+            asyncio.get_running_loop().time,
+            lease.attempt,
+            timing,
+        )
 
     def interrupt(self) -> None:
         """Stop waiting for the agent and its actions."""
@@ -197,6 +212,9 @@ class AgentTurn[T: Turn](LeasedTurn):
         return AgentFailure(reason, self._meter.spent, self._meter.spent_by_model, attempts)
 
     async def _settle(self, output: TurnOutput) -> TaskChange | None:
+        activity = self.activity
+        if activity.spans or output.timing is not None or activity.time() - activity.begin >= NOTABLE_SECONDS:
+            output = replace(output, timing=activity.timing())
         mail = await self._mail() if self._reads_mail(output) else ()
         return await self.commit(
             lambda task: self._within_limit(
@@ -237,6 +255,7 @@ class AgentTurn[T: Turn](LeasedTurn):
         TURN_DEADLINE.set(loop.time() + seconds)
         TURN_TOOLS.set(self.turn.task.turn_tools(self.turn.mailbox))
         USAGE_METER.set(self._meter)
+        TURN_ACTIVITY.set(self.activity)
         if self._stopped_by is not None:
             raise self._stopped_by
         work = asyncio.Task(self._work(history), loop=loop, eager_start=True)
@@ -269,6 +288,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             caller=self.turn.task.instance,
             meter=self._meter,
             tracer=self._tracer,
+            activity=self.activity,
         )
         return await actions.run(output)
 
@@ -277,7 +297,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             self.turn = await self._policy.prepare(self.turn, history)
         turn = self.turn
         choice = self._policy.tool_choice(turn)
-        monotonic = asyncio.get_running_loop().time
+        monotonic = self.activity.time
         begin = monotonic()
         try:
             with self._tracer.agent_call(turn, self._meter):
@@ -298,6 +318,7 @@ class AgentTurn[T: Turn](LeasedTurn):
             receipts=(None,) * len(calls),
             usage=self._meter.spent,
             models=self._meter.spent_by_model,
+            timing=self.activity.timing() if self.activity.spans else None,
         )
 
     def _action(self, agent: AgentCore, tool: str) -> ActionCore | None:

@@ -1,13 +1,17 @@
 """Waiting for a task: for the answer to a message, or for its events as they happen."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from mail.core.engine.commit import load_task
+from mail.core.engine.live import LiveHub
 from mail.core.engine.pacing import Pacer
 from mail.core.protocol.clock import Clock
 from mail.core.protocol.message import MAILMessage
 from mail.core.protocol.values import value
 from mail.core.task.events import Event
+from mail.core.task.live import LiveEvent
 from mail.core.task.ports import Store
 from mail.core.task.task import TaskKey
 
@@ -59,10 +63,11 @@ class Submitted:
 class Watch:
     """Reads tasks as they change; it never changes one."""
 
-    def __init__(self, store: Store, clock: Clock, pacer: Pacer) -> None:
+    def __init__(self, store: Store, clock: Clock, pacer: Pacer, live: LiveHub) -> None:
         self._store = store
         self._clock = clock
         self._pacer = pacer
+        self._live = live
 
     async def find(self, key: TaskKey, message_id: str) -> Submitted | None:
         """Return where a submitted message entered a task; None if it never did."""
@@ -119,6 +124,31 @@ class Watch:
                 return
             if await self._store.wait_for_change(key, after=after, seconds=heartbeat) <= after:
                 yield []
+
+    async def with_live(
+        self, key: TaskKey, events: AsyncGenerator[list[Event]], *, deltas: bool
+    ) -> AsyncGenerator[list[Event] | list[LiveEvent]]:
+        """Yield the batches of a watch, and batches of live events between them."""
+        async with aclosing(events), self._live.subscribe(key, deltas=deltas) as subscription:
+            while True:
+                following = asyncio.ensure_future(anext(events, None))
+                try:
+                    while not following.done():
+                        ready = asyncio.ensure_future(subscription.wait())
+                        try:
+                            await asyncio.wait((following, ready), return_when=asyncio.FIRST_COMPLETED)
+                        finally:
+                            ready.cancel()
+                        if live := subscription.take():
+                            yield live
+                    batch = following.result()
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.gather(following, return_exceptions=True)
+                if batch is None:
+                    return
+                yield batch
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

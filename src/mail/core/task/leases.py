@@ -11,7 +11,7 @@ class Lease:
     """The right to run the turns of one mailbox.
 
     Attributes:
-        token: identifies it; it begins with the name of its worker and a slash.
+        token: identifies it: the name of its worker, a number, and when it began, with slashes between them.
         expires: until when, in seconds since the epoch; 0 if it has ended without a commit, and that is known already.
         attempt: how many workers have begun the same turn, as far as known, this one included.
     """
@@ -24,6 +24,15 @@ class Lease:
     def worker(self) -> str:
         """The name of its worker."""
         return self.token.partition("/")[0]
+
+    @property
+    def since(self) -> float | None:
+        """When it began, in seconds since the epoch; None for one of an earlier version."""
+        *_, began = self.token.split("/")[2:] or [""]
+        try:
+            return float(began)
+        except ValueError:
+            return None
 
 
 class Claim(Protocol):

@@ -12,6 +12,7 @@ from mail.core.task.change import InboxEntry, Snapshot, TaskChange, Turn
 from mail.core.task.documents import Document, Kind, PutIf
 from mail.core.task.events import Event
 from mail.core.task.leases import Claim, ExpiredLease, Lease, WebhookClaim
+from mail.core.task.live import LiveEvent
 from mail.core.task.task import Task, TaskKey, TaskStatus
 from mail.core.task.turn_state import Checkpoint
 from mail.core.task.webhooks import Reply, TaskWebhook, Webhook
@@ -244,6 +245,41 @@ class Store(Protocol):
 
     async def count_active_instances(self) -> int:
         """Return how many instances have a running task."""
+        ...
+
+
+class LiveReceiver(Protocol):
+    """Takes what a `LiveLink` brings from other processes."""
+
+    def mark(self, key: TaskKey, *, seconds: float, deltas: bool) -> None:
+        """Publish the live events of a task to the link for so many seconds, as another process watches it."""
+        ...
+
+    def deliver(self, key: TaskKey, events: Sequence[LiveEvent]) -> None:
+        """Pass the events of a task that runs in another process to those who watch it here."""
+        ...
+
+
+class LiveLink(Protocol):
+    """Port: carries live events between the processes of a store. It may lose events.
+
+    It must cost nothing for tasks that nobody watches: no request to the store.
+    """
+
+    def attach(self, receiver: LiveReceiver) -> None:
+        """Set who takes what comes from other processes."""
+        ...
+
+    async def announce(self, key: TaskKey, *, seconds: float, deltas: bool) -> None:
+        """Let other processes know that this one watches a task, for so many seconds. Never raises."""
+        ...
+
+    def publish(self, key: TaskKey, event: LiveEvent) -> None:
+        """Send an event of a task that another process watches; it may be sent later, together with others."""
+        ...
+
+    async def flush(self, key: TaskKey) -> None:
+        """Send what can be sent at the end of a turn, after which the process may be frozen. Never raises."""
         ...
 
 

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from mail.core.protocol.calls import AgentToolCall
 from mail.core.task.task import Generation, Task
-from mail.core.task.turn_state import Checkpoint, Receipt
+from mail.core.task.turn_state import Checkpoint, Receipt, TurnTiming
 from mail.core.task.usage import NO_USAGE, Usage
 
 STORED_NAMES = {
@@ -88,6 +88,7 @@ class _StoredCheckpoint:
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
     replies: list[Any] | None = None
+    timing: TurnTiming | None = None
 
 
 _CHECKPOINT = TypeAdapter(_StoredCheckpoint)
@@ -110,8 +111,17 @@ def write_checkpoint(checkpoint: Checkpoint) -> str:
         usage=checkpoint.usage,
         models=checkpoint.models,
         replies=replies,
+        timing=checkpoint.timing,
     )
-    return _CHECKPOINT.dump_json(stored).decode()
+    return _CHECKPOINT.dump_json(stored, exclude=_untimed(checkpoint)).decode()
+
+
+def _untimed(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the fields of timings that a checkpoint doesn't have."""
+    absent: dict[str, Any] = {} if checkpoint.timing else {"timing": True}
+    if all(receipt is None or receipt.after is None for receipt in checkpoint.receipts):
+        absent["receipts"] = {"__all__": {"after", "seconds"}}
+    return absent
 
 
 def read_checkpoint(text: str | bytes) -> Checkpoint:
@@ -123,6 +133,7 @@ def read_checkpoint(text: str | bytes) -> Checkpoint:
         receipts=stored.receipts,
         usage=stored.usage,
         models=stored.models,
+        timing=stored.timing,
     )
 
 

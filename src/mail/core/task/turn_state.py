@@ -1,6 +1,6 @@
 """The state of a turn that is not finished: its checkpoint, or the breakpoint at which it paused its task."""
 
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -13,7 +13,12 @@ from mail.core.task.usage import NO_USAGE, Usage, UsageMeter
 
 @value(kw_only=True)
 class Receipt:
-    """How far one action of a turn has come; stored before the action starts and after it ends."""
+    """How far one action of a turn has come; stored before the action starts and after it ends.
+
+    Attributes:
+        after: when the action began, in seconds after the beginning of the turn; None in receipts of earlier versions.
+        seconds: how long it took.
+    """
 
     class State(StrEnum):
         """STARTED in the checkpoint of a repeated turn means that the action's outcome is unknown."""
@@ -24,6 +29,42 @@ class Receipt:
 
     state: State
     content: str = ""
+    after: float | None = None
+    seconds: float | None = None
+
+
+@value(kw_only=True)
+class CallTiming:
+    """The timing of a model call: its begin, in seconds `after` that of its turn, and its duration with all attempts."""
+
+    model: str
+    after: float
+    seconds: float
+    attempts: int = 1
+
+
+@value(kw_only=True)
+class TurnTiming:
+    """The timing of a turn, for its record.
+
+    Attributes:
+        began: when it, or its first attempt, began, in ISO 8601.
+        seconds: its duration so far, earlier attempts included.
+    """
+
+    began: str
+    seconds: float
+    model_calls: tuple[CallTiming, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the timing as the turn's first event has it."""
+        shown: dict[str, Any] = {"began": self.began, "seconds": self.seconds}
+        if self.model_calls:
+            shown["model_calls"] = [
+                {name: fact for name, fact in asdict(call).items() if (name, fact) != ("attempts", 1)}
+                for call in self.model_calls
+            ]
+        return shown
 
 
 @value(kw_only=True)
@@ -35,6 +76,7 @@ class Checkpoint:
         calls: its tool calls.
         receipts: one per call that runs an action, None for the rest.
         usage, models: what its models have cost so far, in total and by model; a repeated turn still reports it.
+        timing: the turn's timing; None for a quick turn that calls no model and no action.
     """
 
     text: str | None
@@ -42,6 +84,7 @@ class Checkpoint:
     receipts: tuple[Receipt | None, ...]
     usage: Usage = NO_USAGE
     models: dict[str, Usage] = field(default_factory=dict)
+    timing: TurnTiming | None = None
 
     def with_receipt(self, index: int, receipt: Receipt, meter: UsageMeter | None = None) -> "Checkpoint":
         """Return the checkpoint with the receipt of the call at `index`, and with the meter's sums if given."""

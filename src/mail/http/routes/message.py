@@ -69,6 +69,16 @@ class PostMessage(Given):
     )
     show_events: bool | None = Field(default=None, description="Whether the answer includes the events.")
     stream: bool | None = Field(default=None, description="Whether to answer with a stream of events.")
+    live: bool | None = Field(
+        default=None,
+        exclude=True,  # from what an idempotency key stands for
+        description="Whether the stream includes live events: what agents do, when they do it.",
+    )
+    deltas: bool | None = Field(
+        default=None,
+        exclude=True,
+        description="Whether the stream includes live events and the text that models write, piece by piece.",
+    )
     task_id: TaskId | None = Field(
         default=None,
         description="The id of the task to begin or continue; the default is a new task whose id the server chooses.",
@@ -97,6 +107,8 @@ class PostMessage(Given):
             expects=terms.expects,
             idempotency_key=terms.idempotency,
             webhook=None if self.webhook is None else self.webhook.webhook(),
+            live=bool(self.stream and (self.live or self.deltas)),
+            deltas=bool(self.deltas),
         )
 
 
@@ -189,7 +201,13 @@ async def post_message(request: Request) -> Response:
     headers = task_headers(submitted)
     if body.stream:
         return stream_events(
-            request, submitted.key, after=submitted.after, until_answer_to=submitted.seq, headers=headers
+            request,
+            submitted.key,
+            after=submitted.after,
+            until_answer_to=submitted.seq,
+            headers=headers,
+            live=bool(body.live),
+            deltas=bool(body.deltas),
         )
     preference = read_preference(request.headers.getlist("prefer"))
     message = await await_answer(service, submitted, preference.within(service.wait_limit(request)))

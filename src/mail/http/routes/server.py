@@ -1,5 +1,6 @@
 """The server itself: its identity, health, status and metrics, and who the caller is."""
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import Depends, Request
@@ -14,8 +15,12 @@ from mail.http.access import Admin, AdminOrUser, RoleGate
 from mail.http.bodies import JSON, Answered, Given, JSONBody
 from mail.http.openapi import PROTECTED, PUBLIC, make_router, problems
 from mail.http.service import Service, service_of
+from mail.http.task_json import WaitingFor, WorkingAgent, queued, waiting_for
 
 DEFAULT_HEALTH = "healthy"
+
+SHOWN_TASKS = 10
+"""How many running tasks `GET /status` describes."""
 
 
 class SwarmInfo(Answered):
@@ -67,6 +72,15 @@ class SwarmState(Answered):
     status: Literal["ready"]
 
 
+class RunningTask(Answered):
+    """What happens in a running task."""
+
+    task_id: str
+    working: list[WorkingAgent]
+    queued: dict[str, int] = Field(description="As in `GET /task`.")
+    waiting_for: list[WaitingFor]
+
+
 class Status(Answered):
     """Activity on the server and of the caller."""
 
@@ -74,6 +88,9 @@ class Status(Answered):
     active_users: int = Field(description="How many callers have a running task.")
     user_mail_ready: bool = Field(description="Whether the caller has any task.")
     user_task_running: bool = Field(description="Whether the caller has a running task.")
+    tasks: list[RunningTask] = Field(
+        description=f"The caller's {SHOWN_TASKS} newest running tasks: who works in them, and what they wait for."
+    )
 
 
 router = make_router("server")
@@ -149,13 +166,23 @@ async def get_status(request: Request, caller: AdminOrUser) -> JSON:
     runtime = service_of(request).runtime
     instance = str(caller.principal(runtime.swarm.name))
     any_task = await runtime.store.list_tasks(instance, limit=1)
-    running = await runtime.store.list_tasks(instance, status=TaskStatus.RUNNING, limit=1)
+    running = await runtime.store.list_tasks(instance, status=TaskStatus.RUNNING, limit=SHOWN_TASKS)
+    working = await asyncio.gather(*map(runtime.working, running.tasks))
     return JSON(
         {
             "swarm": {"name": runtime.swarm.name, "status": "ready"},
             "active_users": await runtime.store.count_active_instances(),
             "user_mail_ready": bool(any_task.tasks),
             "user_task_running": bool(running.tasks),
+            "tasks": [
+                {
+                    "task_id": task.task_id,
+                    "working": agents,
+                    "queued": queued(task),
+                    "waiting_for": waiting_for(task),
+                }
+                for task, agents in zip(running.tasks, working, strict=True)
+            ],
         }
     )
 

@@ -204,7 +204,8 @@ async def get_task(
     task = await load_task(service, caller, wanted)
     headers = {"ETag": etag(task.generation.number)} if at is None else {}
     if fields is not None:
-        return JSON(task_summary(task), headers=headers)
+        working = await service.runtime.working(task)
+        return JSON({**task_summary(task), "working": working}, headers=headers)
     if at is not None:
         pieces = snapshot_pieces(service, await service.runtime.store.read_snapshot(task.key, at))
     elif is_page:
@@ -232,6 +233,13 @@ async def stream_task(
     caller: AdminOrUser,
     task_id: Annotated[TaskId, Query(description="The task.")],
     last_event_id: EventId = None,
+    live: Annotated[
+        bool, Query(description="Whether to include live events: what agents do, when they do it.")
+    ] = False,
+    deltas: Annotated[
+        bool,
+        Query(description="Whether to include live events and the text that models write, piece by piece."),
+    ] = False,
     last_event_id_header: Annotated[
         int | None,
         Header(
@@ -250,7 +258,7 @@ async def stream_task(
         raise BadRequest(f"the task has no event {after} yet; its last one is {task.seq}")
     if after == task.seq and not task.is_running:
         return Response(status_code=204)
-    return stream_events(request, task.key, after=after)
+    return stream_events(request, task.key, after=after, live=live, deltas=deltas)
 
 
 @router.post(

@@ -95,10 +95,10 @@ export async function fork(id, at) {
   return (await response.json()).task_id;
 }
 
-/** The stream of a task's events past `after`. */
+/** The stream of a task's events past `after`, with live events between them. */
 export const stream = (id, after, signal) =>
   request("GET", "task/stream", {
-    query: { task_id: id },
+    query: { task_id: id, live: true },
     headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
     signal,
   });

@@ -3,11 +3,14 @@
 import * as api from "./api.js";
 import { $, h, pretty } from "./dom.js";
 import { TIERS, recipientsOf } from "./events.js";
+import { Working, isLive } from "./live.js";
 import { follow } from "./sse.js";
 import { Timeline } from "./timeline.js";
 
 /** Milliseconds after which a running task's record is read again: it has all events, so not for each of them. */
 const REFRESH = 3_000;
+
+const SECOND = 1_000;
 
 /** Where the task stands below the list, as in style.css. */
 const NARROW = matchMedia("(max-width: 50rem)");
@@ -49,6 +52,7 @@ export class TaskView {
   #asked = "";
   #readAt = 0;
   #at = undefined;
+  #working = new Working();
 
   /**
    * `hooks`: `onLine` for a new line, `onRecord` for each record that was read, `onProblem` for what goes wrong,
@@ -60,6 +64,7 @@ export class TaskView {
     this.timeline = new Timeline(hooks.onLine);
     $("moment").value = "";
     this.connection("");
+    this.#showWorking();
   }
 
   connection(state) {
@@ -88,10 +93,17 @@ export class TaskView {
     const onState = (state) => this.connection(state === "live" ? "● live" : "reconnecting…");
     let isUpToDate = Boolean(this.record);
     this.#isFollowing = true;
+    this.#working.clear();
+    const clock = setInterval(() => this.#showWorking(), SECOND);
     try {
       for await (const event of follow(open, { after: this.timeline.last, signal: stop.signal, onState })) {
         if (stop.signal.aborted) return;
         if (event.event === "ping") continue;
+        if (isLive(event)) {
+          this.#working.read(event.event, JSON.parse(event.data).extra_data, Date.now());
+          this.#showWorking();
+          continue;
+        }
         isUpToDate = false;
         const line = this.timeline.add({ ...event, data: JSON.parse(event.data) }, { isNew: true });
         if (line.terminal || Date.now() - this.#readAt > REFRESH) {
@@ -102,10 +114,20 @@ export class TaskView {
       if (!stop.signal.aborted && !isUpToDate) await this.#read({ isNew: true });
     } catch (error) {
       if (!stop.signal.aborted) this.hooks.onProblem(error);
+    } finally {
+      clearInterval(clock);
     }
     if (stop.signal.aborted) return;
+    this.#working.clear();
+    this.#showWorking();
     this.#isFollowing = false;
     this.connection("");
+  }
+
+  #showWorking() {
+    const line = this.#working.line(Date.now());
+    $("working").textContent = line;
+    $("working").hidden = !line;
   }
 
   /** Follows the task again, where somebody has gone on with it since it stopped. */

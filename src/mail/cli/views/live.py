@@ -1,0 +1,171 @@
+"""Views of what agents do: a line that says who works on what, and how long each took."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from shutil import get_terminal_size
+from time import monotonic
+from typing import Any, TextIO
+
+from mail.cli.output import one_line
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_SECONDS = 0.1
+CLEAR = "\r\x1b[2K"
+
+
+@dataclass(slots=True)
+class _Work:
+    """Something that an agent does: `label` says what, and `note` adds why it takes long."""
+
+    label: str
+    begun: float
+    note: str = ""
+
+
+@dataclass(slots=True)
+class _Agent:
+    begun: float
+    work: dict[str, _Work] = field(default_factory=dict)
+
+
+class WorkingAgents:
+    """The agents that work, as live events tell."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Agent] = {}
+
+    def read(self, kind: str, data: Mapping[str, Any], now: float) -> None:
+        """Note a live event that has come at `now`, in seconds."""
+        extra = data.get("extra_data") or {}
+        name = one_line(extra.get("agent", ""))
+        if kind == "turn_ended":
+            self._agents.pop(name, None)
+            return
+        agent = self._agents.setdefault(name, _Agent(now))
+        key = str(extra.get("tool_call_id") or extra.get("call") or "")
+        match kind:
+            case "turn_started":
+                self._agents[name] = _Agent(now)
+            case "model_call_started":
+                agent.work[key] = _Work(one_line(extra.get("model", "")), now)
+            case "action_started":
+                agent.work[key] = _Work(one_line(extra.get("tool_name", "")), now)
+            case "model_call_retried" if key in agent.work:
+                agent.work[key].note = (
+                    f"{one_line(extra.get('reason', ''))}, attempt {extra.get('attempt')} "
+                    f"after {extra.get('retry_in')} s"
+                )
+            case "model_call_ended" | "action_ended":
+                agent.work.pop(key, None)
+
+    def line(self, now: float) -> str:
+        """Return who works on what and for how long, in one line; empty if nobody does."""
+        return " · ".join(
+            part for name, agent in self._agents.items() for part in self._parts(name, agent, now)
+        )
+
+    def _parts(self, name: str, agent: _Agent, now: float) -> Iterator[str]:
+        if not agent.work:
+            yield f"{name}, {_seconds(now - agent.begun)}"
+        for work in agent.work.values():
+            note = f" ({work.note})" if work.note else ""
+            yield f"{name}: {work.label}, {_seconds(now - work.begun)}{note}"
+
+
+class StatusLine:
+    """The last line of a terminal, which says who works; it is redrawn below what is printed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._agents = WorkingAgents()
+        self._frame = 0
+        self._is_drawn = False
+        self._is_off = os.environ.get("TERM") == "dumb"
+
+    def read(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Show a live event."""
+        self._agents.read(kind, data, monotonic())
+        self._draw()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hide the line while something else is printed."""
+        self._clear()
+        yield
+        self._draw()
+
+    async def run(self) -> None:
+        """Redraw the line again and again, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(FRAME_SECONDS)
+                self._frame += 1
+                self._draw()
+        finally:
+            self._clear()
+
+    def _draw(self) -> None:
+        line = self._agents.line(monotonic())
+        self._clear()
+        if line and not self._is_off:
+            width = get_terminal_size().columns - 3
+            shown = line if len(line) <= width else f"{line[: width - 1]}…"
+            self._stream.write(f"{FRAMES[self._frame % len(FRAMES)]} {shown}")
+            self._stream.flush()
+            self._is_drawn = True
+
+    def _clear(self) -> None:
+        if self._is_drawn:
+            self._stream.write(CLEAR)
+            self._stream.flush()
+            self._is_drawn = False
+
+
+@dataclass(slots=True)
+class _Time:
+    turns: float = 0.0
+    models: float = 0.0
+    actions: dict[str, float] = field(default_factory=dict)
+
+
+class Durations:
+    """How long agents worked, as the stored events tell."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Time] = {}
+        self._tool: dict[str, str] = {}
+
+    def read(self, data: Mapping[str, Any]) -> None:
+        """Note an event."""
+        extra = data.get("extra_data") or {}
+        agent = one_line(extra.get("agent", ""))
+        if "tool_name" in extra:
+            self._tool[agent] = one_line(extra["tool_name"])
+        if (timing := extra.get("timing")) is not None:
+            time = self._agents.setdefault(agent, _Time())
+            time.turns += timing["seconds"]
+            time.models += sum(call["seconds"] for call in timing.get("model_calls", ()))
+        if (seconds := extra.get("seconds")) is not None:
+            actions = self._agents.setdefault(agent, _Time()).actions
+            tool = self._tool.get(agent, "")
+            actions[tool] = actions.get(tool, 0.0) + seconds
+
+    def line(self) -> str:
+        """Return how long each agent worked, in one line; empty for quick ones."""
+        return " · ".join(self._per_agent())
+
+    def _per_agent(self) -> Iterator[str]:
+        for agent, time in self._agents.items():
+            spent = {"models": time.models, **time.actions}
+            shares = ", ".join(f"{name} {_seconds(took)}" for name, took in spent.items() if took)
+            yield f"{agent} {_seconds(time.turns)}" + (f" ({shares})" if shares else "")
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,68 @@
+"""Live events: what running turns do, for those who watch a task. They are not part of its record and never stored."""
+
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic_core import from_json, to_json
+
+from mail.core.protocol.values import value
+
+
+class LiveKind(StrEnum):
+    """Every kind of live event (SPEC, section 9)."""
+
+    TURN_STARTED = "turn_started"
+    TURN_ENDED = "turn_ended"
+    MODEL_CALL_STARTED = "model_call_started"
+    MODEL_CALL_RETRIED = "model_call_retried"
+    MODEL_CALL_ENDED = "model_call_ended"
+    ACTION_STARTED = "action_started"
+    ACTION_ENDED = "action_ended"
+    TEXT_DELTA = "text_delta"
+
+
+@value
+class LiveEvent:
+    """One step of a running turn.
+
+    Attributes:
+        turn: the token of the turn's lease.
+        n: counts the events of the turn; the same event may arrive twice.
+        timestamp: in ISO 8601.
+        text: the description.
+        extra: further facts, always with `agent`.
+    """
+
+    kind: LiveKind
+    turn: str
+    n: int
+    timestamp: str
+    text: str
+    extra: dict[str, Any]
+
+    @property
+    def encoded(self) -> bytes:
+        """The event as processes send it to each other: a JSON list of its fields."""
+        return to_json(
+            (self.kind.value, self.turn, self.n, self.timestamp, self.text, self.extra), inf_nan_mode="null"
+        )
+
+    @classmethod
+    def decode(cls, fields: list[Any]) -> Self:
+        """Return the event of such a list. Raises ValueError if it is none, or of a newer version."""
+        kind, *rest = fields
+        return cls(LiveKind(kind), *rest)
+
+    @classmethod
+    def decode_all(cls, text: bytes | str) -> list[Self]:
+        """Return the events of a JSON list of such lists."""
+        return [cls.decode(fields) for fields in from_json(text)]
+
+    def data(self, task_id: str) -> dict[str, Any]:
+        """Return the event as the JSON object that clients receive: the shape of ordinary events."""
+        return {
+            "timestamp": self.timestamp,
+            "description": self.text,
+            "task_id": task_id,
+            "extra_data": self.extra,
+        }

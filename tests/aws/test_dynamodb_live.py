@@ -1,0 +1,179 @@
+"""Live events through the table: what a watched turn writes, and that an unwatched one does what it always did."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from support.dynamodb import Calls, DynamoDBAdapter
+
+from mail.adapters.aws.client import AwsClient
+from mail.adapters.local.queue import LocalQueue
+from mail.core.decisions.submit import Submission
+from mail.core.engine.runtime import Runtime
+from mail.core.protocol.address import Principal
+from mail.core.protocol.clock import SYSTEM_CLOCK
+from mail.core.task.activity import model_call
+from mail.core.task.live import LiveEvent, LiveKind
+from mail.core.task.swarm import SwarmCore
+from mail.core.task.task import TaskKey
+from mail.testing.agents import NAME, build_agent, build_swarm, call, complete
+
+ANN = Principal(role="user", id="ann", swarm=NAME)
+KEY = TaskKey(str(ANN), "t")
+TEXT = "a text of some length " * 10
+
+
+class Gate:
+    """Where the action waits."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = asyncio.Event(), asyncio.Event()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def swarm(gate: Gate) -> SwarmCore:
+    def supervise(view: Any) -> Any:
+        with model_call("house/model") as reply:
+            for piece in TEXT.split():
+                reply.delta("text", f"{piece} ")
+        return [complete("done")] if view.mail.sender_type == "system" else [call("web_search", q="x")]
+
+    async def web_search(_args: Any) -> str:
+        gate.begun.set()
+        await gate.opened.wait()
+        return "found"
+
+    agent = build_agent(supervise, supervises=True, actions=["web_search"])
+    return build_swarm({"supervisor": agent}, actions={"web_search": web_search})
+
+
+@pytest.fixture
+def functions(table: DynamoDBAdapter, client: AwsClient, gate: Gate) -> tuple[Runtime, Runtime]:
+    """The turn function, whose requests are counted, and the streaming function."""
+    stores = (table.another(client), table.another())
+    turn, stream = (
+        Runtime(swarm(gate), store, LocalQueue(), SYSTEM_CLOCK, live_link=store.live) for store in stores
+    )
+    return turn, stream
+
+
+async def submit(runtime: Runtime, **options: Any) -> None:
+    await runtime.submit(ANN, Submission(body="hello", task_id="t", **options))
+
+
+async def until(batches: AsyncIterator[Any], *kinds: LiveKind) -> dict[LiveKind, LiveEvent]:
+    """Read until live events of these kinds have come; return the last of each kind."""
+    found: dict[LiveKind, LiveEvent] = {}
+    async with asyncio.timeout(20):
+        async for batch in batches:
+            found |= {event.kind: event for event in batch if isinstance(event, LiveEvent)}
+            if found.keys() >= set(kinds):
+                return found
+    raise AssertionError(f"there came only {found.keys()}")
+
+
+async def test_without_a_watcher_a_turn_makes_the_requests_that_it_always_made(
+    functions: tuple[Runtime, Runtime], gate: Gate, calls: Calls
+) -> None:
+    turn, stream = functions
+    await submit(stream)
+    gate.opened.set()
+    calls.clear()
+    await turn.run_turn(KEY, "supervisor")
+    # opening; the checkpoint before and after the action, and the commit
+    assert calls.count == {"UpdateItem": 1, "Query": 1, "TransactWriteItems": 3}
+
+
+async def test_a_watcher_sees_an_action_begin_and_end_for_a_write_a_second(
+    functions: tuple[Runtime, Runtime], gate: Gate, calls: Calls
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True)
+    calls.clear()
+    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+        running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
+        begun = await until(batches, LiveKind.TURN_STARTED, LiveKind.ACTION_STARTED)
+        assert not running.done()
+        assert begun[LiveKind.TURN_STARTED].extra["agent"] == "supervisor"
+        assert LiveKind.TEXT_DELTA not in begun
+        writes = calls.count["BatchWriteItem"]
+        assert writes == 1
+        gate.opened.set()
+        ended = await until(batches, LiveKind.TURN_ENDED)
+        await running
+        assert calls.count == {
+            "UpdateItem": 1,
+            "Query": 1,
+            "TransactWriteItems": 3,
+            "BatchWriteItem": calls.count["BatchWriteItem"],
+        }
+        assert calls.count["BatchWriteItem"] <= 2, "the second one only after a second"
+        assert ended[LiveKind.TURN_ENDED].turn == begun[LiveKind.TURN_STARTED].turn
+
+
+async def test_pieces_of_text_come_once_and_in_order(
+    functions: tuple[Runtime, Runtime], gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.adapters.aws.live.PAUSE_SECONDS", 0.0)
+    turn, stream = functions
+    await submit(stream, live=True, deltas=True)
+    text = ""
+    async with aclosing(stream.watch(KEY, live=True, deltas=True, heartbeat=0.05)) as batches:
+        running = asyncio.create_task(turn.run_turn(KEY, "supervisor"))
+        async for batch in batches:
+            text += "".join(
+                event.extra["delta"]
+                for event in batch
+                if isinstance(event, LiveEvent) and event.kind is LiveKind.TEXT_DELTA
+            )
+            if text == TEXT:
+                gate.opened.set()
+                break
+        await running
+
+
+async def test_the_turn_of_a_dead_function_is_seen_to_end_and_to_be_taken_over(
+    functions: tuple[Runtime, Runtime], gate: Gate
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True)
+    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+        opened = await turn.lease(KEY, "supervisor", 0.3)  # the function dies here
+        assert isinstance(opened, tuple)
+        first = await until(batches, LiveKind.TURN_STARTED)
+        ended = await until(batches, LiveKind.TURN_ENDED)
+        assert ended[LiveKind.TURN_ENDED].extra["outcome"] == "taken_over"
+        running = asyncio.create_task(turn.run_turn(KEY, "supervisor", attempt=2))
+        again = await until(batches, LiveKind.TURN_STARTED)
+        gate.opened.set()
+        await running
+        assert again[LiveKind.TURN_STARTED].extra["attempt"] == 2
+        assert again[LiveKind.TURN_STARTED].turn != first[LiveKind.TURN_STARTED].turn
+
+
+async def test_a_quick_turn_is_seen_although_it_ends_between_two_looks(
+    functions: tuple[Runtime, Runtime], gate: Gate
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True)
+    gate.opened.set()
+    await turn.run_turn(KEY, "supervisor")
+    async with aclosing(stream.watch(KEY, live=True, heartbeat=0.05)) as batches:
+        found = await until(batches, LiveKind.MODEL_CALL_ENDED, LiveKind.ACTION_ENDED, LiveKind.TURN_ENDED)
+    assert len({event.turn for event in found.values()}) == 1
+
+
+async def test_a_text_is_written_within_a_few_kilobytes(
+    functions: tuple[Runtime, Runtime], gate: Gate, calls: Calls
+) -> None:
+    turn, stream = functions
+    await submit(stream, live=True, deltas=True)
+    gate.opened.set()
+    await turn.run_turn(KEY, "supervisor")
+    assert calls.sent["BatchWriteItem"] / calls.count["BatchWriteItem"] < 8_000

@@ -1,0 +1,107 @@
+"""The line that says who works, and how long agents worked."""
+
+import asyncio
+import io
+import json
+from typing import Any
+
+import pytest
+from sse_starlette import ServerSentEvent
+
+from mail.cli.output import Output
+from mail.cli.views.events import show_answer, show_stream
+from mail.cli.views.live import CLEAR, WorkingAgents
+from mail.client import stream as client_stream
+from mail.core.task.live import LiveKind
+
+
+def test_the_client_knows_every_live_event() -> None:
+    assert set(map(str, LiveKind)) == client_stream.LIVE
+
+
+def test_the_line_says_who_works_on_what_and_why_it_takes_long() -> None:
+    agents = WorkingAgents()
+
+    def read(kind: str, now: float, **extra: Any) -> None:
+        agents.read(kind, {"extra_data": extra}, now)
+
+    read("turn_started", 0.0, agent="lead")
+    assert agents.line(2.0) == "lead, 2.0 s"
+    read("model_call_started", 2.0, agent="lead", model="openai/gpt", call=1)
+    retry = {"reason": "rate limit (HTTP 429)", "attempt": 2, "retry_in": 4.0}
+    read("model_call_retried", 3.0, agent="lead", model="openai/gpt", call=1, **retry)
+    assert agents.line(5.0) == "lead: openai/gpt, 3.0 s (rate limit (HTTP 429), attempt 2 after 4.0 s)"
+    read("model_call_ended", 6.0, agent="lead", call=1)
+    read("action_started", 6.0, agent="lead", tool_name="web_search", tool_call_id="a")
+    read("turn_started", 7.0, agent="writer\x1b[2J")
+    assert agents.line(70.0) == "lead: web_search, 1 min 4 s · writer�[2J, 1 min 3 s"
+    read("turn_ended", 71.0, agent="lead")
+    read("turn_ended", 71.0, agent="writer\x1b[2J")
+    assert agents.line(72.0) == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Stream:
+    """The stream of a task that is read at leisure."""
+
+    task_id = "t"
+
+    def __init__(self, events: list[tuple[str, str | None, dict[str, Any]]]) -> None:
+        self._events = events
+
+    async def __aenter__(self) -> "Stream":
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close."""
+
+    async def __aiter__(self) -> Any:
+        for kind, number, data in self._events:
+            await asyncio.sleep(0)
+            yield ServerSentEvent(json.dumps(data), event=kind, id=number)
+
+
+def event(kind: str, number: str | None = None, **extra: Any) -> tuple[str, str | None, dict[str, Any]]:
+    data = {
+        "timestamp": "2026-01-01T00:00:00+00:00",
+        "description": kind,
+        "task_id": "t",
+        "extra_data": extra,
+    }
+    return kind, number, data
+
+
+EVENTS = [
+    event("turn_started", agent="lead"),
+    event("action_started", agent="lead", tool_name="web_search", tool_call_id="a"),
+    event(
+        "tool_call",
+        "1",
+        agent="lead",
+        tool_name="web_search",
+        timing={"began": "", "seconds": 5.5, "model_calls": [{"model": "m", "after": 0, "seconds": 1.25}]},
+    ),
+    event("action_complete", "2", agent="lead", seconds=4.0),
+    event("turn_ended", agent="lead"),
+    ("task_complete", "3", {"timestamp": "2026-01-01T00:00:00+00:00", "task_id": "t", "response": "done"}),
+]
+
+
+@pytest.mark.parametrize(("stream", "is_shown"), [(Terminal(), True), (io.StringIO(), False)])
+async def test_on_a_terminal_the_line_is_drawn_below_the_events(
+    stream: io.StringIO, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    output = Output(stream)
+    shown = await show_stream(None, Stream(EVENTS), output)  # type: ignore[arg-type]
+    show_answer(shown, output)
+    text = stream.getvalue()
+    assert ("lead: web_search" in text) is is_shown
+    assert (CLEAR in text) is is_shown
+    assert ("lead 5.5 s (models 1.2 s, web_search 4.0 s)" in text) is is_shown
+    assert "Answer: done" in text
+    assert "turn_started" not in text
