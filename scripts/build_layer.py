@@ -125,18 +125,10 @@ def agents_use_aws() -> bool:
 
 
 def copy_code(layer: Path) -> None:
-    """Our own packages, with as much metadata as tells their version, and what starts the streaming function."""
+    """Our own packages, and what starts the streaming function."""
     ignored = shutil.ignore_patterns("__pycache__")
     for package in ("mail", "handlers"):
         shutil.copytree(ROOT / "src" / package, layer / "python" / package, ignore=ignored)
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
-    if version is None:
-        raise dev.SetupError("pyproject.toml has no version")
-    info = layer / "python" / f"mail-{version[1]}.dist-info"
-    info.mkdir()
-    metadata = f"Metadata-Version: 2.1\nName: mail\nVersion: {version[1]}\n"
-    (info / "METADATA").write_text(metadata, encoding="utf-8")
     shutil.copy(ROOT / "layers" / "run.sh", layer / "run.sh")
     (layer / "run.sh").chmod(0o755)
 
