@@ -97,6 +97,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def options(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version, and exit.")] = False,
+) -> None:
+    """Handle the options that need no command."""
+
+
 app.command("server")(server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
