@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mail import MAILSwarmTemplate
-from mail.errors import ConfigurationError, MAILError
+from mail.errors import ConfigurationError
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing import call, request, wait, with_scripts
 
@@ -42,7 +42,7 @@ def test_the_given_swarm_keeps_its_models() -> None:
 
 
 def test_a_mistyped_name() -> None:
-    with pytest.raises(ConfigurationError, match="there is no agent 'maths'. Did you mean 'math'"):
+    with pytest.raises(ConfigurationError, match=r"there is no agent 'maths'\. Did you mean 'math'"):
         with_scripts(example(), {"maths": []})
 
 
@@ -77,6 +77,6 @@ async def test_as_a_factory_in_swarms_json(tmp_path: Path) -> None:
 
 async def test_a_script_that_is_too_short_ends_the_task_with_the_cause() -> None:
     swarm = with_scripts(example(), {"supervisor": []}).instantiate({}, user_id="test")
-    with pytest.raises(MAILError, match="the script of 'supervisor' ends after 0 replies"):
-        await swarm.post_message_and_run("6*7?")
+    answer, _ = await swarm.post_message_and_run("6*7?")
     await swarm.shutdown()
+    assert "the script of 'supervisor' ends after 0 replies" in answer["message"]["body"]
