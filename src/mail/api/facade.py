@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -202,6 +203,12 @@ class Swarm:
         )
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None
+
+    def with_template(self, template: MAILSwarmTemplate) -> "Swarm":
+        """Return this swarm with another template, which nothing runs yet."""
+        found = copy(self)
+        found.template, found._running, found._home = template, None, None
+        return found
 
     @property
     def name(self) -> str:

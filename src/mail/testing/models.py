@@ -14,8 +14,9 @@ the agent whose message it has read. In swarms.json, `scripted_model` is a facto
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, overload
 
+from mail.api.facade import Swarm
 from mail.api.swarms import MAILSwarmTemplate
 from mail.core.protocol.error_text import did_you_mean
 from mail.core.protocol.tool_schemas import ToolFormat
@@ -27,20 +28,31 @@ Reply = str | Sequence[Call | Mapping[str, Any]]
 """A text, or calls: of `call(…)`, or as `{"tool": …, "args": {…}}`."""
 
 
-def with_scripts(template: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate:
-    """Return a copy of a swarm's template whose agents play scripts, by their names; the other agents stay as they are.
+@overload
+def with_scripts(swarm: Swarm, scripts: Mapping[str, Sequence[Reply]]) -> Swarm: ...
+@overload
+def with_scripts(swarm: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate: ...
+def with_scripts(
+    swarm: Swarm | MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]
+) -> Swarm | MAILSwarmTemplate:
+    """Return a copy of a swarm whose agents play scripts, by their names; the other agents stay as they are.
 
-    Takes a `mail.Swarm` as well. Raises ConfigurationError for a name that no agent has.
+    Raises ConfigurationError for a name that no agent has.
     """
-    given: MAILSwarmTemplate = getattr(template, "template", template)
-    names = [agent.name for agent in given.agents]
+    if isinstance(swarm, Swarm):
+        return swarm.with_template(_scripted(swarm.template, scripts))
+    return _scripted(swarm, scripts)
+
+
+def _scripted(template: MAILSwarmTemplate, scripts: Mapping[str, Sequence[Reply]]) -> MAILSwarmTemplate:
+    names = [agent.name for agent in template.agents]
     for name in scripts:
         if name not in names:
             raise ConfigurationError(
-                f"swarm {given.name!r}: there is no agent {name!r}{did_you_mean(name, names)}"
+                f"swarm {template.name!r}: there is no agent {name!r}{did_you_mean(name, names)}"
             )
-    found = copy(given)
-    found.agents = [copy(agent) for agent in given.agents]
+    found = copy(template)
+    found.agents = [copy(agent) for agent in template.agents]
     for agent in found.agents:
         if agent.name in scripts:
             agent.factory = scripted_model
