@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +19,8 @@ from mail.errors import ConfigurationError, MAILError
 
 TARGET = Path(".build")
 DISTRIBUTION = "mail-serverless"
-LAYERS = {"api": ("aws",), "turn": ("aws", "llm")}
-"""From each layer of packages to the extras that it has."""
+ONLY_API = {"fastapi", "prompt-toolkit", "rich", "sse-starlette", "typer", "uvicorn"}
+"""What no turn imports; turns need the room for language models."""
 
 LEFT_OUT = (
     "__pycache__",
@@ -57,8 +58,9 @@ def build(
     copy_swarm(Path(), TARGET / "swarm")
     try:
         copy_code(TARGET / "code")
-        for layer, extras in LAYERS.items():
-            install(TARGET / layer / "python", requirements, extras, layers.MACHINES[architecture])
+        machine = layers.MACHINES[architecture]
+        install(TARGET / "api" / "python", requirements, machine, for_turns=False)
+        install(TARGET / "turn" / "python", requirements, machine, for_turns=True)
     except layers.BuildError as error:
         raise MAILError(str(error)) from error
     sizes = {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
@@ -97,14 +99,17 @@ def copy_code(layer: Path) -> None:
     layers.compile_modules(sys.executable, layer / "python")
 
 
-def install(target: Path, requirements: Path, extras: tuple[str, ...], machine: str) -> None:
+def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) -> None:
     """Install what MAIL and the project require, in the versions that are installed here, if they are.
 
     Raises BuildError.
     """
-    lines = requirements.read_text(encoding="utf-8").splitlines()
-    wanted = [line for line in lines if line.strip() and not line.startswith("#")]
-    own = [line for line in wanted if not re.match(rf"\s*{DISTRIBUTION}\b", line)]
+    extras, own = {"aws"}, []
+    for line in requirements.read_text(encoding="utf-8").splitlines():
+        if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
+            extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}
+        elif re.match(r"\s*[^#\s]", line):
+            own.append(line)
     with tempfile.TemporaryDirectory() as folder:
         versions, packages = Path(folder) / "versions.txt", Path(folder) / "packages.txt"
         pins = {
@@ -113,15 +118,17 @@ def install(target: Path, requirements: Path, extras: tuple[str, ...], machine: 
         versions.write_text(
             "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8"
         )
-        packages.write_text("\n".join([*_required(extras), *own]), encoding="utf-8")
+        packages.write_text(
+            "\n".join([*_required(extras, ONLY_API if for_turns else ()), *own]), encoding="utf-8"
+        )
         options = ["--constraint", str(versions), "--requirement", str(packages)]
         layers.run_pip(sys.executable, options, machine, target, Path())
     layers.prune(target, requirements)
     layers.compile_modules(sys.executable, target)
 
 
-def _required(extras: tuple[str, ...]) -> list[str]:
-    """Return MAIL's own requirements, with those of extras."""
+def _required(extras: Collection[str], left_out: Collection[str]) -> list[str]:
+    """Return MAIL's own requirements with those of extras, without the packages `left_out`."""
     try:
         declared = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -130,6 +137,7 @@ def _required(extras: tuple[str, ...]) -> list[str]:
     for line in declared:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
-        if extra is None or extra[1] in extras:
+        name = re.match(r"[\w.-]+", requirement)
+        if (extra is None or extra[1] in extras) and name and name[0] not in left_out:
             found.append(requirement.strip())
     return found

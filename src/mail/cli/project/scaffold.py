@@ -34,6 +34,12 @@ ASSISTANT_PROMPT = (
     "You answer questions. Ask calendar for dates with send_request, then call await_message. "
     "When you know the answer, call task_complete with it."
 )
+SCRIPT = f"""\
+SCRIPT = {{
+    "assistant": [[request("calendar", "Which day is it?"), wait()], "{DATE_ANSWER}"],
+    "calendar": [[call("today")], "A fine day."],
+}}"""
+"""The replies of the agents in the project's test."""
 
 
 @dataclass(frozen=True)
@@ -159,19 +165,14 @@ class Project:
         return text.replace("from mail.examples", "from mail import Agent, Swarm\nfrom mail.examples", 1)
 
     def _test(self) -> str:
-        swarm = "swarm"
-        template = f'MAILSwarmTemplate.from_swarm_json_file("{self.name}", str(Path(__file__).with_name("swarms.json")))'
-        values = {**self._values, "how": "", "imports": "", "swarm": swarm, "template": template}
+        swarm = "swarm" if self.is_python else "SWARM"
+        values = {**self._values, "how": "", "imports": "", "script": "", "swarm": swarm}
         if self.model:
-            script = (
-                'SCRIPT = {\n    "assistant": [[request("calendar", "Which day is it?"), wait()], '
-                f'"{DATE_ANSWER}"],\n    "calendar": [[call("today")], "A fine day."],\n}}\n'
-            )
             values |= {
                 "how": ", with scripted agents in place of the model: no key, no network",
-                "imports": f"from mail.testing import call, request, wait, with_scripts\n\n{script}",
-                "swarm": "with_scripts(swarm, SCRIPT)",
-                "template": f"with_scripts({template}, SCRIPT)",
+                "imports": "from mail.testing import call, request, wait, with_scripts\n",
+                "script": SCRIPT,
+                "swarm": f"with_scripts({swarm}, SCRIPT)",
             }
         return _fill("test_python.py.txt" if self.is_python else "test_json.py.txt", values)
 
