@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mail import MAILSwarmTemplate
+from mail import Agent, MAILSwarmTemplate, Swarm
 from mail.errors import ConfigurationError
 from mail.swarms_json.load import PACKAGED_SOURCE
 from mail.testing import call, request, wait, with_scripts
@@ -33,6 +33,15 @@ async def test_scripts_play_instead_of_models(tool_format: Any) -> None:
     results = [event for event in events if event.event == "action_complete"]
     assert len(results) == 1
     assert "42" in str(results[0].data)
+
+
+async def test_a_swarm_of_python_can_be_asked() -> None:
+    swarm = Swarm(Agent("greeter", "You greet.", model="openai/gpt-5-mini"))
+    scripted = with_scripts(swarm, {"greeter": ["Hello!", "Hello again!"]})
+    async with scripted:
+        answer = await scripted.aask("Hi")
+        again = await scripted.aask("Hi", task_id=answer.task_id)
+    assert (str(answer), str(again)) == ("Hello!", "Hello again!")
 
 
 def test_the_given_swarm_keeps_its_models() -> None:

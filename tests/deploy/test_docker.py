@@ -211,7 +211,9 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "out").glob("mail_serverless-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "mail/server/app.py" in names
-    assert {"mail/examples/swarms.json", "mail/core/protocol/protocol.md"} <= set(names)
+    data = {"mail/examples/swarms.json", "mail/core/protocol/protocol.md"}
+    data |= {f"mail/cli/project/{name}" for name in ("template.yaml", "run.sh", "files/mail.toml.txt")}
+    assert data <= set(names)
 
 
 class TestCompose:

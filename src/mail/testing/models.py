@@ -76,9 +76,7 @@ def _policy(name: str, script: Sequence[Reply], completes: bool) -> Policy:
     def policy(view: View) -> Sequence[Call]:
         played = _replies(view.history)
         if played >= len(script):
-            raise AgentUnavailable(
-                f"the script of {name!r} ends after {played} replies; then came {view.mail}"
-            )
+            raise AgentUnavailable(f"the script of {name!r} ends after {played} replies")
         reply = script[played]
         if isinstance(reply, str):
             return [complete(reply) if completes else respond(view.mail.sender, reply)]
