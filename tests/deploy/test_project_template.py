@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mail.cli.build import copy_code, copy_swarm
+from mail.cli.project.bundle import copy_code, copy_swarm
 from mail.cli.project.scaffold import Project, deployment_template
 from mail.local_aws.deployment import read_template
 

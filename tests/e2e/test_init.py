@@ -139,6 +139,11 @@ def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_needs_a_project(tmp_path: Path) -> None:
+    done = run_mail("build", cwd=tmp_path)
+    assert (done.returncode, "run mail init" in done.stderr) == (2, True)
+
+
 def test_modules_have_names_of_their_own(tmp_path: Path) -> None:
     init(tmp_path / "json", "--no-model")
     assert (tmp_path / "json" / "json_swarm.py").exists()

@@ -1,143 +1,32 @@
 """`mail build`: what `sam deploy` uploads for a project that `mail init` has created."""
 
-import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, distributions, requires
-from importlib.util import find_spec
-from pathlib import Path
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.project import layers
-from mail.errors import ConfigurationError, MAILError
 
-TARGET = Path(".build")
-DISTRIBUTION = "mail-serverless"
-ONLY_API = {"fastapi", "prompt-toolkit", "rich", "sse-starlette", "typer", "uvicorn"}
-"""What no turn imports; turns need the room for language models."""
 
-LEFT_OUT = (
-    "__pycache__",
-    "*.pyc",
-    "*.db*",
-    "test_*",
-    "tests",
-    "registries",
-    "logs",
-    "node_modules",
-    "README*",
-)
-"""Patterns of what no function reads; nor does it read hidden files, virtual environments and what deploys it."""
+class Architecture(StrEnum):
+    """The processors of the functions."""
 
-DEPLOYMENT = {"requirements.txt", "samconfig.toml", "template.yaml"}
+    X86_64 = "x86_64"
+    ARM64 = "arm64"
 
 
 def build(
     architecture: Annotated[
-        str, typer.Option(metavar="ARCHITECTURE", help="The processors of the functions: x86_64 or arm64.")
-    ] = "x86_64",
+        Architecture, typer.Option(help="The processors of the functions.")
+    ] = Architecture.X86_64,
     as_json: AsJson = False,
 ) -> None:
     """Collect the swarm in this folder and its packages in .build/, for `sam deploy`."""
-    if architecture not in layers.MACHINES:
-        raise typer.BadParameter("choose x86_64 or arm64", param_hint="--architecture")
-    requirements = Path("requirements.txt")
-    if not requirements.is_file() or not Path("template.yaml").is_file():
-        raise ConfigurationError("this folder has no project: run mail init, or change to its folder")
-    if sys.version_info[:2] != layers.RUNTIME:
-        version = ".".join(map(str, layers.RUNTIME))
-        raise ConfigurationError(f"the functions run on Python {version}: run mail build with that")
-    if TARGET.exists():
-        shutil.rmtree(TARGET)
-    copy_swarm(Path(), TARGET / "swarm")
-    try:
-        copy_code(TARGET / "code")
-        machine = layers.MACHINES[architecture]
-        install(TARGET / "api" / "python", requirements, machine, for_turns=False)
-        install(TARGET / "turn" / "python", requirements, machine, for_turns=True)
-    except layers.BuildError as error:
-        raise MAILError(str(error)) from error
-    sizes = {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
+    from mail.cli.project.bundle import TARGET, make_bundle
+
+    sizes = make_bundle(architecture)
     output = Output(sys.stdout, as_json)
-    shown = [f"{TARGET / name}  {size / 1e6:.1f} MB" for name, size in sizes.items()]
-    output.result(
-        {"folder": str(TARGET), "bytes": sizes}, lambda: output.text("\n".join([*shown, "Next: sam deploy"]))
-    )
-
-
-def copy_swarm(project: Path, target: Path) -> None:
-    """Copy the configuration, the swarm and its modules, which functions find in their current folder."""
-    patterns = shutil.ignore_patterns(*LEFT_OUT)
-
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        hidden = {
-            name for name in names if name.startswith(".") or (Path(folder) / name / "pyvenv.cfg").exists()
-        }
-        own = DEPLOYMENT if Path(folder) == project else set()
-        return hidden | own | patterns(folder, names)
-
-    shutil.copytree(project, target, ignore=ignored)
-
-
-def copy_code(layer: Path) -> None:
-    """Copy MAIL as it is installed here, and the script that starts the streaming function."""
-    for package in ("mail", "handlers"):
-        spec = find_spec(package)
-        if spec is None or spec.origin is None:
-            raise ConfigurationError(f"the package {package} is not installed: pip install {DISTRIBUTION}")
-        source, ignored = Path(spec.origin).parent, shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, layer / "python" / package, ignore=ignored)
-    script = layer / "run.sh"
-    shutil.copy(Path(layers.__file__).with_name("run.sh"), script)
-    script.chmod(0o755)
-    layers.compile_modules(sys.executable, layer / "python")
-
-
-def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) -> None:
-    """Install what MAIL and the project require, in the versions that are installed here, if they are.
-
-    Raises BuildError.
-    """
-    extras, own = {"aws"}, []
-    for line in requirements.read_text(encoding="utf-8").splitlines():
-        if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
-            extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}
-        elif re.match(r"\s*[^#\s]", line):
-            own.append(line)
-    with tempfile.TemporaryDirectory() as folder:
-        versions, packages = Path(folder) / "versions.txt", Path(folder) / "packages.txt"
-        pins = {
-            each.name: each.version for each in distributions() if each.name not in (DISTRIBUTION, "mail")
-        }
-        versions.write_text(
-            "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8"
-        )
-        packages.write_text(
-            "\n".join([*_required(extras, ONLY_API if for_turns else ()), *own]), encoding="utf-8"
-        )
-        options = ["--constraint", str(versions), "--requirement", str(packages)]
-        layers.run_pip(sys.executable, options, machine, target, Path())
-    layers.prune(target, requirements)
-    layers.compile_modules(sys.executable, target)
-
-
-def _required(extras: Collection[str], left_out: Collection[str]) -> list[str]:
-    """Return MAIL's own requirements with those of extras, without the packages `left_out`."""
-    try:
-        declared = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        raise ConfigurationError(f"install the package {DISTRIBUTION} first") from None
-    found = []
-    for line in declared:
-        requirement, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
-        name = re.match(r"[\w.-]+", requirement)
-        if (extra is None or extra[1] in extras) and name and name[0] not in left_out:
-            found.append(requirement.strip())
-    return found
+    shown = [*(f"{TARGET / name}  {size / 1e6:.1f} MB" for name, size in sizes.items()), "Next: sam deploy"]
+    output.result({"folder": str(TARGET), "bytes": sizes}, lambda: output.text("\n".join(shown)))

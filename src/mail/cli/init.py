@@ -29,6 +29,8 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Create a project: a swarm, its configuration, a test, and a template for AWS. Never overwrites a file."""
+    from importlib.util import find_spec
+
     from mail.cli.project.scaffold import Project
 
     if model is not None and (no_model or not model.strip()):
@@ -56,6 +58,9 @@ def init(
     steps = project.next_steps
     if folder.resolve() != Path.cwd():
         steps = [f"cd {shlex.quote(str(folder))}", *steps]
+    if model is not None and find_spec("litellm") is None:
+        install = "pip install 'litellm[mcp]'"
+        steps[0] = f"{steps[0]} && {install}" if steps[0].startswith("cd ") else f"{install} && {steps[0]}"
     output = Output(sys.stdout, as_json)
     output.result(
         {
