@@ -21,7 +21,8 @@ RUN set -- --requirement requirements/run.txt \
     && for extra in $(echo "${EXTRAS}" | tr , ' '); do set -- "$@" --requirement "requirements/extra-${extra}.txt"; done \
     && /opt/mail/bin/pip install --require-hashes "$@"
 
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE template.yaml ./
+COPY layers/run.sh layers/
 COPY spec/SPEC.md spec/
 COPY src src
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir dist . \

@@ -37,6 +37,9 @@ VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 VENV_PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 TOOLS = ROOT / ".tools"
+NAME = "mail-serverless"
+"""Our own distribution, whose extras the dependency group `dev` names."""
+
 REQUIREMENTS = {"run": ROOT / "requirements" / "run.txt", "dev": ROOT / "requirements" / "dev.txt"}
 BUILD_REQUIREMENTS = ROOT / "requirements" / "build.txt"
 EXTRAS = ("aws", "llm", "mcp", "metrics", "otel", "postgres")
@@ -309,9 +312,10 @@ def lock(arguments: Sequence[str]) -> int:
     shared += ["--python-version", "3.12", "--no-emit-index-url", "--no-emit-find-links", *arguments]
     run_txt, dev_txt = (path.relative_to(ROOT).as_posix() for path in REQUIREMENTS.values())
     everywhere, on_lambda = ["--universal"], ["--python-platform", "linux", "--constraint", dev_txt]
+    group = ["--group", "pyproject.toml:dev", "--no-emit-package", NAME]
     compiled = [
         [*everywhere, "pyproject.toml", "--output-file", run_txt],
-        [*everywhere, "pyproject.toml", "--extra", "dev", "--constraint", run_txt, "--output-file", dev_txt],
+        [*everywhere, *group, "--constraint", run_txt, "--output-file", dev_txt],
     ]
     tested = ["--constraint", dev_txt]
     for name, path in EXTRA_REQUIREMENTS.items():

@@ -50,8 +50,8 @@ __all__ = [
     "action",
 ]
 
-__version__: str
-"""The version of this package, read from its installed metadata."""
+__version__ = "1.3.0"
+"""The version of this package, which its distribution `mail-serverless` has as well."""
 
 _MODULES = {
     "PROTOCOL_VERSION": "mail.core.protocol",
@@ -78,14 +78,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: Any = version("mail")
-    elif name in _MODULES:
-        value = getattr(import_module(_MODULES[name]), name)
-    else:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mail' has no attribute {name!r}")
+    value: Any = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

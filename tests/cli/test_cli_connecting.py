@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from mail.cli.connection import KEY_VARIABLE, connect, connect_anonymously
+from mail.cli.session import client_command
 
 LINK = "swarm://connect?server=example.com"
 
@@ -25,6 +26,10 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://localhost:8000/", "http://localhost:8000"),
         ("https://example.com/prod/", "https://example.com/prod"),
         ("http://[::1]:8000", "http://[::1]:8000"),
+        ("localhost:8000", "http://localhost:8000"),
+        ("127.0.0.1:8000/", "http://127.0.0.1:8000"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ("mail.example.com:8443", "https://mail.example.com:8443"),
         (LINK, "https://example.com"),
         ("swarm://invite?server=example.com%3A8443&token=secret", "https://example.com:8443"),
     ],
@@ -38,7 +43,7 @@ def test_reads_urls(text: str, url: str) -> None:
     [
         "",
         "example.com",
-        "localhost:8000",
+        "localhost:port",
         "http://",
         "http://[::1",
         "swarm://connect",
@@ -84,3 +89,16 @@ def test_settings_are_the_flags_then_the_files(tmp_path: Path) -> None:
     assert connect("http://localhost", config=file, timeout=2).config.timeout == 2
     assert connect("http://localhost", verbose=True).config.verbose is True
     assert connect("http://localhost").config.timeout == 3600
+
+
+def test_hints_name_the_program_as_it_was_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "mail"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("PWD", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [str(program), "demo"])
+    assert client_command("URL", "ping") == "bin/mail client URL -c ping"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert client_command("URL", "ping") == "mail client URL -c ping"

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from support.server_process import ServerProcess, run_mail
 
+import mail
 from mail.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +142,7 @@ class TestDockerfile:
 
     def test_its_extras_are_those_of_the_package(self) -> None:
         package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extras = package["optional-dependencies"].keys() - {"dev"}
+        extras = package["optional-dependencies"].keys()
         assert set(ARGS["EXTRAS"].split(",")) <= extras
         for extra in extras:
             assert (ROOT / "requirements" / f"extra-{extra}.txt").exists()
@@ -207,10 +208,12 @@ def test_the_package_can_be_built_of_what_is_copied(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", "out", "./context"]  # fmt: skip
     done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "out").glob("mail-*.whl")
+    (wheel,) = (tmp_path / "out").glob("mail_serverless-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "mail/server/app.py" in names
-    assert {"mail/examples/swarms.json", "mail/core/protocol/protocol.md"} <= set(names)
+    data = {"mail/examples/swarms.json", "mail/core/protocol/protocol.md"}
+    data |= {f"mail/cli/project/{name}" for name in ("template.yaml", "run.sh", "files/mail.toml.txt")}
+    assert data <= set(names)
 
 
 class TestCompose:
@@ -230,8 +233,7 @@ class TestCompose:
         for service in SERVICES.values():
             name, colon, tag = service["image"].rpartition(":")
             assert (bool(name), colon, tag != "latest") == (True, ":", True)
-        package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        assert {SERVICES[name]["image"] for name in SWARMS} == {f"mail:{package['version']}"}
+        assert {SERVICES[name]["image"] for name in SWARMS} == {f"mail:{mail.__version__}"}
 
     def test_what_is_named_is_there(self) -> None:
         for service in SERVICES.values():

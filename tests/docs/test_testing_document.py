@@ -10,7 +10,7 @@ from support.server_process import environment
 
 DOCUMENT = DOCS / "testing.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-[SAMPLE, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
+[SAMPLE, SCRIPTED, QUEUE] = [text for _, text in blocks(DOCUMENT, "python")]
 
 
 def run_sample(folder: Path, code: str, *flags: str) -> str:
@@ -30,6 +30,11 @@ def test_the_sample_passes(tmp_path: Path) -> None:
 def test_the_sample_can_fail(tmp_path: Path) -> None:
     broken = SAMPLE.replace('return "Ada"', 'return "Bob"')
     assert "2 failed, 2 passed" in run_sample(tmp_path, broken)
+
+
+def test_scripts_play_the_models(tmp_path: Path) -> None:
+    assert "1 passed" in run_sample(tmp_path, SCRIPTED)
+    assert "1 failed" in run_sample(tmp_path, SCRIPTED.replace('"It is 4."],', '"It is 5."],'))
 
 
 def test_a_queue_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_version(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["MAIL implementation 1.3.0", "MAIL protocol 1.3"]
     as_json = run_mail("version", "--json", cwd=tmp_path)
     assert json.loads(as_json.stdout) == {"implementation": "1.3.0", "protocol": "1.3"}
+    assert run_mail("--version", cwd=tmp_path).stdout == done.stdout
+    assert "--version" in run_mail("--help", cwd=tmp_path).stdout
 
 
 def test_ping_a_server(tmp_path: Path) -> None:
@@ -44,6 +46,12 @@ def test_ping_a_server(tmp_path: Path) -> None:
         with server.client("admin") as client:
             client.post("/health", json={"status": "draining"})
         assert run_mail("ping", server.url, cwd=tmp_path).stdout == "✓ example-no-proxy is draining\n"
+        host = server.url.removeprefix("http://")
+        assert run_mail("ping", host, cwd=tmp_path).stdout == "✓ example-no-proxy is draining\n"
+        wrong = f"https://{host}"
+        hint = f"annot connect to {wrong}, but {server.url} answers\n"
+        assert run_mail("ping", wrong, cwd=tmp_path).stdout == f"✗ C{hint}"
+        assert run_mail("task", "list", "--server", wrong, cwd=tmp_path).stderr.endswith(f"c{hint}")
 
 
 def test_ping_nobody(tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_ping_a_server_that_keeps_silent(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, f"✗ Cannot connect to {url}\n")
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "swarm://connect", "http://", "http://[::1"])
+@pytest.mark.parametrize("url", ["localhost", "ftp://host", "swarm://connect", "http://", "http://[::1"])
 def test_ping_refuses_what_is_no_url(tmp_path: Path, url: str) -> None:
     done = run_mail("ping", url, cwd=tmp_path)
     assert done.returncode == 2

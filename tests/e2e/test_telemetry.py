@@ -10,8 +10,8 @@ import pytest
 from support.server_process import ServerProcess, eventually
 from test_federation import QUESTION, Federation, start
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
-pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
+pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
+pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
 from support.otlp import Receiver
 
 SWARMS = ("swarm-alpha", "swarm-beta")

@@ -418,7 +418,9 @@ def test_without_litellm_agents_say_what_to_install() -> None:
         "try: asyncio.run(agent([]))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    assert run(code) == "AgentUnavailable agents with a language model need litellm: pip install 'mail[llm]'"
+    assert (
+        run(code) == "AgentUnavailable agents with a language model need litellm: pip install 'litellm[mcp]'"
+    )
 
 
 def test_one_process_may_have_several_event_loops(stub: LLMStub) -> None:

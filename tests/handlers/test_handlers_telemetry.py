@@ -109,7 +109,7 @@ def test_a_task_that_begins_is_counted_where_it_begins(stage: Stage) -> None:
 @pytest.fixture
 def traced_url(stage: Stage) -> Iterator[tuple[str, Any]]:
     """The streaming function, as `layers/run.sh` starts it, and the receiver of its spans."""
-    pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
+    pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
     if stage.code == "built":
         pytest.skip("the layers hold no OpenTelemetry")
     from support.otlp import Receiver

@@ -110,5 +110,5 @@ def test_without_its_package_it_says_what_to_install(
         check=False,
     )
     assert done.returncode == 2
-    assert f"postgresql://h/d needs {missing}: pip install 'mail[postgres]'" in done.stderr
+    assert f"postgresql://h/d needs {missing}: pip install 'psycopg[binary]' psycopg-pool" in done.stderr
     assert "s3cret" not in done.stderr

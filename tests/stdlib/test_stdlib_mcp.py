@@ -409,4 +409,4 @@ class TestWithoutTheSDK:
         )
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.startswith("ConfigurationError")
-        assert 'pip install "mail[mcp]"' in ran.stdout
+        assert "need mcp: pip install mcp" in ran.stdout

@@ -20,7 +20,7 @@ from mail.errors import PeerRefused
 from mail.testing.agents import Call, View, build_swarm, complete, request, respond, wait
 from mail.testing.changes import ANN, SWARM, Maker
 
-pytest.importorskip("prometheus_client", reason="pip install 'mail[metrics]'")
+pytest.importorskip("prometheus_client", reason="pip install 'mail-serverless[metrics]'")
 from prometheus_client.parser import text_string_to_metric_families
 
 from mail.adapters.telemetry.prometheus import MANY, OTHER, PrometheusMetrics, _Names

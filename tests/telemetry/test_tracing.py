@@ -13,7 +13,7 @@ from mail.core.task.usage import Usage, report_usage
 from mail.testing.agents import Call, View, build_swarm, call, complete, request, respond, wait
 from mail.testing.rig import Rig
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail[otel]'")
+pytest.importorskip("opentelemetry.sdk", reason="pip install 'mail-serverless[otel]'")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from copy import copy
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -262,6 +263,13 @@ class Swarm:
         self._running: MAILSwarm | None = None
         self._home: _Home | None = None
         self._lock = threading.Lock()
+
+    def with_template(self, template: MAILSwarmTemplate) -> "Swarm":
+        """Return this swarm with another template, which nothing runs yet."""
+        found = copy(self)
+        found.template, found._running, found._home = template, None, None
+        found._lock = threading.Lock()
+        return found
 
     @property
     def name(self) -> str:

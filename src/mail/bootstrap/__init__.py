@@ -18,9 +18,7 @@ from mail.bootstrap.peers import may_call_private
 from mail.bootstrap.system import (
     LocalSystem,
     System,
-    build_configured,
     read_auth_endpoints,
-    read_entry,
     read_swarm,
     with_protocol,
 )
@@ -72,8 +70,7 @@ def local(
 
     entry = None
     if swarm is None:
-        entry = read_entry(config)
-        swarm = build_configured(entry, config)
+        swarm, entry = read_swarm(config)
     else:
         swarm = with_protocol(swarm)
     auth_endpoints = read_auth_endpoints(environ)
@@ -138,8 +135,7 @@ def aws(
     from mail.adapters.aws.client import Aws
 
     account = Aws()
-    entry = read_entry(config.server)
-    swarm = build_configured(entry, config.server)
+    swarm, entry = read_swarm(config.server)
     backend = open_functions(
         account,
         config.table,

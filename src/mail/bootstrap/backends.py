@@ -12,6 +12,7 @@ from mail.config import StorageConfig
 from mail.config.database import AUTO, SCHEMES, SQLITE
 from mail.core.engine.documents import ServerDocuments
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.error_text import missing_package
 from mail.core.task.exchange import MailboxStore
 from mail.errors import ConfigurationError
 
@@ -116,6 +117,4 @@ def _explain_missing_package(storage: StorageConfig) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigurationError(
-            f"{storage.shown} needs {error.name}: pip install 'mail[{storage.engine}]'"
-        ) from error
+        raise ConfigurationError(f"{storage.shown} needs {missing_package(error)}") from error

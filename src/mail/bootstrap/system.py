@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from mail.adapters.shared.backend import Backend, WorkQueue
 from mail.auth.keys import Authenticator, CachedAuthenticator
 from mail.auth.tokens import TokenAuthenticator
 from mail.bootstrap import peers
 from mail.bootstrap.telemetry import Telemetry
-from mail.config import ServerConfig
+from mail.config import ServerConfig, SwarmConfig
 from mail.core.decisions.quotas import Quotas
 from mail.core.engine.action_threads import ACTION_THREADS
 from mail.core.engine.documents import ServerDocuments
@@ -32,6 +32,7 @@ from mail.swarms_json import SwarmEntry, build_swarm, load_swarm
 from mail.swarms_json.build import describe_swarm
 from mail.swarms_json.live import LiveSwarm
 from mail.swarms_json.load import find_source
+from mail.utils.parsing import PYTHON_PREFIX, read_python_string
 
 if TYPE_CHECKING:
     from mail.adapters.aws.queue import SQSQueue
@@ -209,27 +210,35 @@ class System[Q: TurnQueue]:
         return CachedAuthenticator(AuthService(client, *endpoints))
 
 
-def read_swarm(config: ServerConfig) -> SwarmCore:
-    """Build the configured swarm, with the text of the protocol for agents' `help`. Raises ConfigurationError."""
-    return build_configured(read_entry(config), config)
+def read_swarm(config: ServerConfig) -> tuple[SwarmCore, SwarmEntry | None]:
+    """Build the configured swarm, and return it with its entry if it comes from swarms.json.
 
-
-def build_configured(entry: SwarmEntry, config: ServerConfig) -> SwarmCore:
-    """Build the configured swarm from its entry, which may import any module. Raises ConfigurationError."""
+    It may import any module. It gets the text of the protocol for agents' `help`. Raises ConfigurationError.
+    """
+    settings: dict[str, Any] = {
+        "task_message_limit": config.settings.task_message_limit,
+        "print_llm_streams": config.settings.print_llm_streams,
+    }
+    if config.swarm.source.startswith(PYTHON_PREFIX):
+        return with_protocol(_python_swarm(config.swarm, settings)), None
+    entry = load_swarm(config.swarm.name, config.swarm.source)
     try:
-        swarm = build_swarm(
-            entry,
-            task_message_limit=config.settings.task_message_limit,
-            print_llm_streams=config.settings.print_llm_streams,
-        )
+        swarm = build_swarm(entry, **settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"{find_source(config.swarm.source)}: {error.detail}") from error
-    return with_protocol(swarm)
+    return with_protocol(swarm), entry
 
 
-def read_entry(config: ServerConfig) -> SwarmEntry:
-    """Read the entry of the configured swarm. Raises ConfigurationError."""
-    return load_swarm(config.swarm.name, config.swarm.source)
+def _python_swarm(config: SwarmConfig, settings: dict[str, Any]) -> SwarmCore:
+    """Build the swarm that a module defines: a `Swarm` or a `MAILSwarmTemplate`, of packages above this one."""
+    found = read_python_string(config.source)
+    template = getattr(found, "template", found)
+    if isinstance(template, type) or not hasattr(template, "to_core"):
+        raise ConfigurationError(f"{config.source} must be a Swarm or a MAILSwarmTemplate")
+    swarm: SwarmCore = template.to_core(**settings)
+    if swarm.name != config.name:
+        raise ConfigurationError(f"{config.source} is the swarm {swarm.name!r}, not {config.name!r}")
+    return swarm
 
 
 def live_swarm(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mail.config import TelemetryConfig
 from mail.core.engine.telemetry import NO_TRACER, Tracer
+from mail.core.protocol.error_text import missing_package
 from mail.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ def _metrics(depths: Mapping[str, Callable[[], float]]) -> "PrometheusMetrics":
     try:
         from mail.adapters.telemetry.prometheus import PrometheusMetrics
     except ImportError as error:
-        raise ConfigurationError(
-            f"[server.telemetry] metrics needs {error.name}: pip install 'mail[metrics]'"
-        ) from error
+        raise ConfigurationError(f"[server.telemetry] metrics needs {missing_package(error)}") from error
     return PrometheusMetrics(depths)
 
 
@@ -96,6 +95,4 @@ def _spans(service: str) -> "OpenTelemetryTracer":
 
         return exporting_tracer(service)
     except ImportError as error:
-        raise ConfigurationError(
-            f"[server.telemetry] traces needs {error.name}: pip install 'mail[otel]'"
-        ) from error
+        raise ConfigurationError(f"[server.telemetry] traces needs {missing_package(error)}") from error

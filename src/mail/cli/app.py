@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mail.cli import client, database, demo, local_aws, register, swarms, token
+from mail.cli import build, client, database, demo, init, local_aws, register, swarms, token
 from mail.cli.command import Argument, Command, Namespace
 from mail.cli.options import ApiKey, AsJson, ConfigPath, ServerOption, Timeout
 from mail.cli.output import Output
@@ -97,9 +97,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def options(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version, and exit.")] = False,
+) -> None:
+    """Handle the options that need no command."""
+
+
 app.command("server")(server)
 app.command("client", cls=client.ClientCommand)(client.client)
 app.command("demo")(demo.demo)
+app.command("init")(init.init)
+app.command("build")(build.build)
 app.command("local-aws")(local_aws.local_aws)
 app.command("ping")(swarms.ping)
 app.command("version")(version)

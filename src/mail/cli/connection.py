@@ -1,6 +1,7 @@
 """The client that the commands use, built from the command line, the environment and the configuration."""
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     import httpx
 
 KEY_VARIABLE = "MAIL_API_KEY"
+
+PROBE_TIMEOUT = 1.0
+"""Seconds to look for a server under the other scheme."""
+
+_HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):\d+/?")
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|\[::1\]")
 
 
 class CommandClient(MAILClient):
@@ -46,7 +53,22 @@ class CommandClient(MAILClient):
         try:
             return await super()._send(*arguments, **settings)
         except ServerUnreachable as error:
-            raise ServerUnreachable(f"cannot connect to {self.base_url}") from error
+            hint = await other_scheme(self.base_url)
+            raise ServerUnreachable(f"cannot connect to {self.base_url}{hint}") from error
+
+
+async def other_scheme(base_url: str) -> str:
+    """Return the end of an error message if a MAIL server answers at this address, but over http instead of https."""
+    import httpx
+
+    url = httpx.URL(base_url)
+    other = url.copy_with(scheme="http" if url.scheme == "https" else "https")
+    try:
+        async with httpx.AsyncClient(timeout=PROBE_TIMEOUT) as client:
+            answer = await client.get(f"{str(other).rstrip('/')}/health")
+    except (httpx.HTTPError, ValueError):
+        return ""
+    return f", but {str(other).rstrip('/')} answers" if answer.is_success else ""
 
 
 def connect(
@@ -78,6 +100,8 @@ def connect_anonymously(server: str, *, timeout: float) -> CommandClient:
 
 
 def _client(server: str, api_key: str | None, config: ClientConfig) -> CommandClient:
+    if bare := _HOST_AND_PORT.fullmatch(server):
+        server = f"{'http' if _LOOPBACK.fullmatch(bare['host']) else 'https'}://{server}"
     try:
         address = read_server(server)
     except InvalidConnection as error:

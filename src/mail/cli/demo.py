@@ -10,7 +10,7 @@ import typer
 
 from mail.cli.options import AsJson
 from mail.cli.output import Output
-from mail.cli.session import Status, answer_line, client_command
+from mail.cli.session import Status, answer_line, client_command, program
 from mail.cli.views.events import show_answer, show_stream
 from mail.errors import MAILError
 
@@ -24,9 +24,10 @@ TIMEOUT = 60.0
 
 NEXT_STEPS = """\
 Next:
-  mail demo "ask a human: may I?"     send another message; this one makes the swarm pause and ask back
-  mail server                         run a server of your own; it prints a token for "user"
-  mail client http://localhost:8000 --api-key TOKEN       send it messages, from another terminal
+  {mail} demo "ask a human: may I?"     the swarm pauses and asks back
+  {mail} server                         run a server; it prints a token for "user"
+  {mail} client http://localhost:8000 --api-key TOKEN       send it messages, from another terminal
+  {mail} init my-swarm                  create a project of your own, with a language model or without
 """
 
 
@@ -68,7 +69,7 @@ async def _demo(message: str, database: str, output: Output) -> None:
         show_answer(shown, output)
         if shown.status is Status.PAUSED:
             output.text(_answer_steps(message))
-        output.text(f"\n{NEXT_STEPS}".rstrip("\n"))
+        output.text(f"\n{NEXT_STEPS.format(mail=program())}".rstrip("\n"))
 
 
 def _answer_steps(message: str) -> str:

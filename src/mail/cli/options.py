@@ -16,7 +16,7 @@ ConfigPath = Annotated[
 ]
 
 SERVER_VARIABLE = "MAIL_SERVER"
-URL_FORMS = "http://host:port, https://host or swarm://connect?server=host"
+URL_FORMS = "http://host:port, https://host, host:port or swarm://connect?server=host"
 
 ServerUrl = Annotated[str, typer.Argument(metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]
 ServerOption = Annotated[str, typer.Option("--server", metavar="URL", envvar=SERVER_VARIABLE, help=URL_FORMS)]

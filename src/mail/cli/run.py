@@ -22,6 +22,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's); return its exit code (see the package's docstring)."""
     _replace_unencodable(sys.stdin, sys.stdout, sys.stderr)
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["--version"]:
+        given = ["version", *given[1:]]
     try:
         _app(given)(given, prog_name="mail")
     except MAILError as error:

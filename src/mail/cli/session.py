@@ -3,10 +3,13 @@
 import os
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -152,7 +155,16 @@ def answer_line(task_id: str) -> str:
 
 def client_command(url: str, *lines: str) -> str:
     """Return a `mail client` command line that runs commands of the prompt."""
-    return shlex.join(["mail", "client", url, *(word for line in lines for word in ("-c", line))])
+    return shlex.join([program(), "client", url, *(word for line in lines for word in ("-c", line))])
+
+
+def program() -> str:
+    """Return how the user can call `mail`: by its name if it is on PATH, else by the path that started this process."""
+    called, found = Path(sys.argv[0]), shutil.which("mail")
+    if called.stem != "mail" or (found and Path(found).absolute() == called.absolute()):
+        return "mail"
+    start = Path(os.environ.get("PWD") or Path.cwd())  # scripts/dev.py changes the current folder
+    return str(called.relative_to(start) if called.is_relative_to(start) else called)
 
 
 def reveal(secret: str | None) -> str | None:

@@ -39,6 +39,7 @@ def ping(
 
 async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
     """Return the server's health, or the reason why there is none."""
+    from mail.cli.connection import other_scheme
     from mail.client.errors import BadAnswer, MAILClientError, NotJSON
 
     base = client.base_url
@@ -50,7 +51,7 @@ async def _get_health(client: "CommandClient") -> tuple[dict[str, Any], str]:
     except BadAnswer as refusal:
         return {}, f"{base} answered {refusal.status} to GET /health"
     except MAILClientError:
-        return {}, f"Cannot connect to {base}"
+        return {}, f"Cannot connect to {base}{await other_scheme(base)}"
     else:
         if {"swarm_name", "status"} <= health.keys():
             return health, ""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from mail.core.protocol.calls import ToolFormat
+from mail.core.protocol.error_text import missing_package
 from mail.core.task.swarm import ToolChoice
 from mail.errors import AgentUnavailable
 from mail.factories.items import Entry
@@ -57,9 +58,8 @@ def load_litellm() -> Any:
             try:
                 litellm: Any = import_module("litellm")
             except ModuleNotFoundError as error:
-                raise AgentUnavailable(
-                    "agents with a language model need litellm: pip install 'mail[llm]'"
-                ) from error
+                needs = missing_package(error)
+                raise AgentUnavailable(f"agents with a language model need {needs}") from error
             for message in NOISE:
                 warnings.filterwarnings("ignore", message, UserWarning)
             litellm.telemetry = False

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from mail.core.protocol.error_text import missing_package
 from mail.errors import PeerRefused, PeerUnavailable
 
 SERVICE = "lambda"
@@ -41,7 +42,7 @@ class AwsSigner:
             from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
             from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
         except ImportError as error:
-            raise PeerRefused("calls with auth 'aws_iam' need botocore: pip install 'mail[aws]'") from error
+            raise PeerRefused(f"calls with auth 'aws_iam' need {missing_package(error)}") from error
         request = AWSRequest(method, url, data=body, headers=dict(headers))
         try:
             SigV4Auth(self._frozen(), SERVICE, region).add_auth(request)

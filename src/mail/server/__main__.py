@@ -34,7 +34,9 @@ def server(
         typer.Option("--config", help="The configuration file. [default: $MAIL_CONFIG_PATH, or mail.toml]"),
     ] = None,
     swarm_name: Annotated[str | None, typer.Option(help="The swarm to run.")] = None,
-    swarm_source: Annotated[str | None, typer.Option(help="The swarms.json file that defines it.")] = None,
+    swarm_source: Annotated[
+        str | None, typer.Option(help="The swarms.json file that defines it, or python::module:name.")
+    ] = None,
     swarm_registry: Annotated[str | None, typer.Option(help="The file that lists the known swarms.")] = None,
     print_llm_streams: Annotated[
         Switch | None, typer.Option(help="Print the models' output streams to this server's console.")

@@ -1,6 +1,7 @@
 """For tests of agents and swarms, without a model, a server or a network; and of stores and queues of your own.
 
 - `agents`     scripted agents, each a function from the mail that it has read to the tools that it calls; small swarms of them
+- `models`     scripted language models, in place of those of a swarm of yours
 - `rig`        a swarm on the real engine, in this process and in memory
 - `clock`      a clock whose times and ids are the same in every run
 - `changes`    changes of tasks, as stores commit them
@@ -23,6 +24,7 @@ from mail.testing.agents import (
     wait,
 )
 from mail.testing.clock import FakeClock
+from mail.testing.models import scripted_model, with_scripts
 from mail.testing.rig import Outcome, Rig
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "request",
     "respond",
     "scripted",
+    "scripted_model",
     "turns",
     "wait",
+    "with_scripts",
 ]

@@ -12,6 +12,7 @@ from mail.adapters.aws.queue import SQSQueue
 from mail.adapters.aws.store import DynamoDBStore
 from mail.adapters.shared.backend import Backend, Database, WorkQueue
 from mail.core.protocol.clock import Clock
+from mail.core.protocol.error_text import missing_package
 from mail.core.task.exchange import MailboxStore
 from mail.core.task.ports import Documents
 from mail.errors import ConfigurationError, StoreUnavailable
@@ -80,7 +81,7 @@ class DynamoDB(Database):
 
     def _explained(self, error: StoreUnavailable | ImportError) -> ConfigurationError:
         if isinstance(error, ImportError):
-            return ConfigurationError(f"{self.place} needs {error.name}: pip install 'mail[aws]'")
+            return ConfigurationError(f"{self.place} needs {missing_package(error)}")
         return ConfigurationError(f"{self.place} can't be used: {error.__cause__ or error}")
 
 

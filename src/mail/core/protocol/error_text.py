@@ -72,3 +72,23 @@ def hide_credentials(url: str) -> str:
     if "?" in user or "#" in user:  # the password is among the options, or not percent-encoded
         return f"{scheme}://…"
     return f"{scheme}://{address.partition('?')[0]}"
+
+
+_DISTRIBUTIONS = {
+    "anyio": "mcp",
+    "httpx2": "mcp",
+    "litellm": "'litellm[mcp]'",
+    "mcp_types": "mcp",
+    "opentelemetry": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+    "prometheus_client": "prometheus-client",
+    "psycopg": "'psycopg[binary]' psycopg-pool",
+    "psycopg_pool": "'psycopg[binary]' psycopg-pool",
+}
+"""What pip installs for modules of another name, or that are of use only together."""
+
+
+def missing_package(error: ImportError) -> str:
+    """Return the name of the module that can't be imported, and the command that installs it."""
+    module = error.name or str(error)
+    package = module.partition(".")[0]
+    return f"{module}: pip install {_DISTRIBUTIONS.get(package, package)}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from mail.api.actions import action
+from mail.core.protocol.error_text import missing_package
 from mail.errors import ConfigurationError
 from mail.stdlib.arguments import Arguments
 from mail.stdlib.mcp.servers import list_servers
@@ -129,7 +130,5 @@ def _sdk() -> "ModuleType":
     except ModuleNotFoundError as error:
         if error.name not in ("anyio", "httpx2", "mcp", "mcp_types"):
             raise
-        raise ConfigurationError(
-            'the MCP SDK is not installed; install it with: pip install "mail[mcp]"'
-        ) from error
+        raise ConfigurationError(f"MCP servers need {missing_package(error)}") from error
     return connection

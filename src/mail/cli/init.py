@@ -1,0 +1,76 @@
+"""`mail init`: a project that runs."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mail.cli.options import AsJson
+from mail.cli.output import Output
+from mail.errors import ConfigurationError
+
+DEFAULT_MODEL = "openai/gpt-5-mini"
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="The project's folder; its name is the swarm's.")
+    ] = Path(),
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A language model, such as openai/gpt-5-mini or ollama/llama3.2."),
+    ] = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Create agents that follow rules.")] = False,
+    python: Annotated[
+        bool, typer.Option("--python", help="Define the swarm in Python, not in swarms.json.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a project: a swarm, its configuration, a test, and a template for AWS. Never overwrites a file."""
+    from importlib.util import find_spec
+
+    from mail.cli.project.scaffold import Project
+
+    if model is not None and (no_model or not model.strip()):
+        raise typer.BadParameter("give either --model MODEL or --no-model")
+    if model is None and not no_model and sys.stdin.isatty() and sys.stdout.isatty():
+        answer = typer.prompt(
+            f"Language model, such as {DEFAULT_MODEL} or ollama/llama3.2 (- for none)", default=DEFAULT_MODEL
+        )
+        model = None if answer.strip() == "-" else answer.strip()
+    if model and model.startswith("ollama/"):
+        model = model.replace(
+            "ollama/", "ollama_chat/", 1
+        )  # as litellm calls the API of Ollama that knows tools
+    project = Project(folder.resolve().name, model, python)
+    contents = dict(project.files())
+    if existing := [name for name in contents if (folder / name).exists()]:
+        raise ConfigurationError(f"{folder} already has {', '.join(existing)}; nothing was written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: can't be written: {error.strerror}") from error
+    steps = project.next_steps
+    if folder.resolve() != Path.cwd():
+        steps = [f"cd {shlex.quote(str(folder))}", *steps]
+    if model is not None and find_spec("litellm") is None:
+        install = "pip install 'litellm[mcp]'"
+        steps[0] = f"{steps[0]} && {install}" if steps[0].startswith("cd ") else f"{install} && {steps[0]}"
+    output = Output(sys.stdout, as_json)
+    output.result(
+        {
+            "folder": str(folder),
+            "swarm": project.name,
+            "model": model,
+            "files": sorted(contents),
+            "next": steps,
+        },
+        lambda: output.text(
+            "\n".join([f"Created {project.name} in {folder}. Next:", *(f"  {step}" for step in steps)])
+        ),
+    )

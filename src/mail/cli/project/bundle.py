@@ -1,0 +1,129 @@
+"""The bundle of a project, which `sam deploy` uploads: the swarm, MAIL, and the packages of both."""
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, distributions, requires
+from importlib.util import find_spec
+from pathlib import Path
+
+from mail.cli.project import layers
+from mail.errors import ConfigurationError, MAILError
+
+TARGET = Path(".build")
+DISTRIBUTION = "mail-serverless"
+ONLY_API = {"fastapi", "prompt-toolkit", "rich", "sse-starlette", "typer", "uvicorn"}
+"""What no turn imports; turns need the room for language models."""
+
+LEFT_OUT = (
+    "__pycache__",
+    "*.pyc",
+    "*.db*",
+    "test_*",
+    "tests",
+    "registries",
+    "logs",
+    "node_modules",
+    "README*",
+)
+"""Patterns of what no function reads; nor does it read hidden files, virtual environments and what deploys it."""
+
+DEPLOYMENT = {"requirements.txt", "samconfig.toml", "template.yaml"}
+
+
+def make_bundle(architecture: str) -> dict[str, int]:
+    """Fill `.build` for the project in the current folder; return the bytes of each part.
+
+    Raises ConfigurationError if there is no project or this Python can't do it, MAILError if pip fails.
+    """
+    requirements = Path("requirements.txt")
+    if not requirements.is_file() or not Path("template.yaml").is_file():
+        raise ConfigurationError("this folder has no project: run mail init, or change to its folder")
+    if sys.version_info[:2] != layers.RUNTIME:
+        version = ".".join(map(str, layers.RUNTIME))
+        raise ConfigurationError(f"the functions run on Python {version}: run mail build with that")
+    if TARGET.exists():
+        shutil.rmtree(TARGET)
+    copy_swarm(Path(), TARGET / "swarm")
+    machine = layers.MACHINES[architecture]
+    try:
+        copy_code(TARGET / "code")
+        install(TARGET / "api" / "python", requirements, machine, for_turns=False)
+        install(TARGET / "turn" / "python", requirements, machine, for_turns=True)
+    except layers.BuildError as error:
+        raise MAILError(str(error)) from error
+    return {each.name: layers.size_of(each) for each in sorted(TARGET.iterdir())}
+
+
+def copy_swarm(project: Path, target: Path) -> None:
+    """Copy the configuration, the swarm and its modules, which functions find in their current folder."""
+    patterns = shutil.ignore_patterns(*LEFT_OUT)
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        hidden = {
+            name for name in names if name.startswith(".") or (Path(folder) / name / "pyvenv.cfg").exists()
+        }
+        own = DEPLOYMENT if Path(folder) == project else set()
+        return hidden | own | patterns(folder, names)
+
+    shutil.copytree(project, target, ignore=ignored)
+
+
+def copy_code(layer: Path) -> None:
+    """Copy MAIL as it is installed here, and the script that starts the streaming function."""
+    for package in ("mail", "handlers"):
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise ConfigurationError(f"the package {package} is not installed: pip install {DISTRIBUTION}")
+        source, ignored = Path(spec.origin).parent, shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, layer / "python" / package, ignore=ignored)
+    script = layer / "run.sh"
+    shutil.copy(Path(layers.__file__).with_name("run.sh"), script)
+    script.chmod(0o755)
+    layers.compile_modules(sys.executable, layer / "python")
+
+
+def install(target: Path, requirements: Path, machine: str, *, for_turns: bool) -> None:
+    """Install what MAIL and the project require, in the versions that are installed here, if they are.
+
+    Raises BuildError.
+    """
+    extras, own = {"aws"}, []
+    for line in requirements.read_text(encoding="utf-8").splitlines():
+        if named := re.match(rf"\s*{DISTRIBUTION}\s*(?:\[([^]]*)])?", line):
+            extras |= {each.strip() for each in (named[1] or "").split(",") if for_turns}
+        elif re.match(r"\s*[^#\s]", line):
+            own.append(line)
+    with tempfile.TemporaryDirectory() as folder:
+        versions, packages = Path(folder) / "versions.txt", Path(folder) / "packages.txt"
+        pins = {
+            each.name: each.version for each in distributions() if each.name not in (DISTRIBUTION, "mail")
+        }
+        versions.write_text(
+            "".join(f"{name}=={version}\n" for name, version in pins.items()), encoding="utf-8"
+        )
+        packages.write_text(
+            "\n".join([*_required(extras, ONLY_API if for_turns else ()), *own]), encoding="utf-8"
+        )
+        options = ["--constraint", str(versions), "--requirement", str(packages)]
+        layers.run_pip(sys.executable, options, machine, target, Path())
+    layers.prune(target, requirements)
+    layers.compile_modules(sys.executable, target)
+
+
+def _required(extras: Collection[str], left_out: Collection[str]) -> list[str]:
+    """Return MAIL's own requirements with those of extras, without the packages `left_out`."""
+    try:
+        declared = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        raise ConfigurationError(f"install the package {DISTRIBUTION} first") from None
+    found = []
+    for line in declared:
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"](\w+)['\"]", marker)
+        name = re.match(r"[\w.-]+", requirement)
+        if (extra is None or extra[1] in extras) and name and name[0] not in left_out:
+            found.append(requirement.strip())
+    return found

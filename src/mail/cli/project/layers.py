@@ -1,0 +1,78 @@
+"""Lambda layers: wheels for Lambda's Linux, without what no function reads, compiled for the functions' Python.
+
+Standard library only, and Python 3.8 syntax, because `scripts/build_layer.py` imports it under any Python.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+RUNTIME = (3, 12)
+"""The Python of the functions: `Runtime` in template.yaml."""
+
+MACHINES = {"x86_64": "x86_64", "arm64": "aarch64"}
+GLIBC = range(34, 16, -1)
+"""Minor versions of glibc that wheels may ask for: Lambda's python3.12 has 2.34."""
+
+NOT_READ = ("bin", "*.dist-info/INSTALLER", "*.dist-info/RECORD", "*.dist-info/REQUESTED")
+"""Patterns of what packages hold that no function ever reads."""
+
+NOT_CALLED = (
+    "litellm/proxy/_experimental/out",
+    "litellm/proxy/swagger",
+    "litellm/**/_lazy_openapi_snapshot.json",
+    "litellm/**/rust_bridge/_native.abi3.so",
+    "hf_xet*",
+)
+"""Patterns of what agents with a language model never come to: litellm's own server, and a faster way to download models."""
+
+BOTOCORE_SERVICES = {"dynamodb", "lambda", "s3", "sqs", "ssm", "sts"}
+"""What we call. The descriptions of all others are 22 of the 25 MB of botocore."""
+
+
+class BuildError(Exception):
+    """A layer can't be built; the text says why."""
+
+
+def run_pip(python: str, what: Sequence[str], machine: str, target: Path, folder: Path) -> None:
+    """Install wheels for Lambda's Linux into `target`, with `folder` as the current one. Raises BuildError."""
+    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-compile"]
+    command += ["--only-binary", ":all:", "--implementation", "cp"]
+    command += ["--python-version", ".".join(map(str, RUNTIME)), "--target", str(target)]
+    for minor in GLIBC:
+        command += ["--platform", f"manylinux_2_{minor}_{machine}"]
+    command += ["--platform", f"manylinux2014_{machine}", *what]
+    if subprocess.call(command, cwd=str(folder), stdin=subprocess.DEVNULL) != 0:  # noqa: S603
+        raise BuildError("pip failed, see above. Lambda can only take packages that have a wheel for Linux")
+
+
+def prune(target: Path, requirements: Path) -> None:
+    """Remove what no function reads. If the requirements of the agents name boto3, they may call any service of AWS."""
+    unread = [path for pattern in (*NOT_READ, *NOT_CALLED) for path in target.glob(pattern)]
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    if not any(re.match(r"\s*(aio)?boto", line) for line in lines):
+        services = (path for path in (target / "botocore" / "data").iterdir() if path.is_dir())
+        unread += [service for service in services if service.name not in BOTOCORE_SERVICES]
+        unread += target.glob("botocore/data/*/*/examples-1.json")
+    for path in unread:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def compile_modules(python: str, target: Path) -> None:
+    """Compile every module, to code that says where the layer will be, and is never checked against its source."""
+    command = [python, "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash"]
+    command += ["-s", str(target), "-p", "/opt/python", str(target)]
+    if subprocess.call(command) != 0:  # noqa: S603
+        raise BuildError(f"a module in {target} can't be compiled, see above")
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,245 @@
+"""The files of a new project, from the texts in `files/`."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from importlib.util import find_spec
+from string import Template
+from typing import Any
+
+import mail
+from mail.errors import ConfigurationError
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+KEYS = {
+    "claude": "ANTHROPIC_API_KEY",
+    "together_ai": "TOGETHERAI_API_KEY",
+    "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
+}
+"""Variables of providers that aren't called `<PROVIDER>_API_KEY`, by the beginning of a model's name."""
+
+LOCAL_MODELS = ("ollama", "ollama_chat")
+OLLAMA_URL = "http://localhost:11434"
+
+QUESTION, DATE_ANSWER = "What day is it?", "It is a fine day."
+SHOUTED = "hello"
+
+CALENDAR_PROMPT = "You know the date: call the action today. Answer the agent that asked with send_response."
+ASSISTANT_PROMPT = (
+    "You answer questions. Ask calendar for dates with send_request, then call await_message. "
+    "When you know the answer, call task_complete with it."
+)
+SCRIPT = f"""\
+SCRIPT = {{
+    "assistant": [[request("calendar", "Which day is it?"), wait()], "{DATE_ANSWER}"],
+    "calendar": [[call("today")], "A fine day."],
+}}"""
+"""The replies of the agents in the project's test."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A new project.
+
+    Attributes:
+        name: the name of the swarm.
+        model: the language model of its agents, by its name in litellm; None for agents that follow rules.
+        is_python: whether Python defines the swarm, in place of swarms.json.
+    """
+
+    name: str
+    model: str | None
+    is_python: bool
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a name that is not valid."""
+        if not NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"{self.name!r} can't be the name of a swarm: begin with a letter, and use letters, digits, - and _"
+            )
+
+    @cached_property
+    def module(self) -> str:
+        """The name of the project's module, which no installed module has."""
+        module = self.name.replace("-", "_").lower()
+        return f"{module}_swarm" if module in sys.stdlib_module_names or _is_installed(module) else module
+
+    @property
+    def key(self) -> tuple[str, str] | None:
+        """The environment variable that the model needs, and its value; "" for a key that the user has to fill in."""
+        if self.model is None:
+            return None
+        provider, slash, _ = self.model.partition("/")
+        if not slash:
+            provider = "claude" if self.model.startswith("claude") else "openai"
+        if provider in LOCAL_MODELS:
+            return "OLLAMA_API_BASE", OLLAMA_URL
+        return KEYS.get(provider, f"{provider.upper()}_API_KEY"), ""
+
+    @property
+    def next_steps(self) -> list[str]:
+        """The commands that come next, for a user in the project's folder."""
+        if self.key is None:
+            return ["mail server"]
+        name, value = self.key
+        return [f"export {name}={value or '...'}", "mail server"]
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the text of each file."""
+        yield "mail.toml", _fill("mail.toml.txt", self._values)
+        yield ".env.example", _fill("env.txt", self._values)
+        yield ".gitignore", _fill("gitignore.txt", self._values)
+        yield "README.md", _fill("README.md.txt", self._values)
+        yield "requirements.txt", _fill("requirements.txt", self._values)
+        yield "samconfig.toml", _fill("samconfig.toml.txt", self._values)
+        yield "template.yaml", deployment_template()
+        yield f"{self.module}.py", self._code()
+        yield f"test_{self.module}.py", self._test()
+        if not self.is_python:
+            yield "swarms.json", json.dumps([self._entry()], indent=2) + "\n"
+
+    @property
+    def _values(self) -> dict[str, str]:
+        key, value = self.key or ("", "")
+        secret = (
+            "# Nothing is secret here."
+            if value or not key
+            else (f'aws ssm put-parameter --type SecureString --name /{self.name}/{key} --value "${key}"')
+        )
+        parameters = f'parameter_overrides = ["SecretsPath=/{self.name}"]' if key and not value else ""
+        about = (
+            f"Its agents use the language model `{self.model}`." if self.model else "Its agents follow rules."
+        )
+        code = "its agents" if self.is_python or not self.model else "the actions of its agents"
+        table = f"| `{self.module}.py` | {code} |"
+        if not self.is_python:
+            table = f"| `swarms.json` | the swarm: who is in it, and who may write to whom |\n{table}"
+        return {
+            "name": self.name,
+            "stack": self.name.replace("_", "-"),
+            "module": self.module,
+            "model": self.model or "",
+            "source": f"python::{self.module}:swarm" if self.is_python else "swarms.json",
+            "variables": f"{key}={value}"
+            if key
+            else "# The agents of this swarm follow rules and need no key.",
+            "requirement": f"mail-serverless{'[llm]' if self.model else ''}=={mail.__version__}",
+            "about": f"A swarm of agents that work by sending each other mail. {about}",
+            "table": table,
+            "export": f"export {key}={value or '...'}" if key else "",
+            "secret": secret,
+            "parameters": parameters,
+            "question": QUESTION if self.model else SHOUTED,
+            "answer": DATE_ANSWER if self.model else SHOUTED.upper(),
+            "calendar_prompt": CALENDAR_PROMPT,
+            "assistant_prompt": ASSISTANT_PROMPT.replace(". ", '. "\n    "', 1).replace(
+                ". When", '. "\n    "When'
+            ),
+            "options": "" if self._tool_format is None else f'\n    tool_format="{self._tool_format}",',
+        }
+
+    @property
+    def _tool_format(self) -> str | None:
+        """The API to speak, if it isn't the default: only OpenAI has Responses of its own."""
+        is_openai = self.model and (self.model.startswith("openai/") or self.key == ("OPENAI_API_KEY", ""))
+        return None if is_openai else "completions"
+
+    def _code(self) -> str:
+        if self.model:
+            return _fill("swarm.py.txt" if self.is_python else "actions.py.txt", self._values)
+        if not self.is_python:
+            return _fill("rules.py.txt", {"imports": "", "swarm": ""}).rstrip() + "\n"
+        swarm = (
+            "\n\n"
+            'shouting = Agent("shouter", factory=shouter, tool_format="completions")\n'
+            'asking = Agent("desk", factory=desk, team=[shouting], tool_format="completions")\n'
+            f'swarm = Swarm(asking, name="{self.name}", version="0.1.0")\n\n'
+            f'if __name__ == "__main__":\n    print(swarm.ask("{SHOUTED}"))'
+        )
+        text = _fill("rules.py.txt", {"imports": "", "swarm": swarm})
+        return text.replace("from mail.examples", "from mail import Agent, Swarm\nfrom mail.examples", 1)
+
+    def _test(self) -> str:
+        swarm = "swarm" if self.is_python else "SWARM"
+        values = {**self._values, "how": "", "imports": "", "script": "", "swarm": swarm}
+        if self.model:
+            values |= {
+                "how": ", with scripted agents in place of the model: no key, no network",
+                "imports": "from mail.testing import call, request, wait, with_scripts\n",
+                "script": SCRIPT,
+                "swarm": f"with_scripts({swarm}, SCRIPT)",
+            }
+        return _fill("test_python.py.txt" if self.is_python else "test_json.py.txt", values)
+
+    def _entry(self) -> dict[str, Any]:
+        """Return the entry of swarms.json."""
+        lead, other = ("assistant", "calendar") if self.model else ("desk", "shouter")
+        agents: list[dict[str, Any]] = [
+            {"name": lead, "comm_targets": [other], "enable_entrypoint": True, "can_complete_tasks": True},
+            {"name": other, "comm_targets": [lead]},
+        ]
+        entry: dict[str, Any] = {"name": self.name, "version": "0.1.0", "entrypoint": lead, "agents": agents}
+        for agent in agents:
+            if self.model is None:
+                agent["factory"] = f"python::{self.module}:{agent['name']}"
+            if self._tool_format is not None:
+                agent["tool_format"] = self._tool_format
+        if self.model:
+            entry["action_imports"] = [f"python::{self.module}:today"]
+            agents[0] |= {
+                "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+                "agent_params": {"llm": self.model, "system": ASSISTANT_PROMPT},
+            }
+            agents[1] |= {
+                "factory": "python::mail.factories:LiteLLMActionAgentFunction",
+                "actions": ["today"],
+                "agent_params": {"llm": self.model, "system": CALENDAR_PROMPT},
+            }
+        return entry
+
+
+def deployment_template() -> str:
+    """Return MAIL's template.yaml with the code and the layers that `mail build` collects."""
+    text = files("mail.cli.project").joinpath("template.yaml").read_text(encoding="utf-8")
+    text = re.sub(r"    Metadata:\n(      .*\n)+?      ContextPath: .*\n", "", text)
+    for before, after in REPLACEMENTS.items():
+        if before not in text:
+            raise AssertionError(f"template.yaml has no {before!r}")
+        text = text.replace(before, after)
+    return text
+
+
+REPLACEMENTS = {
+    "  # scripts/build_layer.py fills them. What ContentUri names is what they are made from.\n": "  # `mail build` fills them.\n",
+    "CodeUri: swarm/": "CodeUri: .build/swarm/",
+    "Description: What the functions import, less what only turns need\n      ContentUri: requirements/": (
+        "Description: What the functions import, less what only turns need\n      ContentUri: .build/api/"
+    ),
+    "Description: What turns import\n      ContentUri: requirements/": (
+        "Description: What turns import\n      ContentUri: .build/turn/"
+    ),
+    "ContentUri: src/": "ContentUri: .build/code/",
+    "swarm/mail.toml": "mail.toml",
+    "a path in swarm/": "a path in this folder",
+    "docs/deploy.md": "MAIL's docs/deploy.md",
+    "see .checkov.yaml about keys": "instead of keys",
+    "those that hold everywhere are in .checkov.yaml": "the tool is checkov",
+}
+"""What differs in a project's template from MAIL's own."""
+
+
+def _fill(name: str, values: dict[str, str]) -> str:
+    text = files("mail.cli.project").joinpath("files", name).read_text(encoding="utf-8")
+    return re.sub(r"\n{4,}", "\n\n\n", Template(text).substitute(values)).rstrip() + "\n"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:
+        return True

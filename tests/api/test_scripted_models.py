@@ -1,0 +1,91 @@
+"""`mail.testing` in place of language models: in swarms of swarms.json and of Python."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail import Agent, MAILSwarmTemplate, Swarm
+from mail.errors import ConfigurationError
+from mail.swarms_json.load import PACKAGED_SOURCE
+from mail.testing import call, request, wait, with_scripts
+
+SCRIPTS: dict[str, Any] = {
+    "supervisor": [[request("math", "6*7"), wait()], "It is 42."],
+    "math": [[call("calculate_expression", expression="6*7")], "42"],
+}
+
+
+def example() -> MAILSwarmTemplate:
+    return MAILSwarmTemplate.from_swarm_json_file("example", str(PACKAGED_SOURCE))
+
+
+@pytest.mark.parametrize("tool_format", ["responses", "completions"])
+async def test_scripts_play_instead_of_models(tool_format: Any) -> None:
+    template = with_scripts(example(), SCRIPTS)
+    for agent in template.agents:
+        agent.tool_format = tool_format
+    swarm = template.instantiate({}, user_id="test")
+    answer, events = await swarm.post_message_and_run("6*7?", show_events=True)
+    await swarm.shutdown()
+    assert answer["message"]["body"] == "It is 42."
+    results = [event for event in events if event.event == "action_complete"]
+    assert len(results) == 1
+    assert "42" in str(results[0].data)
+
+
+async def test_a_swarm_of_python_can_be_asked() -> None:
+    swarm = Swarm(Agent("greeter", "You greet.", model="openai/gpt-5-mini"))
+    scripted = with_scripts(swarm, {"greeter": ["Hello!", "Hello again!"]})
+    async with scripted:
+        answer = await scripted.aask("Hi")
+        again = await scripted.aask("Hi", task_id=answer.task_id)
+    assert (str(answer), str(again)) == ("Hello!", "Hello again!")
+
+
+def test_the_given_swarm_keeps_its_models() -> None:
+    given = example()
+    with_scripts(given, SCRIPTS)
+    assert [agent.agent_params["llm"] for agent in given.agents] == ["openai/gpt-5-mini"] * 3
+
+
+def test_a_mistyped_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no agent 'maths'\. Did you mean 'math'"):
+        with_scripts(example(), {"maths": []})
+
+
+async def test_as_a_factory_in_swarms_json(tmp_path: Path) -> None:
+    swarms = [
+        {
+            "name": "clock",
+            "version": "1",
+            "entrypoint": "clock",
+            "agents": [
+                {
+                    "name": "clock",
+                    "factory": "python::mail.testing:scripted_model",
+                    "enable_entrypoint": True,
+                    "can_complete_tasks": True,
+                    "actions": ["calculate_expression"],
+                    "agent_params": {
+                        "script": [[{"tool": "calculate_expression", "args": {"expression": "6+6"}}], "Noon."]
+                    },
+                }
+            ],
+            "action_imports": ["python::mail.examples.math_dummy.actions:calculate_expression"],
+        }
+    ]
+    path = tmp_path / "swarms.json"
+    path.write_text(json.dumps(swarms), encoding="utf-8")
+    swarm = MAILSwarmTemplate.from_swarm_json_file("clock", str(path)).instantiate({}, user_id="test")
+    answer, _ = await swarm.post_message_and_run("When?")
+    await swarm.shutdown()
+    assert answer["message"]["body"] == "Noon."
+
+
+async def test_a_script_that_is_too_short_ends_the_task_with_the_cause() -> None:
+    swarm = with_scripts(example(), {"supervisor": []}).instantiate({}, user_id="test")
+    answer, _ = await swarm.post_message_and_run("6*7?")
+    await swarm.shutdown()
+    assert "the script of 'supervisor' ends after 0 replies" in answer["message"]["body"]

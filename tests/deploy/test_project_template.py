@@ -1,0 +1,50 @@
+"""template.yaml of the projects that `mail init` creates, and the bundle that `mail build` makes of them."""
+
+from pathlib import Path
+from typing import Any
+
+from mail.cli.project.bundle import copy_code, copy_swarm
+from mail.cli.project.scaffold import Project, deployment_template
+from mail.local_aws.deployment import read_template
+
+LAYERS = {"ApiLayer": "api", "TurnLayer": "turn", "CodeLayer": "code"}
+
+
+def test_only_code_and_layers_differ_from_ours(tmp_path: Path, template: dict[str, Any]) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(deployment_template(), encoding="utf-8")
+    project = read_template(path)
+    assert project["Globals"]["Function"].pop("CodeUri") == ".build/swarm/"
+    ours = read_template(Path(__file__).parents[2] / "template.yaml")
+    ours["Globals"]["Function"].pop("CodeUri")
+    for name, folder in LAYERS.items():
+        assert project["Resources"][name]["Properties"].pop("ContentUri") == f".build/{folder}/"
+        ours["Resources"][name]["Properties"].pop("ContentUri")
+        del ours["Resources"][name]["Metadata"]
+    assert project["Resources"] == ours["Resources"]
+    assert project["Outputs"] == ours["Outputs"]
+    assert "requirements/" not in path.read_text()
+
+
+def test_a_bundle_has_what_functions_read_and_no_secret(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    for name, text in Project("my-swarm", "openai/gpt-5-mini", False).files():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in (".env", "mail.db", "mail.db-wal", "venv/pyvenv.cfg", "prompts/lead.md", "registries/x.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    copy_swarm(folder, tmp_path / "swarm")
+    found = {
+        str(path.relative_to(tmp_path / "swarm"))
+        for path in (tmp_path / "swarm").rglob("*")
+        if path.is_file()
+    }
+    assert found == {"mail.toml", "swarms.json", "my_swarm.py", "prompts/lead.md"}
+
+
+def test_the_code_is_the_one_that_is_installed(tmp_path: Path) -> None:
+    copy_code(tmp_path)
+    assert (tmp_path / "python" / "handlers" / "turn.py").exists()
+    assert (tmp_path / "python" / "mail" / "__pycache__" / "errors.cpython-312.pyc").exists()
+    assert (tmp_path / "run.sh").stat().st_mode & 0o111

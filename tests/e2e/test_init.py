@@ -1,0 +1,157 @@
+"""`mail init`: what it writes runs, with a model or without, as JSON and as Python."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.llm_stub import LLMStub, call, reply
+from support.server_process import ServerProcess, run_mail
+
+VARIANTS = [
+    ("--no-model",),
+    ("--no-model", "--python"),
+    ("--model", "openai/gpt-5-mini"),
+    ("--model", "openai/gpt-5-mini", "--python"),
+]
+
+
+def init(folder: Path, *arguments: str) -> list[str]:
+    """Create a project, and return the lines that say what comes next."""
+    done = run_mail("init", folder.name, *arguments, cwd=folder.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def script(stub: LLMStub) -> None:
+    stub.script(
+        reply(call("send_request", target="calendar", subject="Date", body="Which day?")),
+        reply(call("task_complete", finish_message="It is Friday.")),
+        to="You answer questions",
+    )
+    stub.script(
+        reply(call("today")),
+        reply(call("send_response", target="assistant", subject="Date", body="Friday")),
+        to="You know the date",
+    )
+
+
+@pytest.mark.parametrize("arguments", VARIANTS, ids=" ".join)
+def test_a_project_answers_and_passes_its_test(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    folder = tmp_path / "my-swarm"
+    shown = init(folder, *arguments)
+    assert shown[0] == "Created my-swarm in my-swarm. Next:"
+    assert (shown[1], shown[-1], len(shown) <= 4) == ("  cd my-swarm", "  mail server", True)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "OPENAI"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in tested.stdout, tested.stdout
+    with LLMStub() as stub:
+        script(stub)
+        with ServerProcess(folder, env=stub.environ) as server:
+            answer = server.ask("hello")
+        assert answer == ("HELLO" if "--no-model" in arguments else "It is Friday.")
+        assert stub.is_done or "--no-model" in arguments
+        assert stub.complaints == []
+
+
+@contextmanager
+def ollama(**answer: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A stand-in for Ollama, which calls a tool: its URL, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            replies: dict[str, dict[str, Any]] = {
+                "/api/show": {
+                    "capabilities": ["completion", "tools"],
+                    "template": "{{ .Tools }}",
+                    "model_info": {},
+                },
+                "/api/chat": {
+                    "model": body.get("model"),
+                    "created_at": "2026-01-01T00:00:00Z",
+                    "message": {"role": "assistant", "content": "", "tool_calls": [{"function": answer}]},
+                    "done": True,
+                    "done_reason": "stop",
+                    "prompt_eval_count": 1,
+                    "eval_count": 1,
+                },
+            }
+            if self.path == "/api/chat":
+                asked.append(body)
+            text = json.dumps(replies.get(self.path, {})).encode()
+            self.send_response(200 if self.path in replies else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_project_with_ollama(tmp_path: Path) -> None:
+    assert "  export OLLAMA_API_BASE=http://localhost:11434" in init(
+        tmp_path / "local", "--model", "ollama/llama3.2"
+    )
+    with ollama(name="task_complete", arguments={"finish_message": "Hi!"}) as (url, asked):
+        with ServerProcess(tmp_path / "local", env={"OLLAMA_API_BASE": url}) as server:
+            assert server.ask("hello") == "Hi!"
+        assert asked[0]["model"] == "llama3.2"
+        assert "task_complete" in {tool["function"]["name"] for tool in asked[0]["tools"]}
+
+
+def test_it_never_overwrites(tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_text("mine")
+    done = run_mail("init", ".", "--no-model", cwd=tmp_path)
+    assert (done.returncode, "already has mail.toml; nothing was written" in done.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mail.toml"]
+
+
+@pytest.mark.parametrize("arguments", [("1st",), ("a b",), ("x", "--model", "openai/x", "--no-model")])
+def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = run_mail("init", *arguments, cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_needs_a_project(tmp_path: Path) -> None:
+    done = run_mail("build", cwd=tmp_path)
+    assert (done.returncode, "run mail init" in done.stderr) == (2, True)
+
+
+def test_modules_have_names_of_their_own(tmp_path: Path) -> None:
+    init(tmp_path / "json", "--no-model")
+    assert (tmp_path / "json" / "json_swarm.py").exists()
+
+
+def test_the_example_with_a_key(tmp_path: Path) -> None:
+    """`OPENAI_API_KEY=… mail server --swarm-name example`, as the README has it."""
+    with LLMStub() as stub:
+        stub.script(reply(call("task_complete", finish_message="4")))
+        with ServerProcess(tmp_path, "--swarm-name", "example", env=stub.environ) as server:
+            assert server.ask("2 + 2") == "4"
