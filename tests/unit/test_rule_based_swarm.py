@@ -219,9 +219,9 @@ class TestTrouble:
         async with Rig(exchange(build(tool_format), "math", comm_targets=())) as rig:
             outcome = await rig.ask("12*(3+4)")
         assert outcome.answer.startswith(
-            "I could not finish: agent 'math' has failed: 5 faulty turns in a row; the last: "
+            "I could not finish: agent 'math' has failed: 5 faulty turns in a row;"
         )
-        assert "supervisor" in outcome.answer.partition("the last: ")[2], "which error it kept making"
+        assert "the last: there is nothing to await" in outcome.answer
 
     async def test_worker_says_nothing(self, tool_format: ToolFormat) -> None:
         """The task stalls, and the supervisor is nudged."""

@@ -54,7 +54,9 @@ async def fork(session: Session, given: Namespace) -> None:
     session.add_task(forked["task_id"])
     session.output.result(forked, lambda: show_forked(forked, session.output))
     if given.message is not None:
-        stream = await session.client.post_message_stream(given.message, task_id=forked["task_id"])
+        stream = await session.client.post_message_stream(
+            given.message, task_id=forked["task_id"], drop_question=True
+        )
         shown = await show_stream(session.client, stream, session.output, learn=session.learn)
         show_answer(shown.answer, session.output)
         session.set_status(stream.task_id, shown.status)

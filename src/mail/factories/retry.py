@@ -42,7 +42,7 @@ class Failure:
         status: the HTTP status, if there was a response.
         retry_after: seconds to wait, if the provider requests it.
         place: the address or the provider that was called, without any secret.
-        variables: environment variables that are missing, or whose key was not accepted.
+        variables: environment variables that are missing, or the one with the rejected key.
         hint: the end of the error's text: `. Did you mean 'x'?`, or the provider's own codes.
     """
 
