@@ -105,7 +105,7 @@ class System[Q: TurnQueue]:
             tracer=self.telemetry.tracer,
             webhooks=webhooks,
         )
-        self._entry = entry
+        self.entry = entry
         self._backend = backend
         self._resources = AsyncExitStack()
         self.authenticator = self._make_authenticator(auth_endpoints)
@@ -120,7 +120,7 @@ class System[Q: TurnQueue]:
     @cached_property
     def served(self) -> LiveSwarm:
         """The swarm, which an admin may replace."""
-        entry = self._entry or describe_swarm(self.swarm)
+        entry = self.entry or describe_swarm(self.swarm)
         return live_swarm(self.runtime, self.documents, self.config, entry)
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from mail.factories.items import MalformedReply
 from mail.factories.models import ModelRequest
-from mail.factories.providers import key_variable, missing_variables, model_hint, name_hint, provider_of
+from mail.factories.providers import key_variable, missing_variables, name_hint, provider_of, similar_model
 from mail.factories.retry import Cause, Failure
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
@@ -149,7 +149,8 @@ def _by_status(litellm: Any, error: Exception, status: int, request: ModelReques
     if status == 429:
         return Failure(Cause.QUOTA if QUOTA in codes else Cause.RATE_LIMIT, status, wait)
     if status == 404 or NO_SUCH_MODEL in codes:
-        return Failure(Cause.NO_MODEL, status, hint=model_hint(litellm, request.llm) or "")
+        similar = similar_model(litellm, request.llm)
+        return Failure(Cause.NO_MODEL, status, hint=f". Did you mean {similar!r}?" if similar else "")
     if status in (401, 403):
         variable = None if request.has_own_key else key_variable(litellm, request.llm)
         variables = () if variable is None else (variable,)

@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from mail.core.protocol.error_text import did_you_mean
+from mail.errors import AgentUnavailable
+from mail.factories.models import load_litellm
+from mail.factories.retry import Cause, Failure, error_for
 
 KEYLESS = frozenset(
     {
@@ -41,6 +45,37 @@ CREDENTIALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Variables of credentials that are not called `<PROVIDER>_API_KEY`."""
+
+
+def find_problems(llm: str, proxy_variable: str | None = None, *, has_key: bool = False) -> list[str]:
+    """Return why a call of the model would fail, one line each with the remedy. Imports litellm; uses no network.
+
+    Args:
+        proxy_variable: the variable with the proxy's address, for an agent that uses the proxy.
+        has_key: whether the agent has a key of its own.
+    """
+    try:
+        litellm = load_litellm()
+    except AgentUnavailable as error:
+        return [error.detail]
+    if proxy_variable is not None:
+        missing = not os.environ.get(proxy_variable)
+        return [f"it uses a proxy: set {proxy_variable} to its address"] if missing else []
+    if provider_of(litellm, llm) is None:
+        return [error_for(Failure(Cause.NO_PROVIDER, hint=name_hint(litellm, llm)), llm, 1).detail]
+    problems = []
+    if not has_key and (variables := missing_variables(litellm, llm)):
+        problems.append(error_for(Failure(Cause.NO_KEY, variables=variables), llm, 1).detail)
+    similar = similar_model(litellm, llm)
+    if similar is not None and _digits(similar) == _digits(
+        llm
+    ):  # otherwise it may be a model newer than the table
+        problems.append(f"litellm knows no model {llm!r}. Did you mean {similar!r}?")
+    return problems
+
+
+def _digits(name: str) -> list[str]:
+    return [character for character in name if character.isdigit()]
 
 
 def provider_of(litellm: Any, llm: str) -> str | None:
@@ -84,8 +119,8 @@ def name_hint(litellm: Any, llm: str) -> str:
     return hint.replace("'?", f"/{name}'?") if hint else ""
 
 
-def model_hint(litellm: Any, llm: str) -> str | None:
-    """Return the similar name in litellm's table of a model which that table lacks; None if there is none.
+def similar_model(litellm: Any, llm: str) -> str | None:
+    """Return the model of litellm's table with a similar name, for one that the table lacks; None if there is none.
 
     Only for providers whose models the table lists, and never for those that run what their owner has installed.
     """
@@ -93,6 +128,5 @@ def model_hint(litellm: Any, llm: str) -> str | None:
     known = litellm.models_by_provider.get(provider, ()) if provider and provider not in KEYLESS else ()
     name = llm.removeprefix(f"{provider}/")
     names = {str(each).removeprefix(f"{provider}/") for each in known}
-    if not names or name in names:
-        return None
-    return did_you_mean(name, names)
+    close = [] if not names or name in names else get_close_matches(name, names, n=1)
+    return f"{llm.removesuffix(name)}{close[0]}" if close else None
